@@ -21,9 +21,9 @@ from page_residency import resident_share
 
 from autopipe import assembly
 from autopipe.assembly import build_loader
-from autopipe.core import payback
+from autopipe.core import costs
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.payback import CostProfile
+from autopipe.core.costs import CostProfile
 from autopipe.core.workload import Workload
 from autopipe.data.paths import spread
 from autopipe.hardware import pagecache
@@ -75,7 +75,7 @@ def conversions(workload: Workload, form: str, cores: int, rounds: int, where: P
         decoded = decode_rate(whole, cores)
         with converted(part, form, cores, where) as done:
             cost = cost_of(done, part.cut)
-        predicted = payback.conversion_seconds(cost, len(whole))
+        predicted = costs.conversion_seconds(cost, len(whole))
         with converted(whole, form, cores, where) as done:
             assert done.manifest is not None
             found.append({
@@ -85,7 +85,7 @@ def conversions(workload: Workload, form: str, cores: int, rounds: int, where: P
                 "predicted_low": predicted.low,
                 "predicted_high": predicted.high,
                 "seconds": done.seconds,
-                "predicted_bytes": float(payback.conversion_bytes(cost, len(whole))),
+                "predicted_bytes": float(costs.conversion_bytes(cost, len(whole))),
                 "bytes": float(done.manifest.bytes),
             })  # fmt: skip
     return found
@@ -135,8 +135,8 @@ def pays_back(workload: Workload, cores: int, faster: float, where: Path) -> dic
         cost = cost_of(done, 0)
         _, epochs = model.train(dataclasses.replace(part, converted=str(done.folder)), array, 6)
     rate = (PART - PART % workload.batch_size) / statistics.median(epochs)
-    kept = CostProfile(images_per_second=rate, once_seconds=payback.conversion_seconds(cost, count).value)
-    predicted = payback.epochs_to_pay(kept, rival, count)
+    kept = CostProfile(images_per_second=rate, once_seconds=costs.conversion_seconds(cost, count).value)
+    predicted = costs.epochs_to_pay(kept, rival, count)
     assert predicted is not None
     # The real run: so many epochs of each, the conversion of all samples first.
     wanted = int(predicted) + 2

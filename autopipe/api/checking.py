@@ -13,7 +13,7 @@ from autopipe.api.searching import description, queue_of, runner_for
 from autopipe.api.stored_workload import Stored
 from autopipe.api.trial_measurer import succeeded
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.core.stats import FEWEST_PAIRS
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import NothingMeasuredError

@@ -8,7 +8,7 @@ import datetime
 from autopipe.api import asking
 from autopipe.api.search_facts import workload_digest
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate
 from autopipe.reports import gathering

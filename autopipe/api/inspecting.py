@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from autopipe.api.converting import imported
 from autopipe.batching.wrapped_data import WrappedData
-from autopipe.core.verification import FileVerification
+from autopipe.core.outcome import FileVerification
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
 from autopipe.hardware import cpu

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from autopipe import again
 from autopipe.api.search_facts import hardware_of
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.core.mode import Mode
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import StepTime
 from autopipe.errors import ArtifactError
 from autopipe.hardware import machine
 from autopipe.tuned import artifact as files

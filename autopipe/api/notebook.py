@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.facts import Ceiling
 from autopipe.reports import gathering, history, page
 from autopipe.reports.figure import WIDE
 from autopipe.search.events import (

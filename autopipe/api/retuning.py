@@ -32,7 +32,7 @@ from autopipe.api.stored_workload import Stored, read
 from autopipe.api.unmeasured import nothing_measured
 from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.hardware.backend import keras_backend

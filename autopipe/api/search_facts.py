@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from autopipe.core.description import Description
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Description, Facts
 from autopipe.core.params import Value
 from autopipe.core.value import count_text
 from autopipe.hardware import disk, memory

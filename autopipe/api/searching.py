@@ -26,8 +26,7 @@ from autopipe.api.search_facts import Site, facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core import digests
 from autopipe.core.config import LOADERS, PipelineConfig
-from autopipe.core.description import Description, WrappedDataset
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.facts import Description, Facts, Limits, WrappedDataset
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.params import Value, parameter_types, to_config
 from autopipe.core.space import Space

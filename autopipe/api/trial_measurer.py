@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.description import CODE, Description
+from autopipe.core.facts import CODE, Ceiling, Description
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import NothingMeasuredError, WorkloadError

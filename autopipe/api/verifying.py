@@ -9,9 +9,8 @@ from autopipe.api.search_facts import facts_of
 from autopipe.api.searching import bounds, description
 from autopipe.api.trial_measurer import succeeded
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import WrappedDataset
-from autopipe.core.facts import Limits
-from autopipe.core.verification import Verification
+from autopipe.core.facts import Limits, WrappedDataset
+from autopipe.core.outcome import Verification
 from autopipe.hardware import machine
 from autopipe.search import library
 from autopipe.search.feasible import trim

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autopipe.core.config import LOADERS, PipelineConfig
-from autopipe.core.description import WrappedDataset
+from autopipe.core.facts import WrappedDataset
 from autopipe.core.params import Value, from_config, near_parameter, parameter_types, to_config
 from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
 from autopipe.errors import ConfigError, near

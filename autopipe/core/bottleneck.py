@@ -6,8 +6,8 @@ import dataclasses
 import math
 
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import OVERTAKEN, OpCost
 from autopipe.core.costs import Bounds, Kind, Limit
+from autopipe.core.facts import OVERTAKEN, OpCost
 from autopipe.core.value import count_text
 from autopipe.core.value import milliseconds_text as _ms
 

@@ -8,9 +8,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
 
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs
+from autopipe.core.facts import Ceiling
 
 _LEAST_ERROR = 0.05
 _FEW_PAIRS_ERROR = 0.15  # where too few were measured to tell

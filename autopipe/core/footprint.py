@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autopipe.core import job
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 
 CACHE_SHARE = 0.9
 """Of the free memory, what a cache may take: a training that fills it whole needs room for its batches as well."""

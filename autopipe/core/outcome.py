@@ -1,16 +1,20 @@
-"""What came of a trial: a measurement, or a failure that says why there is none. Both are values and survive JSON.
+"""What comes of a trial: a measurement, or a failure that says why there is none; and what else its process answers.
 
-They carry figures and derive none: statistics live in `autopipe.core.stats`, wording in `autopipe.reports`. Whoever
-writes one to a file or a study writes `model_dump_json()` and reads it back with `parse_outcome`.
+All are values and survive JSON. They carry figures and derive none: statistics live in `autopipe.core.stats`, wording
+in `autopipe.reports`. An outcome is written by `model_dump_json()` and read back by `parse_outcome`. A `Report` takes
+the news of a measurement while it goes on.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import pydantic
 
+from autopipe.core.config import PipelineConfig
+from autopipe.core.mode import Mode
 from autopipe.core.value import Estimate, JsonObject, Value
 
 
@@ -80,7 +84,7 @@ class Ran(Value):
 
 
 class ConversionCost(Value):
-    """What writing a trial's part of the data in another form took. Raw; `autopipe.core.payback` derives the rest."""
+    """What writing a trial's part of the data in another form took. Raw; `autopipe.core.costs` derives the rest."""
 
     cut: int = pydantic.Field(ge=0)  # how many ops were done before a sample was kept
     samples: int = pydantic.Field(ge=1)  # in the part
@@ -160,3 +164,90 @@ def parse_outcome(text: str | bytes) -> Measurement | TrialFailure:
         pydantic.ValidationError: if it is no outcome of this schema version.
     """
     return _OUTCOME.validate_json(text)
+
+
+class Agreement(Value):
+    """Whether one configuration gives the batches that the workload asks for."""
+
+    config: PipelineConfig
+    digest: str  # of all batches it gave; equal digests mean equal batches, and none that it could not run
+    samples: int = pydantic.Field(ge=0)
+    # between a pixel and that of the reference configuration
+    largest_difference: float = pydantic.Field(default=0.0, ge=0)
+    largest_value: float = pydantic.Field(default=0.0, ge=0)  # of any pixel in the reference, which tells its scale
+    missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
+    repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
+    message: str | None = None  # what else differs; or why it could not run, if so
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it gave batches."""
+        return bool(self.digest)
+
+
+class Verification(Value):
+    """Configurations side by side: do they give the same batches?"""
+
+    status: Literal["verified"] = "verified"
+    schema_version: Literal[1] = 1
+    compared: bool = True  # whether batches were; those of a wrapped dataset were only looked at
+    agreements: tuple[Agreement, ...]
+
+
+class BadFile(Value):
+    """A sample that a training would stop at."""
+
+    index: int = pydantic.Field(ge=0)
+    name: str  # the path of its file, or what else a person calls it
+    reason: str  # what is wrong with it
+
+
+class FileVerification(Value):
+    """A look at every sample of a workload."""
+
+    status: Literal["inspected"] = "inspected"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=0)  # how many there are
+    resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
+    bad: tuple[BadFile, ...]  # those that cannot be used, in order
+
+
+class StepTime(Value):
+    """The steps of a model on one batch that is already on the device.
+
+    Attributes:
+        mode: what a step does.
+        batch_size: samples in a step.
+        step_seconds: one step, compiled and warm.
+        first_call_seconds: the first call of all, which traces and compiles, and then does a step.
+        backend: of Keras.
+    """
+
+    status: Literal["step"] = "step"
+    schema_version: Literal[1] = 1
+    mode: Mode
+    batch_size: int = pydantic.Field(ge=1)
+    step_seconds: Estimate
+    first_call_seconds: float = pydantic.Field(ge=0)
+    backend: str
+
+    @property
+    def images_per_second(self) -> float:
+        """The rate of such steps."""
+        return self.batch_size / self.step_seconds.value
+
+
+Options: TypeAlias = Mapping[str, pydantic.JsonValue]
+
+
+class Report(Protocol):
+    """Takes news of a measurement."""
+
+    def phase(self, phase: Phase) -> None:
+        """A phase begins."""
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        """A window ended."""
+
+    def log(self, text: str) -> None:
+        """Something worth telling."""

@@ -25,13 +25,11 @@ from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.mode import Mode
-from autopipe.core.outcome import Phase
+from autopipe.core.outcome import Phase, Report, StepTime
 from autopipe.core.plan import Plan
-from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.stand_in import standing_in
 from autopipe.core.stats import median
-from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.devices import model as models

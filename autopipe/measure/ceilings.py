@@ -19,11 +19,11 @@ import numpy as np
 from autopipe import assembly
 from autopipe.core import costs as cost_model
 from autopipe.core import job, stats
-from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, SampleTail
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
+from autopipe.core.facts import Ceiling, OpCost, ReadCosts, SampleTail
+from autopipe.core.outcome import Report
 from autopipe.core.plan import Plan
-from autopipe.core.report import Report
 from autopipe.core.sample import Batch
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload

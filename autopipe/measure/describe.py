@@ -9,7 +9,7 @@ import keras
 from autopipe import assembly
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LOADERS, STORAGES
-from autopipe.core.description import CODE, Description, Impossible, OpSettings, WrappedDataset
+from autopipe.core.facts import CODE, Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core import randomness
-from autopipe.core.ceiling import OpCost, SampleTail
 from autopipe.core.costs import READ
+from autopipe.core.facts import OpCost, SampleTail
 from autopipe.core.plan import Plan
 from autopipe.core.sample import Sample
 from autopipe.core.workload import Workload

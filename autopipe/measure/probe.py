@@ -16,8 +16,7 @@ import numpy as np
 from autopipe.batching.trace_log import TraceLog
 from autopipe.batching.traced import Spans
 from autopipe.core.loader import Loader
-from autopipe.core.outcome import Phase
-from autopipe.core.report import Report
+from autopipe.core.outcome import Phase, Report
 from autopipe.devices.timed import TimedLoader
 from autopipe.measure.meter import Meter
 

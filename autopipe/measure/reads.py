@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.ceiling import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
+from autopipe.core.facts import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
 from autopipe.core.sample import Batch, Source
 from autopipe.data import source as data_source
 from autopipe.errors import BadSampleError

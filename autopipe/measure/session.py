@@ -19,14 +19,10 @@ import keras
 from autopipe import assembly
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import footprint
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Ceiling, Description
 from autopipe.core.mode import Mode
-from autopipe.core.outcome import Measurement, Phase
-from autopipe.core.report import Options, Report
-from autopipe.core.step_time import StepTime
-from autopipe.core.verification import Verification
+from autopipe.core.outcome import Measurement, Options, Phase, Report, StepTime, Verification
 from autopipe.core.workload import Workload
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, memory

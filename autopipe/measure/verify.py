@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
-from autopipe.core.report import Report
+from autopipe.core.outcome import Agreement, Report, Verification
 from autopipe.core.sample import FieldKind
 from autopipe.core.structure import leaves
-from autopipe.core.verification import Agreement, Verification
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
 from autopipe.loaders.threads import Threads

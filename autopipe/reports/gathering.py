@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.costs import CostProfile
 from autopipe.core.outcome import Measurement, Outcome, TrialFailure
-from autopipe.core.payback import CostProfile
 from autopipe.core.stats import compare_pairs
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator

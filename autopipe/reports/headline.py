@@ -7,9 +7,9 @@ import math
 from autopipe.core import bottleneck
 from autopipe.core import costs as cost_model
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Bounds, Kind, Limit
+from autopipe.core.facts import Ceiling
 from autopipe.reports import wording
 from autopipe.tuned import pick
 from autopipe.tuned.findings import Contest

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 
 from autopipe.core import bottleneck
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import OVERTAKEN, Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Bounds, Kind, Limit
+from autopipe.core.facts import OVERTAKEN, Ceiling
 from autopipe.core.value import Estimate
 from autopipe.reports import headline, wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table

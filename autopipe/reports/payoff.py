@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core import payback
+from autopipe.core import costs
 from autopipe.reports import svg, wording
 from autopipe.reports.figure import Column, Row, Section, Table
 from autopipe.reports.history import axes
@@ -48,11 +48,11 @@ def _plain(ways: Sequence[Way]) -> Way:
 
 
 def _pays(way: Way, plain: Way, samples: int) -> float | None:
-    return payback.epochs_to_pay(_core(way), _core(plain), samples)
+    return costs.epochs_to_pay(_core(way), _core(plain), samples)
 
 
-def _core(way: Way) -> payback.CostProfile:
-    return payback.CostProfile(images_per_second=way.images_per_second, once_seconds=way.once_seconds)
+def _core(way: Way) -> costs.CostProfile:
+    return costs.CostProfile(images_per_second=way.images_per_second, once_seconds=way.once_seconds)
 
 
 def draw(ways: Sequence[Way], samples: int, epochs: int | None, width: float) -> Drawing:

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import labelled, wording

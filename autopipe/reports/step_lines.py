@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import StepTime
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Section, Table
 from autopipe.tuned.findings import Findings

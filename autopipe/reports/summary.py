@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import costs as cost_model
 from autopipe.core.bottleneck import Bottleneck
-from autopipe.core.ceiling import FEWEST_OF_A_TAIL, Ceiling, SampleTail
 from autopipe.core.costs import Bounds
+from autopipe.core.facts import FEWEST_OF_A_TAIL, Ceiling, SampleTail
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording

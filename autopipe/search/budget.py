@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.stats import REPEATABILITY, log_variance
 from autopipe.core.value import Estimate, rate_text

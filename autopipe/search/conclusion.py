@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autopipe.core import costs, footprint
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.search import objective

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autopipe.core import payback
+from autopipe.core import costs
 from autopipe.core.config import PipelineConfig
+from autopipe.core.costs import CostProfile
 from autopipe.core.outcome import ConversionCost
-from autopipe.core.payback import CostProfile
 from autopipe.core.value import Estimate
 from autopipe.search import feasible
 from autopipe.search.objective import Point
@@ -68,16 +68,16 @@ def _payback(session: Session, point: Point, rival: Point, won: Point | None) ->
     cost, count = point.measurements[-1].conversion, session.facts.workload.samples
     assert isinstance(cost, ConversionCost)
     kept, other = _cost_profile(session, point), _cost_profile(session, rival)
-    pays_after, epochs = payback.epochs_to_pay(kept, other, count), session.settings.epochs
+    pays_after, epochs = costs.epochs_to_pay(kept, other, count), session.settings.epochs
     late = epochs is not None and (pays_after is None or pays_after > epochs)
     return Payback(
         config=point.config,
         rate=point.estimate,
         cut=cost.cut,
-        convert_seconds=payback.conversion_seconds(cost, count),
-        bytes=payback.conversion_bytes(cost, count),
+        convert_seconds=costs.conversion_seconds(cost, count),
+        bytes=costs.conversion_bytes(cost, count),
         free_bytes=session.facts.disk_bytes,
-        saved_seconds=payback.saved_seconds(kept, other, count),
+        saved_seconds=costs.saved_seconds(kept, other, count),
         epochs=pays_after,
         overruled=late and won is not None and point.estimate.low > won.estimate.high,
         advice=_is_advice(session, point),

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from autopipe.core.ceiling import OVERTAKEN
 from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.facts import OVERTAKEN
 from autopipe.core.stats import (
     FEWEST_PAIRS,
     REPEATABILITY,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.search.feasible import Drop
 from autopipe.search.origin import AskedBy

@@ -17,7 +17,7 @@ import pydantic
 import yaml
 
 from autopipe.core import registry
-from autopipe.core import space_spec as core
+from autopipe.core import space as core
 from autopipe.core.config import LOADERS
 from autopipe.core.params import Value
 from autopipe.core.space import Space

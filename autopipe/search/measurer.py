@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
 
 LEFT_OUT: Final = "left out: "

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.value import Estimate
 from autopipe.search import setups
 from autopipe.search.events import CeilingMeasured

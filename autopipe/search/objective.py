@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autopipe.core import payback
+from autopipe.core import costs as core_costs
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement, Resources
@@ -51,7 +51,7 @@ def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float
     fills = [each.cache_fill_seconds for each in measurements if each.cache_fill_seconds is not None]
     convert, fill = predicted
     if costs:
-        convert = median([payback.conversion_seconds(cost, sample_count).value for cost in costs])
+        convert = median([core_costs.conversion_seconds(cost, sample_count).value for cost in costs])
     if fills:
         fill = median(fills)
     return convert + fill + median([each.first_batch_seconds for each in measurements])

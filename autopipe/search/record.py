@@ -24,9 +24,8 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Ceiling, Facts
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config
 from autopipe.core.space import MEASURED_BOUNDS, Space

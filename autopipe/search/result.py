@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import optuna
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.costs import CostProfile
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
-from autopipe.core.payback import CostProfile
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
 from autopipe.search.confirmation import Confirmation

@@ -13,10 +13,9 @@ from typing import TypeVar
 import optuna
 
 from autopipe.core import costs, footprint
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Ceiling, Facts
 from autopipe.core.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import log_variance, median

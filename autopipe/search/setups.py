@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Ceiling
 from autopipe.core.params import Value
 
 Setting = tuple[str, Value]

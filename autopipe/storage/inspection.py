@@ -16,8 +16,8 @@ from typing import IO
 import pydantic
 
 from autopipe.core.digests import digest
+from autopipe.core.outcome import BadFile, FileVerification
 from autopipe.core.value import Value
-from autopipe.core.verification import BadFile, FileVerification
 from autopipe.data.records import cache_folder
 from autopipe.errors import AutopipeError, BadSampleError, DataError
 from autopipe.hardware import allocator, opencv

@@ -17,15 +17,11 @@ from typing import Annotated, Literal, Protocol
 import pydantic
 import pydantic_core
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Ceiling, Description
 from autopipe.core.mode import Mode
-from autopipe.core.outcome import Measurement, Phase, TrialFailure
-from autopipe.core.report import Options, Report
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import Measurement, Options, Phase, Report, StepTime, TrialFailure, Verification
 from autopipe.core.value import JsonObject, Value
-from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 
 _CHUNK_BYTES = 1 << 16

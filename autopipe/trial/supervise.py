@@ -13,15 +13,11 @@ from typing import Literal, Self, TypeVar
 
 import pydantic
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, ModelSetup, PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Ceiling, Description
 from autopipe.core.mode import Mode
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.core.report import Options
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import FailureKind, Measurement, Options, Phase, StepTime, TrialFailure, Verification
 from autopipe.core.value import Value
-from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
 from autopipe.trial import failures, protocol

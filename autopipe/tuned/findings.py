@@ -10,8 +10,8 @@ from typing import Annotated
 
 import pydantic
 
-from autopipe.core.ceiling import Ceiling
-from autopipe.core.step_time import StepTime
+from autopipe.core.facts import Ceiling
+from autopipe.core.outcome import StepTime
 from autopipe.core.value import Estimate, Value
 
 Amount = Annotated[float, pydantic.Field(ge=0)]

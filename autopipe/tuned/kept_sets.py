@@ -10,7 +10,7 @@ from pathlib import Path
 from autopipe import assembly
 from autopipe.core import digests, lookups
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import StorageError

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from autopipe.core.ceiling import OVERTAKEN, Ceiling
+from autopipe.core.facts import OVERTAKEN, Ceiling
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.tuned.findings import Findings

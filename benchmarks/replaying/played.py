@@ -16,11 +16,9 @@ import numpy as np
 from replaying.synthetic import measurement
 
 from autopipe.core import costs, digests
-from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
-from autopipe.core.description import Description
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Ceiling, Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import Params, Value, from_config, to_config
 from autopipe.core.space import Space

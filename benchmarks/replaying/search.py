@@ -18,9 +18,9 @@ from replaying.synthetic import measurement
 from replaying.table import Table
 
 from autopipe.core import costs
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space

@@ -19,10 +19,8 @@ from typing import IO, Literal, cast
 import numpy as np
 import pydantic
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import LOADERS, PipelineConfig
-from autopipe.core.description import Description
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Ceiling, Description, Facts
 from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling, OpCost
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 

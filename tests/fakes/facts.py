@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autopipe.core.description import Description
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Description, Facts
 
 DESCRIBED = Description(
     samples=2000,

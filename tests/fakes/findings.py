@@ -6,9 +6,8 @@ import functools
 from typing import Any
 
 from autopipe.api.found import Found
-from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Limits
+from autopipe.core.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
 from autopipe.search import library, study
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings

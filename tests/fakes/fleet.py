@@ -14,9 +14,8 @@ import pytest
 from replaying.synthetic import measurement
 
 from autopipe.api import checking, retuning, searching, tuning
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Ceiling, Description
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.value import JsonObject
 from autopipe.hardware import backend, machine

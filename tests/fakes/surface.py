@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from replaying.synthetic import measurement
 
-from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Facts
+from autopipe.core.facts import Ceiling, Facts, OpCost
 from autopipe.core.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.core.params import Params, from_config, to_config
 from autopipe.core.value import Estimate

@@ -18,14 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from autopipe import errors
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.mode import Mode
-from autopipe.core.outcome import Measurement, Phase, Ran, Window
-from autopipe.core.report import Options, Report
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import Measurement, Options, Phase, Ran, Report, StepTime, Verification, Window
 from autopipe.core.value import Estimate, JsonObject
-from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 
 SLEEPER = [sys.executable, "-c", "import time; print('asleep', flush=True); time.sleep(600)"]

@@ -15,11 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.facts import Ceiling
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.core.value import JsonObject
-from autopipe.core.verification import Verification
 from autopipe.loaders.threads import Threads
 from autopipe.trial import group
 from autopipe.trial.child import Launch

@@ -13,7 +13,7 @@ import pytest
 from autopipe.api import checking, searching
 from autopipe.api.search_facts import hardware_of, workload_digest
 from autopipe.api.stored_workload import Stored, read
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.hardware import machine
 from autopipe.search import lock
 from autopipe.search.events import Event, WaitingForMachine

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.value import Estimate
 from autopipe.reports import comparison, story
 from autopipe.tuned.findings import Asked, Attempt, Contest, Findings, LeftOut, Origin, Way, Worth

@@ -11,8 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopipe.core.bounds import BoundError, evaluate
-from autopipe.core.space import Space
+from autopipe.core.space import BoundError, Space, evaluate
 from autopipe.errors import SpaceError
 from autopipe.search import library
 from tests.fakes.spaces import holds

@@ -12,8 +12,8 @@ from autopipe.cli.options import PageCache
 from autopipe.core.mode import Mode
 
 if TYPE_CHECKING:  # imported before `--help` answers
-    from autopipe.core.description import Description
-    from autopipe.core.step_time import StepTime
+    from autopipe.core.facts import Description
+    from autopipe.core.outcome import StepTime
 
 
 def measure(

@@ -13,8 +13,8 @@ from autopipe.api.search_facts import devices_of
 from autopipe.api.searching import description, refuse_in_trial, runner_for
 from autopipe.api.trial_measurer import succeeded
 from autopipe.core import footprint
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Ceiling
 from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError

@@ -16,10 +16,10 @@ import pydantic
 from autopipe import again
 from autopipe.core import bottleneck as bottlenecks
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.correction import Correction, Measured, correction
 from autopipe.core.costs import Costs
+from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.value import Estimate, Value
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files

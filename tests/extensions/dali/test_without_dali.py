@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Impossible
+from autopipe.core.facts import Impossible
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays

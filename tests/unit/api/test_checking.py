@@ -13,8 +13,8 @@ from replaying.synthetic import measurement
 from autopipe.api import checking
 from autopipe.api.search_facts import workload_digest
 from autopipe.api.stored_workload import Stored
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.search import lock

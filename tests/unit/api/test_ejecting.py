@@ -12,8 +12,8 @@ from autopipe.api import verifying
 from autopipe.api.ejecting import eject, eject_usual
 from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import WrappedDataset
-from autopipe.core.verification import Verification
+from autopipe.core.facts import WrappedDataset
+from autopipe.core.outcome import Verification
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import ConfigError

@@ -8,7 +8,7 @@ import pytest
 from autopipe import again
 from autopipe.api import keeping
 from autopipe.core.mode import Mode
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import StepTime
 from autopipe.core.value import Estimate
 from autopipe.errors import ArtifactError
 from autopipe.hardware import machine

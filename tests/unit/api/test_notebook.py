@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from autopipe.api import notebook
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autopipe.api import search_facts
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.hardware import gpu
 from tests.fakes.nvml import Device, FakeNvml
 

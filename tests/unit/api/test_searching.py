@@ -21,13 +21,10 @@ from autopipe.api import searching, tuning
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import Watcher
 from autopipe.api.tuning import tune
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.description import WrappedDataset
-from autopipe.core.facts import Limits
-from autopipe.core.outcome import Measurement
+from autopipe.core.facts import Ceiling, Limits, WrappedDataset
+from autopipe.core.outcome import Agreement, Measurement, Verification
 from autopipe.core.value import JsonObject
-from autopipe.core.verification import Agreement, Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import machine, memory

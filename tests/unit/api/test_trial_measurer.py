@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.description import CODE, Description, Impossible, WrappedDataset
+from autopipe.core.facts import CODE, Ceiling, Description, Impossible, WrappedDataset
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.value import Estimate

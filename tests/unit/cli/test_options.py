@@ -17,7 +17,7 @@ from autopipe.cli.commands.retune import retune
 from autopipe.cli.commands.tune import tune
 from autopipe.cli.options import Command, SearchOptions, WorkloadOptions, ungrouped
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import WrappedDataset
+from autopipe.core.facts import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.loaders.processes import Processes

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.status import Status
 
 from autopipe.cli.progress import Progress
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads

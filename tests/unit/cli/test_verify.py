@@ -13,7 +13,7 @@ import pytest
 
 from autopipe.api import searching, verifying
 from autopipe.core.config import PipelineConfig
-from autopipe.core.verification import Agreement, Verification
+from autopipe.core.outcome import Agreement, Verification
 from autopipe.errors import WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.trial import protocol

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from autopipe.core.bottleneck import bottleneck
-from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Kind, bounds
+from autopipe.core.facts import OpCost, ReadCosts, ReadRung
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import COSTS, THREADS, ceiling

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.value import Estimate
 
 RATE = Estimate(value=100.0, low=99.0, high=101.0)

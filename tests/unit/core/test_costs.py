@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
+from autopipe.core.facts import OpCost, ReadCosts, ReadRung
 from autopipe.core.params import Params, to_config
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import ceiling

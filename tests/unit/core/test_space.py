@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from autopipe.core.bounds import BoundError, evaluate
 from autopipe.core.params import Value, from_config, to_config
-from autopipe.core.space import Space
-from autopipe.core.space_spec import SpaceSpec, resolve
+from autopipe.core.space import BoundError, Space, SpaceSpec, evaluate, resolve
 from autopipe.errors import ConfigError, SpaceError
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.spaces import holds

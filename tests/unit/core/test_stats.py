@@ -8,8 +8,8 @@ import numpy as np
 import pydantic
 import pytest
 
+from autopipe.core.costs import CostProfile, conversion_bytes, conversion_seconds, epochs_to_pay, saved_seconds
 from autopipe.core.outcome import ConversionCost
-from autopipe.core.payback import CostProfile, conversion_bytes, conversion_seconds, epochs_to_pay, saved_seconds
 from autopipe.core.stats import bootstrap_interval, compare_pairs, log_variance, median, student_t
 from autopipe.core.value import Estimate
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
+from autopipe.core.facts import OpCost, ReadCosts, ReadRung
 from autopipe.core.outcome import Phase
 from autopipe.core.sample import Batch
 from autopipe.core.value import Estimate

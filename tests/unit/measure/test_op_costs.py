@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.core.ceiling import OpCost
+from autopipe.core.facts import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.core.ceiling import ReadCosts, ReadRung, SampleTail
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays

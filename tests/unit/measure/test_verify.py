@@ -10,7 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.report import Report
+from autopipe.core.outcome import Report
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads

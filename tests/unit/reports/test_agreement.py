@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.verification import Agreement, Verification
+from autopipe.core.outcome import Agreement, Verification
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.reports import agreement

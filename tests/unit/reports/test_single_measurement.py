@@ -8,8 +8,8 @@ import pytest
 from replaying.synthetic import measurement
 from rich.console import Console
 
-from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling, OpCost
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.extensions.dali.loader import Dali

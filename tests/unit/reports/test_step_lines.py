@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopipe.core.mode import Mode
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import StepTime
 from autopipe.core.value import Estimate
 from autopipe.reports import step_lines
 

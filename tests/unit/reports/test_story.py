@@ -12,7 +12,7 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.mode import Mode
-from autopipe.core.step_time import StepTime
+from autopipe.core.outcome import StepTime
 from autopipe.core.value import Estimate
 from autopipe.reports import comparison, story
 from autopipe.reports.figure import NARROW, WIDE, Section

@@ -10,8 +10,8 @@ import re
 import pytest
 from rich.console import Console, RenderableType
 
-from autopipe.core.ceiling import ReadCosts, ReadRung, SampleTail
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
 from autopipe.core.value import Estimate

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.description import Impossible
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.facts import Facts, Impossible, Limits
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError

@@ -8,9 +8,8 @@ from typing import Literal
 
 import pytest
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Limits
+from autopipe.core.facts import Ceiling, Limits
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.space import Space
 from autopipe.search import study

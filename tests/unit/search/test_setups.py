@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Ceiling
 from autopipe.core.value import Estimate
 from autopipe.search import setups
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.facts import Ceiling
 from autopipe.core.value import Estimate
 from autopipe.search.budget import ceiling_stop, needed_share, no_gain_stop
 from autopipe.search.stopping import Reason

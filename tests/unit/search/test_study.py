@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 from optuna.samplers import RandomSampler
 
-from autopipe.core.ceiling import Ceiling, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import bounds
-from autopipe.core.facts import Limits
+from autopipe.core.facts import Ceiling, Limits, ReadCosts, ReadRung
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
-from autopipe.core.space import Parameter, Space
-from autopipe.core.space_spec import ParameterSpec
+from autopipe.core.space import Parameter, ParameterSpec, Space
 from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.loaders.foreign import Foreign

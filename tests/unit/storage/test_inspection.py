@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.core.verification import BadFile
+from autopipe.core.outcome import BadFile
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError
 from autopipe.ops.custom import Map

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 import pydantic
 import pytest
 
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.facts import Ceiling
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure, Verification
 from autopipe.core.value import Estimate
-from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.threads import Threads
 from autopipe.trial import protocol

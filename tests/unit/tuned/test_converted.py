@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.assembly import conversion_of
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.description import Description
+from autopipe.core.facts import Description
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.source import first_digest

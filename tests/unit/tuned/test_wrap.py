@@ -20,8 +20,8 @@ from autopipe import assembly, frameworks
 from autopipe.batching import wrapped_data
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.outcome import Report
 from autopipe.core.params import from_config, to_config
-from autopipe.core.report import Report
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, LoaderError, WorkloadError

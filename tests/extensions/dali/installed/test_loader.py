@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
-from autopipe.core.report import Report
+from autopipe.core.outcome import Report
 from autopipe.core.sample import Batch, FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
