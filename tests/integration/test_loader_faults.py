@@ -118,19 +118,26 @@ def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watche
         assert 1 <= watched.lost_workers() <= len(workers)
 
 
-def test_three_deaths_on_one_batch_fail_and_name_the_samples(photos: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"SIGKILL 3 times.* 0, 1, 2, 3 of epoch 0"),
+        (lambda: os._exit(3), r"exit status 3, 3 times.*os\._exit"),  # and not our own kill
+    ],
+    ids=["killed", "exits"],
+)
+def test_three_deaths_on_one_batch_fail_and_name_their_cause(
+    photos: Path, end: Callable[[], object], said: str
+) -> None:
     here = os.getpid()
 
     def dies(image: NDArray[Any]) -> NDArray[Any]:
         if os.getpid() != here:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end()
         return image
 
     work = workload(photos, dies, shuffle=False)
-    with (
-        opened(work, PROCESSES) as loader,
-        pytest.raises(WorkerDiedError, match=r"SIGKILL 3 times.* 0, 1, 2, 3 of epoch 0"),
-    ):
+    with opened(work, PROCESSES) as loader, pytest.raises(WorkerDiedError, match=said):
         next(loader.batches(0))
 
 
@@ -309,21 +316,6 @@ def wait_for(marker: Path) -> None:
     while not marker.exists():
         assert time.monotonic() < deadline
         threading.Event().wait(0.01)
-
-
-def test_a_worker_that_ends_itself_is_told_as_such_and_not_by_our_own_kill(photos: Path) -> None:
-    here = os.getpid()
-
-    def ends(image: NDArray[Any]) -> NDArray[Any]:
-        if os.getpid() != here:
-            os._exit(3)
-        return image
-
-    with (
-        opened(workload(photos, ends), PROCESSES) as loader,
-        pytest.raises(WorkerDiedError, match=r"exit status 3, 3 times.*os\._exit"),
-    ):
-        next(loader.batches(0))
 
 
 def test_a_worker_that_cannot_begin_says_why(photos: Path) -> None:
@@ -703,23 +695,6 @@ def test_too_little_memory_is_refused_with_the_bytes(
     with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):
         opened(workload(photos), loader, cache="memory")
     assert before == psutil.Process().children()
-
-
-@pytest.mark.parametrize("loader", OWN)
-def test_two_loaders_run_side_by_side(photos: Path, loader: LoaderConfig) -> None:
-    with opened(workload(photos), loader) as one, opened(workload(photos, seed=5), loader) as other:
-        for epoch in (0, 1):
-            for (x, _), (y, _) in zip(one.batches(epoch), other.batches(epoch), strict=True):
-                assert x.shape == y.shape
-
-
-@pytest.mark.parametrize("loader", OWN)
-def test_a_loader_opens_after_tensorflow_has_run(photos: Path, loader: LoaderConfig) -> None:
-    import tensorflow as tf
-
-    tf.reduce_sum(tf.random.normal((512, 512)) @ tf.random.normal((512, 512)))
-    with opened(workload(photos), loader) as made:
-        assert sorted(labels(made.batches(0))) == list(range(23))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from rich.text import Text
 from autopipe import again
 from autopipe.cli import screen
 from autopipe.cli.options import Chosen
-from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
+from autopipe.cli.output import Written, folder_of, reserved, say_where, write_outputs
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
@@ -29,23 +29,6 @@ CONFIG = PipelineConfig(loader=Threads(workers=2))
 def _tuned(config: PipelineConfig) -> factory.Tuned:
     known = profile(config=config.model_dump(mode="json"))
     return factory.of_profile(known, lambda: pytest.fail("imported"))
-
-
-def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    assert writable_folder(tmp_path / "a" / "b").is_dir()
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").touch()
-    with pytest.raises(ArtifactError, match=r"`--out` must be a folder that can be made"):
-        writable_folder(tmp_path / "out")
-
-
-def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: False)  # the tests may run as root, who may write anywhere
-    with pytest.raises(ArtifactError, match=r"`--out` must be writable") as raised:
-        writable_folder(tmp_path)
-    assert raised.value.hint == "Choose another with --out DIR."
 
 
 def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,13 +71,6 @@ def test_a_folder_that_cannot_be_written_to_is_refused(autopipe: Autopipe, home:
     assert ended.err.startswith("error: `--out` must be a folder that can be made, but got 'out'")
 
 
-def test_images_without_classes_are_refused(autopipe: Autopipe, home: Path) -> None:
-    (home / "photos").mkdir()
-    ended = autopipe("tune", "--images", "photos")
-    assert (ended.status, ended.out) == (2, "")
-    assert f"There are no images in `{home / 'photos'}`" in ended.err
-
-
 def test_a_trace_that_cannot_be_written_is_refused_before_the_workload_is_imported(
     autopipe: Autopipe, tmp_path: Path
 ) -> None:

@@ -150,24 +150,6 @@ def test_a_million_paths_pickle_below_40_bytes_each() -> None:
     assert len(pickle.dumps(PathList("/x", entries))) < 40 * 100_000
 
 
-def test_scan_sorts_and_leaves_out_what_is_hidden_or_no_image(tmp_path: Path) -> None:
-    for name in ("b.JPG", "a.png", ".hidden.jpg", "notes.txt", "z/x.jpg", "y/x.jpg", ".git/x.jpg"):
-        write(tmp_path / name)
-    assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG"], [b"y", b"z"])
-
-
-def test_scan_leaves_out_pipes_and_takes_a_folder_for_a_folder(tmp_path: Path) -> None:
-    write(tmp_path / "a.jpg")
-    os.mkfifo(tmp_path / "b.jpg")
-    write(tmp_path / "c.jpg" / "inner.jpg")
-    assert scan(os.fsencode(tmp_path)) == ([b"a.jpg"], [b"c.jpg"])
-
-
-def test_a_link_is_listed_wherever_it_leads(tmp_path: Path) -> None:
-    (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")
-    assert scan(os.fsencode(tmp_path)) == ([b"broken.jpg"], [])
-
-
 @pytest.mark.timeout(20)
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
@@ -178,18 +160,6 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             read_file(os.fsencode(tmp_path / f"{name}.jpg"))
     with pytest.raises(BadSampleError, match=r"must be a regular file, but is a device"):
         read_file(b"/dev/null")
-
-
-def test_scan_of_a_missing_folder_names_the_nearest_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
-        scan(os.fsencode(tmp_path / "photo"))
-
-
-def test_scan_of_a_file_says_that_it_is_no_folder(tmp_path: Path) -> None:
-    write(tmp_path / "a.jpg")
-    with pytest.raises(DataError, match="Not a directory"):
-        scan(os.fsencode(tmp_path / "a.jpg"))
 
 
 def test_walk_goes_folder_by_folder_in_sorted_order(tmp_path: Path) -> None:
@@ -237,3 +207,20 @@ def test_a_moved_folder_has_the_same_digest(tmp_path: Path) -> None:
 def test_spread_includes_first_and_last() -> None:
     assert list(spread(3, 5)) == [0, 1, 2]
     assert list(spread(101, 3)) == [0, 50, 100]
+
+
+def test_scan_sorts_and_leaves_out_what_is_hidden_or_no_image(tmp_path: Path) -> None:
+    for name in ("b.JPG", "a.png", ".hidden.jpg", "notes.txt", "z/x.jpg", "y/x.jpg", ".git/x.jpg", "c.jpg/inner.jpg"):
+        write(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")  # is listed wherever it leads
+    assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG", b"broken.jpg"], [b"c.jpg", b"y", b"z"])
+
+
+def test_scan_of_what_is_no_folder_names_the_nearest_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg")
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
+        scan(os.fsencode(tmp_path / "photo"))
+    with pytest.raises(DataError, match="Not a directory"):
+        scan(os.fsencode(tmp_path / "a.jpg"))
