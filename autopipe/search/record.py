@@ -16,7 +16,7 @@ import json
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import optuna
@@ -52,7 +52,7 @@ class Record:
         self._rows: dict[int, Row] = {}
         self._taken: set[int] = set()  # numbers in the storage of trials that are in memory, too
         self._waiting: dict[int, int] = {}  # of trials that wait in the storage: number in memory, number there
-        self._running: dict[int, int] = {}  # the same of those that this process runs
+        self._running: set[int] = set()  # numbers in the storage of those that this process has run
 
     @property
     def lost(self) -> str | None:
@@ -118,16 +118,17 @@ class Record:
         return f"block_ceilings:{socket.gethostname()}" if self._shared else "block_ceilings"
 
     def _attribute(self, key: str, default: Any) -> Any:
-        if self._shared and self._kept is not None and key not in self.study.user_attrs:
-            there = self._kept.attributes()
+        kept = self._kept
+        if self._shared and kept is not None and key not in self.study.user_attrs:
+            there = kept.do(lambda: kept.study.user_attrs) or {}
             if key in there:
                 self.study.set_user_attr(key, there[key])
         return self.study.user_attrs.get(key, default)
 
     def _keep(self, key: str, value: object) -> None:
         self.study.set_user_attr(key, value)
-        if self._kept is not None:
-            self._kept.set_attribute(key, value)
+        if (kept := self._kept) is not None:
+            kept.do(lambda: kept.study.set_user_attr(key, value))
 
     # ------------------------------------------------------------ trials of this search
 
@@ -140,11 +141,16 @@ class Record:
         """Whether a trial is enqueued: by this search, for a process that died, or by the user's own code."""
         return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
-    def ask(self) -> optuna.Trial:
-        """Return the trial to run next; `begin` writes it down."""
+    def ask(self) -> optuna.Trial | None:
+        """Return the trial to run next; None if it was one that waited, and another process has begun it."""
         self.take_up()
-        trial = self.study.ask()
-        trial.set_user_attr("owner", {"host": socket.gethostname(), "id": uuid.uuid4().hex[:12]})
+        trial, owner = self.study.ask(), {"host": socket.gethostname(), "id": uuid.uuid4().hex[:12]}
+        trial.set_user_attr("owner", owner)
+        waits = self._waiting.pop(trial.number, None)
+        if waits is not None and self._kept is not None and not self._kept.claim(waits, owner):
+            self._taken.discard(waits)  # its outcome is taken up later
+            self._refuse(trial, "another process has begun it")
+            return None
         return trial
 
     def describe(
@@ -156,27 +162,16 @@ class Record:
 
     def begin(self, trial: optuna.Trial) -> bool:
         """Write down that a trial runs. Return False if another process runs the same: the trial is refused then."""
-        if self._kept is None:
+        number = self._write(trial)
+        if number is None or not self._is_elsewhere(number):
             return True
-        number = self._waiting.pop(trial.number, None)
-        if number is None:
-            number = self._kept.make(self._frozen(trial))
-        elif self._kept.claim(number):
-            self._kept.note(number, self._frozen(trial))
-        else:
-            self._taken.discard(number)  # its outcome is taken up later
-            self._refuse(trial, "another process has begun it")
-            return False
-        if number is not None:
-            self._running[trial.number] = number
-            self._taken.add(number)
-        if number is None or not self._shared:
-            return True
-        if self._is_elsewhere(number):
-            self.refuse(trial, "another process that shares the study measures it")
-            return False
-        self._kept.beat(number)
-        return True
+        self.refuse(trial, "another process that shares the study measures it")
+        return False
+
+    def alive(self, trial: optuna.Trial) -> AbstractContextManager[None]:
+        """Let others that share the study see that this process is alive, while the block measures a trial."""
+        number = self._write(trial) if self._shared else None
+        return nullcontext() if number is None or self._kept is None else self._kept.beating(number)
 
     def tell(
         self,
@@ -192,7 +187,7 @@ class Record:
             trial.set_constraint(name, excess)
         trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
         self.study.tell(trial, value, state=TrialState.FAIL if value is None else None)
-        self._finish(trial)
+        self._write(trial)
 
     def give_up(self, trial: optuna.Trial, *, again: bool = False) -> None:
         """Mark a trial that was cut off, unless it had been told already.
@@ -204,31 +199,26 @@ class Record:
         was_over = self._frozen(trial).state.is_finished()
         if not was_over:
             self.study.tell(trial, state=TrialState.FAIL)
-        number = self._finish(trial)
-        if again and self._shared and self._kept is not None and number is not None and not was_over:
-            self._kept.give_back(number, run_again)
+        number, kept = self._write(trial), self._kept
+        if again and self._shared and kept is not None and number is not None and not was_over:
+            kept.do(lambda: run_again(kept.study, kept.trials()[number]))
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
         """Mark a trial that asked for what cannot run."""
         self._refuse(trial, reason)
-        self._finish(trial)
+        self._write(trial)
 
     def _refuse(self, trial: optuna.Trial, reason: str) -> None:
         trial.set_user_attr("refused", reason)
         trial.set_constraint("feasible", 1.0)
         self.study.tell(trial, state=TrialState.PRUNED)
 
-    def _finish(self, trial: optuna.Trial) -> int | None:
-        """Write down what came of a trial, and return its number in the storage."""
-        if self._kept is None:
-            return None
-        number, waits = self._running.pop(trial.number, None), self._waiting.pop(trial.number, None)
-        if waits is not None and not self._kept.claim(waits):
-            self._taken.discard(waits)
-            return None
-        number = self._kept.finish(waits if number is None else number, self._frozen(trial))
+    def _write(self, trial: optuna.Trial) -> int | None:
+        """Write down a trial as it is now, and return its number in the storage."""
+        number = None if self._kept is None else self._kept.write(self._frozen(trial))
         if number is not None:
             self._taken.add(number)
+            self._running.add(number)
         return number
 
     def _frozen(self, trial: optuna.Trial) -> FrozenTrial:
@@ -264,7 +254,7 @@ class Record:
                 ended, outcome = copy.deepcopy(trial), trial.user_attrs.get("outcome")
                 ended.values = None if outcome is None or outcome["value"] is None else [outcome["value"]]
                 ended.state = TrialState.FAIL if ended.values is None else TrialState.COMPLETE
-                self._kept.finish(trial.number, ended)
+                self._kept.write(ended, trial.number)
                 cut += outcome is None
         return cut
 
@@ -273,17 +263,16 @@ class Record:
         if self._kept is None or not self._shared:
             return {}
         self.take_up()
-        ours = self._running.values()
         theirs = [
             each.user_attrs
             for each in self._kept.trials()
-            if each.state is TrialState.RUNNING and each.number not in ours and _is_once(each.user_attrs)
+            if each.state is TrialState.RUNNING and each.number not in self._running and _is_once(each.user_attrs)
         ]
         return {str(each["key"]): str(each.get("owner", {}).get("host", "")) for each in theirs if "key" in each}
 
     def _is_elsewhere(self, number: int) -> bool:
         """Whether an earlier trial in the storage measures, or has measured, the same: the later one yields."""
-        trials = self._kept.trials() if self._kept is not None else []
+        trials = self._kept.trials() if self._kept is not None and self._shared else []
         mine = trials[number].user_attrs if trials else {}
         return _is_once(mine) and any(
             each.user_attrs.get("key") == mine.get("key")

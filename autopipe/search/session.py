@@ -281,6 +281,8 @@ class Session:
     def run_next(self) -> None:
         """Run the trial that is enqueued, or else the one that the sampler chooses."""
         trial = self.record.ask()
+        if trial is None:
+            return
         try:
             asked = self._what(trial)
             if asked is not None and self.record.begin(trial):
@@ -320,7 +322,9 @@ class Session:
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
         allowed = self._limit(origin, config.key())
         before = settings.clock()
-        outcome = self.measurer.measure(config, effort=Effort.PROOF if proving else Effort.SEARCH, must_reach=hopeless)
+        effort = Effort.PROOF if proving else Effort.SEARCH
+        with self.record.alive(trial):
+            outcome = self.measurer.measure(config, effort=effort, must_reach=hopeless)
         value, constraints = self._judged(config, outcome)
         seconds = settings.clock() - before
         if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:

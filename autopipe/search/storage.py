@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,66 +211,9 @@ class StoredStudy:
         self._url, self._storage, self._patience, self._on_lost = url, storage, patience, on_lost
         self._file = _file_of(storage)
         self._inode = None if self._file is None else self._file.stat().st_ino
-        self._beats: dict[int | None, threading.Event] = {}  # of trials that run, by number: set when one is over
 
-    def trials(self) -> list[FrozenTrial]:
-        """Return all trials, by number; none if the storage has failed."""
-        return self._do(lambda: self.study.get_trials(deepcopy=False)) or []
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the study's attributes."""
-        return self._do(lambda: self.study.user_attrs) or {}
-
-    def set_attribute(self, key: str, value: object) -> None:
-        """Set an attribute of the study."""
-        self._do(lambda: self.study.set_user_attr(key, value))
-
-    def make(self, trial: FrozenTrial) -> int | None:
-        """Write a trial in one go, and return its number."""
-        return self._do(lambda: self._made(trial))
-
-    def claim(self, number: int) -> bool:
-        """Begin a trial that waits; return False if another process has begun it."""
-        return self._do(lambda: self._begun(number)) is not False
-
-    def note(self, number: int, trial: FrozenTrial) -> None:
-        """Write down what a trial has become, except for its state."""
-        self._do(lambda: self._noted(number, trial))
-
-    def finish(self, number: int | None, trial: FrozenTrial) -> int | None:
-        """Write down what came of a trial, and return its number here; None if the storage has failed.
-
-        Args:
-            number: of the trial here; None if it was not begun here.
-            trial: which is over.
-        """
-        if (beats := self._beats.pop(number, None)) is not None:
-            beats.set()
-        if number is not None and self._do(lambda: self._finished(number, trial)) is not False:
-            return number
-        return self.make(trial)  # others may have taken this process for dead, and finished it without its outcome
-
-    def give_back(self, number: int, run_again: OnStale) -> None:
-        """Let another process run a trial that was cut off here."""
-        self._do(lambda: run_again(self.study, self.study.get_trials(deepcopy=False)[number]))
-
-    def beat(self, number: int) -> None:
-        """Let a trial have heartbeats until it is finished: others see that its process is alive."""
-        self._do(lambda: self._beat(number))
-        self._beats[number] = over = threading.Event()
-        threading.Thread(target=self._beat_on, args=(number, over), name="autopipe-heartbeat", daemon=True).start()
-
-    def fail_stale(self) -> None:
-        """Finish the trials of processes that died, by their heartbeats."""
-        with experimental():
-            self._do(lambda: optuna.storages.fail_stale_trials(self.study))
-
-    def settle(self) -> None:
-        """Put everything into the storage's one file, so that it can be copied; the storage stays usable."""
-        settle(self._storage)
-
-    def _do(self, act: Callable[[], _Answer]) -> _Answer | None:
-        """Return what `act` returns; None once the storage has failed for good."""
+    def do(self, act: Callable[[], _Answer]) -> _Answer | None:
+        """Return what `act`, which uses the storage, returns; None once the storage has failed for good."""
         if self.lost is not None:
             return None
         try:
@@ -285,6 +228,44 @@ class StoredStudy:
         self._on_lost(why)
         return None
 
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials, by number; none if the storage has failed."""
+        return self.do(lambda: self.study.get_trials(deepcopy=False)) or []
+
+    def claim(self, number: int, owner: Mapping[str, str]) -> bool:
+        """Begin a trial that waits; return False if another process has begun it."""
+        return self.do(lambda: self._claimed(number, owner)) is not False
+
+    def write(self, trial: FrozenTrial, number: int | None = None) -> int | None:
+        """Write a trial as it is now, and return its number here; None if the storage has failed.
+
+        Args:
+            trial: its owner tells which one it is here.
+            number: the same, of a trial that may have no owner.
+        """
+        return self.do(lambda: self._written(trial, number))
+
+    def fail_stale(self) -> None:
+        """Finish the trials of processes that died, by their heartbeats."""
+        with experimental():
+            self.do(lambda: optuna.storages.fail_stale_trials(self.study))
+
+    @contextmanager
+    def beating(self, number: int) -> Iterator[None]:
+        """Let a trial have heartbeats while the block runs: other processes see that this one is alive."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(number, over), name="autopipe-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def settle(self) -> None:
+        """Put everything into the storage's one file, so that it can be copied; the storage stays usable."""
+        settle(self._storage)
+
     def _is_gone(self, file: Path) -> bool:
         """Whether the file was removed or replaced: SQLite would go on to write into one that nobody can open."""
         try:
@@ -295,57 +276,53 @@ class StoredStudy:
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
-    def _made(self, trial: FrozenTrial) -> int:
-        """Make a trial unless it is there: the answer to an earlier try may have been lost."""
-        if (number := self._find(trial)) is None:
-            self.study.add_trial(trial)
-            number = self._find(trial)
-        assert number is not None
-        return number
-
-    def _find(self, trial: FrozenTrial) -> int | None:
+    def _find(self, trial: FrozenTrial) -> FrozenTrial | None:
         there = reversed(self.study.get_trials(deepcopy=False))
-        same = (each for each in there if each.user_attrs == trial.user_attrs and each.state == trial.state)
-        return next((each.number for each in same), None)
+        return next((each for each in there if each.user_attrs.get("owner") == trial.user_attrs["owner"]), None)
 
-    def _begun(self, number: int) -> bool:
+    def _claimed(self, number: int, owner: Mapping[str, str]) -> bool:
         with suppress(UpdateFinishedTrialError):
-            return self._storage.set_trial_state_values(self._trial_id(number), TrialState.RUNNING)
+            if self._storage.set_trial_state_values(self._trial_id(number), TrialState.RUNNING):
+                self._storage.set_trial_user_attr(self._trial_id(number), "owner", owner)
+                return True
         return False
 
-    def _noted(self, number: int, trial: FrozenTrial) -> None:
-        there, trial_id = self.study.get_trials(deepcopy=False)[number], self._trial_id(number)
-        for name, value in trial.params.items():
-            if name not in there.params:
-                drawn_from = trial.distributions[name]
-                self._storage.set_trial_param(trial_id, name, drawn_from.to_internal_repr(value), drawn_from)
+    def _written(self, trial: FrozenTrial, number: int | None) -> int:
+        """Write a trial, whatever of it was written before: the answer to an earlier try may have been lost."""
+        there = self._find(trial) if number is None else self.study.get_trials(deepcopy=False)[number]
+        if there is not None and not there.state.is_finished():
+            with suppress(UpdateFinishedTrialError):
+                self._update(there, trial)
+                return there.number
+            there = self._find(trial)
+        # Others may have taken this process for dead, and finished the trial without its outcome.
+        if there is None or (there.state, there.user_attrs) != (trial.state, trial.user_attrs):
+            self.study.add_trial(trial)
+            there = self._find(trial)
+        assert there is not None
+        return there.number
+
+    def _update(self, there: FrozenTrial, trial: FrozenTrial) -> None:
+        trial_id = self._trial_id(there.number)
+        for name in trial.params.keys() - there.params.keys():
+            drawn_from = trial.distributions[name]
+            self._storage.set_trial_param(trial_id, name, drawn_from.to_internal_repr(trial.params[name]), drawn_from)
         for name, value in trial.user_attrs.items():
             if name not in there.user_attrs or there.user_attrs[name] != value:
                 self._storage.set_trial_user_attr(trial_id, name, value)
-        for name, value in trial.system_attrs.items():
-            if name not in there.system_attrs:
-                self._storage.set_trial_system_attr(trial_id, name, value)
+        for name in trial.system_attrs.keys() - there.system_attrs.keys():
+            self._storage.set_trial_system_attr(trial_id, name, trial.system_attrs[name])
+        if trial.state.is_finished():
+            self._storage.set_trial_state_values(trial_id, trial.state, trial.values)
 
-    def _finished(self, number: int, trial: FrozenTrial) -> bool:
-        """Finish a trial here, and return whether it has ended as it should."""
-        there = self.study.get_trials(deepcopy=False)[number]
-        if there.state.is_finished():
-            return there.state == trial.state and there.user_attrs == trial.user_attrs
-        with suppress(UpdateFinishedTrialError):
-            self._noted(number, trial)
-            return self._storage.set_trial_state_values(self._trial_id(number), trial.state, trial.values)
-        return False
-
-    def _beat(self, number: int) -> None:
+    def _beat(self, number: int, over: threading.Event) -> None:
         assert isinstance(self._storage, RDBStorage)
-        self._storage.record_heartbeat(self._trial_id(number))
-
-    def _beat_on(self, number: int, over: threading.Event) -> None:
-        while not over.wait(HEARTBEAT_SECONDS):
+        while True:
             with suppress(*STORAGE_ERRORS):
-                self._beat(number)
-        if isinstance(self._storage, RDBStorage):
-            self._storage.scoped_session.remove()  # the connection of this thread
+                self._storage.record_heartbeat(self._trial_id(number))
+            if over.wait(HEARTBEAT_SECONDS):
+                break
+        self._storage.scoped_session.remove()  # the connection of this thread
 
 
 def _file_of(storage: BaseStorage) -> Path | None:

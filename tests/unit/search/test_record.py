@@ -52,11 +52,17 @@ def trials(url: str) -> list[FrozenTrial]:
     return optuna.load_study(study_name="tune", storage=url).trials
 
 
+def asked(record: Record) -> optuna.Trial:
+    trial = record.ask()
+    assert trial is not None
+    return trial
+
+
 def run_one(record: Record, space: Space) -> Measurement:
     record.enqueue(space, CONFIG, origin=AskedBy.parse("seed:rule"), predicted=123.0)
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
-    trial = record.ask()
+    trial = asked(record)
     assert record.begin(trial)
     record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": -1.0}, seconds=2.0)
     return outcome
@@ -82,9 +88,9 @@ def test_a_trial_is_read_back_as_it_was_written(space: Space, tmp_path: Path) ->
 def test_a_failure_and_a_trial_that_was_cut_off_are_told_apart(space: Space) -> None:
     record = opened(None)
     record.enqueue(space, CONFIG, origin=AskedBy.parse("proof:4"), predicted=None)
-    record.tell(record.ask(), FAILURE, value=None, constraints={}, seconds=1.0)
+    record.tell(asked(record), FAILURE, value=None, constraints={}, seconds=1.0)
     record.enqueue(space, CONFIG, origin=AskedBy.parse("proof:4"), predicted=None)
-    record.give_up(record.ask())
+    record.give_up(asked(record))
     failed, cut_off = record.rows()
     assert (failed.outcome, failed.value, failed.block) == (FAILURE, None, 4)
     assert cut_off.outcome is None
@@ -93,13 +99,13 @@ def test_a_failure_and_a_trial_that_was_cut_off_are_told_apart(space: Space) -> 
 def test_a_broken_limit_makes_a_trial_infeasible(space: Space) -> None:
     record = opened(None)
     record.enqueue(space, CONFIG, origin=AskedBy.parse("x"), predicted=None)
-    record.tell(record.ask(), Surface().measure(CONFIG), value=5.0, constraints={"memory_bytes": 7.0}, seconds=1.0)
+    record.tell(asked(record), Surface().measure(CONFIG), value=5.0, constraints={"memory_bytes": 7.0}, seconds=1.0)
     assert not record.rows()[0].feasible
 
 
 def test_what_is_refused_is_no_trial_that_ran() -> None:
     record = opened(None)
-    record.refuse(record.ask(), "devices > 1: 0 GPUs")
+    record.refuse(asked(record), "devices > 1: 0 GPUs")
     assert record.rows() == []
     assert record.study.trials[0].user_attrs["refused"] == "devices > 1: 0 GPUs"
 
@@ -148,9 +154,10 @@ def test_optunas_own_verbosity_is_left_as_it_was() -> None:
 
 def begun(record: Record, space: Space, origin: str) -> optuna.Trial:
     record.enqueue(space, CONFIG, origin=AskedBy.parse(origin), predicted=None)
-    trial = record.ask()
+    trial = asked(record)
     assert record.begin(trial)
-    return trial
+    with record.alive(trial):
+        return trial
 
 
 def test_a_trial_whose_outcome_was_written_before_its_process_died_is_finished_with_it(
@@ -279,7 +286,7 @@ def test_of_two_that_begin_one_configuration_the_later_yields_and_has_the_outcom
     trial = begun(first, space, "seed:guess")
     assert second.under_way() == {CONFIG.key(): socket.gethostname()}
     second.enqueue(space, CONFIG, origin=AskedBy.parse("seed:guess"), predicted=None)
-    later = second.ask()
+    later = asked(second)
     assert not second.begin(later)
     assert begun(second, space, "again:ceiling").number == later.number + 1  # a second look is meant to be one
     first.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
@@ -301,9 +308,10 @@ def test_what_a_dead_process_was_running_is_run_again_once_and_its_block_of_a_pr
     assert [each.number for each in stale] == [0]
     assert one.waiting() is other.waiting() is (origin == "baseline:fit")
     if one.waiting():
-        taken, late = one.ask(), other.ask()
+        taken = asked(one)
+        assert other.ask() is None
         assert taken.user_attrs["origin"] == origin
-        assert (one.begin(taken), other.begin(late)) == (True, False)
+        assert one.begin(taken)
         one.tell(taken, FAILURE, value=None, constraints={}, seconds=1.0)
         other.take_up()
         assert [row.outcome for row in other.rows()] == [None, FAILURE]
@@ -320,9 +328,10 @@ def test_a_trial_has_heartbeats_as_long_as_it_runs(space: Space, url: str, monke
     alive, other = opened(url, stale=[]), opened(url, stale=stale)
     trial = begun(alive, space, "seed:guess")
     began = time.monotonic()
-    while time.monotonic() < began + 6.0:
-        other.take_up()
-        time.sleep(0.5)
+    with alive.alive(trial):
+        while time.monotonic() < began + 6.0:
+            other.take_up()
+            time.sleep(0.5)
     assert (stale, len(other.under_way())) == ([], 1)
     alive.give_up(trial)
 
@@ -333,7 +342,7 @@ def test_what_was_interrupted_in_a_shared_study_is_left_for_the_others(space: Sp
     second.take_up()
     assert not second.waiting()
     first.give_up(begun(first, space, "baseline:fit"), again=True)
-    trial = second.ask()
+    trial = asked(second)
     assert trial.user_attrs["origin"] == "baseline:fit"
     assert second.begin(trial)
     second.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
