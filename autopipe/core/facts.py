@@ -348,5 +348,11 @@ class Facts:
     @property
     def unmeasured(self) -> Facts:
         """The same without what measurements say is of no use."""
-        measured = ("reads_at_once", "workers_at_once", "workers_beside_reads", "workers_elsewhere")
-        return replace(self, **dict.fromkeys(measured), pointless={})
+        return replace(
+            self,
+            reads_at_once=None,
+            workers_at_once=None,
+            workers_beside_reads=None,
+            workers_elsewhere=None,
+            pointless={},
+        )

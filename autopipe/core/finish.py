@@ -49,7 +49,7 @@ class Finish:
     def step_data(self, x: Any, y: Any, sample_weight: Any, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         """Return what a step of Keras's is given, finished; x, y and the weights may have several parts each."""
         if self.structure is None:
-            return (*self.batch((x, y), xp), sample_weight)  # type: ignore[return-value]  # of two parts two
+            return (*self.batch((x, y), xp), sample_weight)
         parts = (self.structure.part((x, y, sample_weight), number) for number in range(len(self.structure.paths)))
         x, y, weight = triple(self.structure.packed(self.batch(tuple(parts), xp)))
         return x, y, sample_weight if weight is None else weight

@@ -1,20 +1,90 @@
-"""The cost model's shape: what it must get right is the order, not the figure."""
+"""The cost model's shape: what it must get right is the order, not the figure; and what it is made of."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from autopipe.core import costs as cost_model
+from autopipe.core.bottleneck import bottleneck
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import OpCost, ReadCosts, ReadRung
+from autopipe.core.costs import Bounds, Costs, Kind, bounds
+from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.params import Params, to_config
+from autopipe.core.value import Estimate
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from tests.fakes.ceilings import ceiling
+from tests.fakes.ceilings import THREADS, ceiling
 from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
+
+RATE = Estimate(value=100.0, low=99.0, high=101.0)
+CEILING = Ceiling(
+    model_images_per_second=RATE,
+    model_core_seconds_per_image=0.001,
+    loader_images_per_second=RATE,
+    op_costs=(OpCost(name="Decode", part="fixed", seconds_per_image=0.0005),),
+    read_bytes_per_second=2e9,
+    cores=2.0,
+    bound_images_per_second=900.0,
+    devices=2,
+    finish="host",
+)
+
+
+def test_a_ceiling_survives_json() -> None:
+    assert Ceiling.model_validate_json(CEILING.model_dump_json()) == CEILING
+
+
+def test_what_is_known_of_the_loader_and_its_samples_holds_for_another_setup_of_the_model() -> None:
+    known = CEILING.model_copy(update={"compact_bytes": 100, "finished_bytes": 400})
+    other = Ceiling(model_images_per_second=RATE, model_core_seconds_per_image=0.002).with_loader_of(known)
+    assert (other.setup, other.op_costs) == (ModelSetup(), CEILING.op_costs)
+    assert (other.compact_bytes, other.finished_bytes) == (100, 400)
+
+
+def test_a_ceiling_says_for_which_setup_it_holds() -> None:
+    assert CEILING.setup == ModelSetup(devices=2, channels="last", finish="host")
+
+
+def reads(*rates: float, latency: float = 0.02, cpu: float = 0.0001) -> ReadCosts:
+    rungs = tuple(ReadRung(at_once=4**power, images_per_second=rate) for power, rate in enumerate(rates))
+    return ReadCosts(latency_seconds=latency, cpu_seconds=cpu, rungs=rungs, bytes_per_image=1000.0)
+
+
+def test_reads_that_go_on_gaining_have_a_latency_only() -> None:
+    found = reads(50, 200, 790, 3000)
+    assert found.waits
+    assert not found.saturated
+    assert found.images_per_second(20) == 1000.0
+    assert found.at_once == 64
+
+
+def test_reads_that_stop_gaining_have_a_bandwidth() -> None:
+    found = reads(50, 190, 200)
+    assert found.saturated
+    assert found.images_per_second(2) == 100.0
+    assert found.images_per_second(64) == 200.0
+    assert found.at_once == 4
+
+
+def test_more_reads_at_a_time_than_were_measured_promise_nothing() -> None:
+    found = reads(50, 200, 790)
+    assert found.most_at_once == 16
+    assert found.images_per_second(128) == found.images_per_second(16) == 800.0
+    assert found.bound_images_per_second(128) == 6400.0
+
+
+def test_reads_that_stop_gaining_for_want_of_processors_have_none() -> None:
+    assert not reads(50, 190, 200, cpu=0.005).saturated
+
+
+def test_reads_from_memory_do_not_wait() -> None:
+    assert not reads(20_000, latency=0.00005, cpu=0.00004).waits
+
 
 OPS = (
     OpCost(name="read", part="fixed", seconds_per_image=0.0001),
@@ -235,3 +305,76 @@ def test_facts_take_up_what_is_of_use() -> None:
 def test_nobody_waits_for_the_reads_of_a_converted_set() -> None:
     assert rate(config(storage="array"), WAITING) > 900
     assert rate(config(storage="tfrecord"), dataclasses.replace(WAITING, depths={"tfrecord": 0})) > 900
+
+
+def rate_of(limit: Bounds, kind: Kind) -> float | None:
+    """Return the lowest limit of a kind, if there is one."""
+    return next((each.images_per_second for each in limit.limits if each.kind is kind), None)
+
+
+def test_the_cores_are_shared_by_the_loader_and_the_model() -> None:
+    limit = bounds(ceiling(model_core_seconds=0.26e-3), THREADS)
+    assert limit.work.core_seconds == pytest.approx(0.74e-3)
+    assert limit.images_per_second == rate_of(limit, Kind.OP) == pytest.approx(2 / 1e-3)
+
+
+def test_no_configuration_exceeds_the_model_alone() -> None:
+    limit = bounds(ceiling(model=100.0, model_core_seconds=0.001), THREADS)
+    assert limit.images_per_second == 100.0
+
+
+@pytest.mark.parametrize(
+    ("config", "milliseconds"),
+    [
+        (THREADS, 0.74),
+        (THREADS.model_copy(update={"finish": "host"}), 0.79),
+        (THREADS.model_copy(update={"cache": "memory"}), 0.12),
+        (THREADS.model_copy(update={"storage": "array"}), 0.12),
+        (THREADS.model_copy(update={"cache": "memory", "finish": "host"}), 0.17),
+        (THREADS.model_copy(update={"storage": "tfrecord"}), 0.74),
+        (THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5}), 0.43),
+        (THREADS.model_copy(update={"storage": "array", "cut": 1}), 0.12),
+        (THREADS.model_copy(update={"storage": "array", "cut": 0}), 0.74),
+    ],
+)
+def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, milliseconds: float) -> None:
+    assert bounds(ceiling(), config).work.core_seconds == pytest.approx(milliseconds / 1e3)
+
+
+@pytest.mark.parametrize("loader", [Threads(workers=1), Processes(workers=1)])
+def test_one_worker_uses_one_core(loader: Any) -> None:
+    limit = bounds(ceiling(), PipelineConfig(loader=loader))
+    assert limit.images_per_second == pytest.approx(1 / 0.74e-3)
+    assert "this many workers" in bottleneck(limit).sentence
+
+
+def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found() -> None:
+    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
+    elsewhere = PipelineConfig(loader=Ray(workers=64))
+    searched = bounds(ceiling(model=1e6), elsewhere, facts(compact_bytes=400_000, finished_bytes=1_600_000))
+    assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s
+    kept = bounds(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), elsewhere)
+    assert kept.limits == searched.limits
+    decoded = THREADS.model_copy(update={"storage": "tfrecord"})
+    searched = bounds(ceiling(), decoded, facts(cuts={"tfrecord": {0: 1, 1: 1}}))
+    assert searched.work.core_seconds == pytest.approx(0.12e-3)  # what comes after Decode
+    assert bounds(ceiling(depths={"tfrecord": 1}), decoded).limits == searched.limits
+
+
+@pytest.mark.parametrize("loader", [Threads(workers=2), Threads(workers=16), TfData()])
+def test_more_workers_than_cores_use_all_cores_and_no_more(loader: Any) -> None:
+    limit = bounds(ceiling(), PipelineConfig(loader=loader))
+    assert not any(each.workers for each in limit.limits)
+    assert limit.images_per_second == pytest.approx(2 / 0.74e-3)
+
+
+def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
+    cold = ceiling(read_bytes_per_second=20e6, bytes_per_image=40_000.0)
+    limit = bounds(cold, THREADS)
+    assert limit.images_per_second == rate_of(limit, Kind.STORAGE_BANDWIDTH) == 500.0
+    assert bottleneck(limit).sentence.startswith(
+        "the storage gives 20 MB/s, 500 images/s; 336 MB/s would feed the model"
+    )
+    half = PipelineConfig(loader=Threads(workers=2), cache="memory", cache_fraction=0.5)
+    assert rate_of(bounds(cold, half), Kind.STORAGE_BANDWIDTH) == 1000.0
+    assert rate_of(bounds(cold, THREADS.model_copy(update={"cache": "memory"})), Kind.STORAGE_BANDWIDTH) is None
