@@ -41,7 +41,7 @@ def suite(
             del contract.LOADERS[name]
 
     found = {name: each for name, each in vars(contract).items() if name.startswith("test_") and name not in but}
-    assert len(found) > 15
+    assert len(found) > 10
     fixtures = {name: each for name, each in vars(contract).items() if isinstance(each, type(_known))}
     return {
         **fixtures,

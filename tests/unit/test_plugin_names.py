@@ -26,7 +26,7 @@ def strategies() -> Iterator[tuple[str, str]]:
 
 
 NAMES = {
-    "extensions": {path.name for path in (PACKAGE / "extensions").iterdir() if (path / "__init__.py").exists()},
+    "extensions": {path.parent.name for path in (PACKAGE / "extensions").glob("*/__init__.py")},
     "loaders": {*LOADERS},
     "storage": {*STORAGES},
     "ops": {name for name, home in autopipe._HOMES.items() if home.startswith("ops.")},
@@ -116,7 +116,7 @@ def users() -> dict[str, set[str]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_plugin_is_known_by_its_name(kind: str) -> None:
     names = NAMES[kind] - OTHER_THINGS.keys()
-    assert names
+    assert names or kind == "extensions"  # of which a copy may have none
     found = {
         (where, text)
         for where, tree in modules()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.cli import main
+from autopipe.core import registry
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 from autopipe.tuned import artifact as files
 from tests.fakes.profiles import artifact, hardware, profile
@@ -21,9 +22,8 @@ from tests.unit.cli.conftest import Autopipe
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
 
 ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
-COMMANDS = (
-    "check convert diagnose doctor eject fleet measure merge report retune scale schema show tune verify whatif".split()  # noqa: SIM905  reads better
-)
+OF_CORE = "check convert diagnose doctor eject measure merge report retune schema show tune verify".split()  # noqa: SIM905
+COMMANDS = sorted([*OF_CORE, *(entry.name for entry in registry.declared("autopipe.commands"))])
 
 
 def _imported(*arguments: str) -> set[str]:

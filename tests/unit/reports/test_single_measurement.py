@@ -12,7 +12,6 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Ceiling, OpCost
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.extensions.dali.loader import Dali
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.reports import single_measurement
@@ -66,4 +65,5 @@ def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:
 
 def test_pixels_that_differ_are_told_of() -> None:
     assert "pixels differ" not in shown()
+    Dali = pytest.importorskip("autopipe.extensions.dali.loader").Dali
     assert "pixels differ from those of the other loaders" in shown(config=PipelineConfig(loader=Dali(num_threads=2)))

@@ -16,7 +16,6 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.extensions.dali.loader import Dali
 from autopipe.reports import document, text
 from autopipe.reports.summary import Summary, summary_of, times_faster
 from autopipe.search import library, study
@@ -386,6 +385,7 @@ def test_the_document_holds_what_an_image_costs(summary: Summary) -> None:
 
 
 def test_a_winner_whose_pixels_differ_is_told_of(result: SearchResult) -> None:
+    Dali = pytest.importorskip("autopipe.extensions.dali.loader").Dali
     dali = Dali(num_threads=2)
     found = dataclasses.replace(result, best_config=PipelineConfig(loader=dali))
     assert dali.pixels_differ() in summary_of(found).warnings
