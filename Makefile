@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test check coverage types test-slow test-beam test-browser test-servers test-recipes test-dali test-torch \
+.PHONY: help test check coverage types test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-torch \
 	test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
@@ -36,6 +36,8 @@ help:
 	@echo "make types   mypy on everything; make test reads the package only"
 	@echo "make test-slow"
 	@echo "             whole tunes, examples and diagnoses, as users run them, and trials of every loader"
+	@echo "make test-core"
+	@echo "             the core in a copy without extensions: its tests, and a tune of the demo set"
 	@echo "make test-beam"
 	@echo "             a conversion in parts by Apache Beam"
 	@echo "make test-browser"
@@ -66,10 +68,20 @@ test: lint
 	$(PYTEST) -m "not slow"
 
 # The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
-check: types test-slow test-beam test-browser test-servers test-recipes test-dali test-oldest
+check: types test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
 
 test-slow: $(VENV)/dev.stamp
 	$(PYTEST) -m slow
+
+# A copy without extensions: their entry points name folders that are not there.
+CORE := $(VENV)/core
+test-core: $(VENV)/dev.stamp $(DEMO)
+	rm -rf $(CORE) && mkdir $(CORE)
+	tar c --exclude='./.venv*' --exclude=./.git --exclude=./autopipe/extensions --exclude=./tests/extensions . | tar x -C $(CORE)
+	cd $(CORE) && export PYTHONPATH=$(CURDIR)/$(CORE) && python=$(CURDIR)/$(BIN)/python && \
+		$$python -m pytest -n 2 --dist loadfile -m "not slow" tests/unit tests/contract tests/property && \
+		$$python -m autopipe tune examples/photos/train.py:workload --budget 1m --out tuned
+	rm -rf $(CORE)
 
 test-beam: $(VENV)/beam.stamp
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
