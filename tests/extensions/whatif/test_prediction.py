@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.correction import Measured, correction
 from autopipe.core.costs import Costs, predict
 from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.value import Estimate
-from autopipe.extensions.whatif.prediction import Machine, WhatIf, what_if
+from autopipe.extensions.whatif.prediction import Machine, Measured, WhatIf, correction, what_if
 from autopipe.loaders.threads import Threads
 
 OPS = (
