@@ -1,6 +1,6 @@
-"""What a user passes to an entry point: refused in one line, with its name and value, where it can be none of its.
+"""Refuses arguments of a wrong type at the entry points, in one line with their name and value.
 
-What a value means, such as a budget that is no number of seconds, is checked by whom it is for.
+The module that uses a value checks what it means, for example whether a budget is a number of seconds.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _Made = TypeVar("_Made")
 
 
 def unfit(name: str, value: object, wanted: str, hint: str) -> ConfigError:
-    """Return the error for an argument that is no such thing as is `wanted`."""
+    """Return the error for an argument that is not what is `wanted`."""
     return ConfigError(f"`{name}` must be {wanted}, but got {shortened(value)}.", hint=hint)
 
 
 def refusing_unknown(hint: str) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
-    """Have a function refuse a keyword that it does not have by a ConfigError, with what it takes and this hint."""
+    """Decorate a function so that an unknown keyword is a ConfigError that names the known ones, with this hint."""
 
     def decorated(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
         known = inspect.signature(function).parameters

@@ -1,4 +1,4 @@
-"""What a tune was asked for, as its profile keeps it, and how a retune asks for the same."""
+"""The request of a tune, as its profile keeps it, and the settings by which a retune repeats it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _SEEDS: Final = 2**32  # as many as NumPy and Optuna take
 
 
 def require(settings: Settings) -> None:
-    """Refuse a seed or a baseline that there cannot be, before a child is started.
+    """Refuse an impossible seed or baseline before a child is started.
 
     Raises:
-        ConfigError: naming it.
+        ConfigError: the message names it.
     """
     seed: Any = settings.seed  # a user may write anything
     if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < _SEEDS:
@@ -61,7 +61,7 @@ def require(settings: Settings) -> None:
 
 
 def kept(settings: Settings, *, retune: bool = False) -> Request:
-    """Return what a profile keeps of the settings of a search; trials and time of a retune are a part of a tune's."""
+    """Return the request that a profile keeps. The trials and time of a retune are a part of a tune's."""
     simulated = settings.simulate
     trials, budget = (TRIALS, BUDGET) if retune else (1.0, 1.0)
     return Request(
@@ -78,14 +78,14 @@ def kept(settings: Settings, *, retune: bool = False) -> Request:
 
 
 def again(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
-    """Return the settings of a retune: as the tune was asked, but for what is given now.
+    """Return the settings of a retune: those of the tune, except for the ones that are given now.
 
-    Virtual devices that the environment asks for are given, too: a training there will have as many.
+    Virtual devices that the environment asks for count as given: a training there will have as many.
 
     Args:
-        request: what the tune was asked for.
-        settings: of the command, with the defaults of a retune where nothing was given.
-        given: names of the fields of `Settings` and `Limits` that were; in place of what the tune was asked for.
+        request: of the tune.
+        settings: of the command, with the defaults of a retune for all that was not given.
+        given: names of the fields of `Settings` and `Limits` that were given; they replace those of the tune.
         folder: the artefact's.
 
     Raises:
@@ -111,7 +111,7 @@ def again(request: Request, settings: Settings, given: Collection[str], folder: 
 
 
 def rehearsal(request: Request) -> Settings:
-    """Return settings with what stood in for hardware in a tune: a simulated accelerator, virtual devices, hosts."""
+    """Return settings with the simulated hardware of a tune: an accelerator, virtual devices, hosts."""
     simulated = request.simulate
     return Settings(
         simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
@@ -132,7 +132,7 @@ def _space(space: str, folder: Path) -> str:
 
 
 def written(settings: Settings) -> str:
-    """Return what a search is asked for beyond the defaults, as a command line says it; empty if nothing is."""
+    """Return the options of a search that differ from the defaults, as on a command line; "" if none does."""
     request, usual = kept(settings), Request()
     said = [
         text.format(value.text if isinstance(value, SimulatedStep) else value)

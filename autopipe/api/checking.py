@@ -1,4 +1,4 @@
-"""Checking: does a tuned configuration still fit this machine and workload, and is it as fast as it was?"""
+"""Checks whether a tuned configuration still fits this machine and workload, and is as fast as it was."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     Args:
         stored: the artefact.
         quick: compare fingerprints only, and measure nothing.
-        on_search: told if something else that measures on this machine has to be waited for.
+        on_search: is told if another process measures on this machine and has to be waited for.
 
     Raises:
         WorkloadError: the workload cannot be imported.
-        NothingMeasuredError: the configuration cannot be run any more, or somebody else who measures on this machine
-            was waited for in vain.
+        NothingMeasuredError: the configuration cannot be run any more, or another process still measures on this
+            machine after the longest wait.
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
@@ -63,7 +63,7 @@ def check_with(
     quick: bool,
     queue: lock.Queue | None = None,
 ) -> Result:
-    """Check the profile of this machine, which is `here`, with a runner that is there already, one after the other."""
+    """Check the profile of this machine, which is `here`, with a runner that is there already."""
     in_turn = queue or lock.Queue(lambda who: None)
 
     def measured(config: PipelineConfig) -> Rates:
@@ -80,7 +80,7 @@ def check_with(
 
 
 def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
-    """Measure the model alone and the pipeline by turns: a machine that is faster or slower later on is so for both."""
+    """Measure the model alone and the pipeline by turns, so that a change of the machine's speed affects both."""
     began = time.monotonic()
     rounds = [_round(runner, config, _DRIFT)]
     took = time.monotonic() - began
@@ -95,6 +95,6 @@ def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
 
 
 def _round(runner: TrialRunner, config: PipelineConfig, seconds: JsonObject) -> tuple[Estimate, Estimate]:
-    """Return images/s of the pipeline and of the model alone, which runs before it."""
+    """Return images/s of the pipeline and of the model alone, which runs first."""
     alone = succeeded(runner.ceiling(config.model_setup, _ALONE))
     return succeeded(runner.measure(config, seconds)).images_per_second, alone.model_images_per_second

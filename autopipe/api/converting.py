@@ -1,4 +1,4 @@
-"""Conversion: the samples of a workload written once, in a form that is read faster. `autopipe convert` calls it.
+"""Writes the samples of a workload once, in a form that is faster to read. `autopipe convert` calls it.
 
 Converting reads and decodes, so the workload is imported here; its model is not built.
 """
@@ -31,7 +31,7 @@ _REMOTE_WORKERS = 32  # threads that mostly wait
 
 
 class Writer(Protocol):
-    """Writes a set, or what is missing of it, somewhere else than in this process."""
+    """Writes a set, or the missing part of it, in other processes or on other machines."""
 
     def __call__(
         self,
@@ -47,7 +47,7 @@ class Writer(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be converted, and where to."""
+    """A conversion: the samples and the folder."""
 
     conversion: Conversion  # the samples and the ops that are done to them
     storage: Storage
@@ -62,13 +62,13 @@ class Job:
         by: Writer | None = None,
         on_progress: Progress | None = None,
     ) -> Converted:
-        """Write the set, or what is missing of it.
+        """Write the set, or the missing part of it.
 
         Args:
             workers: threads; None for one on each core. With `by`, the tasks of that writer.
             part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
-            by: writes all parts somewhere else, as a cluster; None: this machine writes.
-            on_progress: told the samples done and to do.
+            by: writes all parts elsewhere, for example on a cluster; None: this machine writes.
+            on_progress: is called with the number of samples done and the total.
 
         Raises:
             StorageError: the folder or the disk cannot take it, or the data changed meanwhile.
@@ -86,7 +86,7 @@ class Job:
         )
 
     def _default_workers(self) -> int:
-        """Return a thread a core, and more where they wait for a network."""
+        """Return one thread per core, and more if they wait for a network."""
         cores = cpu.usable_cores()
         remote = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
         return max(cores, _REMOTE_WORKERS) if remote else cores
@@ -95,13 +95,13 @@ class Job:
         """Check the set's files and compare some samples with the source; return how many.
 
         Raises:
-            StorageError: naming the file or the sample that differs.
+            StorageError: a file or a sample differs; the message names it.
         """
         return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
 
 
 def usual_form() -> str:
-    """Return the storage form that is meant where none is named: one that holds what any op gives."""
+    """Return the default storage form: one that holds the results of any op."""
     return next(name for name in STORAGES if STORAGES[name].holds_arrays)
 
 
@@ -113,7 +113,7 @@ def job(
     Args:
         workload: a workload, or "train.py:workload".
         to: the storage form.
-        folder: where to, a path or URL; None for a folder of the form's name where the workload's loaders look for it.
+        folder: a path or URL; None for a folder of the form's name, in which the workload's loaders look for it.
         cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
 
     Raises:
@@ -137,7 +137,7 @@ def job(
 
 
 def finish(folder: Path | str) -> Manifest:
-    """Join the parts of a conversion that ran in several places.
+    """Join the parts of a conversion that several processes wrote.
 
     Raises:
         StorageError: a part is missing or not whole.
@@ -146,7 +146,7 @@ def finish(folder: Path | str) -> Manifest:
 
 
 def imported(name: str, *, may_call: bool = True) -> Workload:
-    """Return a workload by its name; a module of the working directory can be named, as with `python -m`."""
+    """Return a workload by its name. Modules of the working directory can be named, as with `python -m`."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -1,4 +1,4 @@
-"""Diagnosing a training that knows nothing of autopipe: as a script, or by a callback in a running `fit`."""
+"""Diagnoses a training that does not use autopipe: a script, or a running `fit` through a callback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to look at."""
+    """What a diagnosis looks at."""
 
     script: Path  # the user's own
     arguments: Sequence[str] = ()  # of the script
@@ -36,7 +36,7 @@ class Request:
 
 
 def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
-    """Run a script, and return what was seen of each `fit`, and the script's exit status.
+    """Run a script, and return the findings for each `fit` and the script's exit status.
 
     Raises:
         TrialError: there is no such script.
@@ -83,9 +83,9 @@ def _run(request: Request, told: IO[bytes]) -> int:
 
 @contextlib.contextmanager
 def _ending_too() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Send SIGTERM, which comes to this process alone, to the script as well; yield what is to be told its process.
+    """Pass SIGTERM on to the script. Yields a function that is to be called with the script's process.
 
-    So does a signal that comes while the script is being started.
+    A signal that arrives while the script starts is passed on as well.
     """
     processes: list[subprocess.Popen[bytes]] = []
     ended = False
@@ -122,15 +122,15 @@ def _nothing(script: Path, status: int) -> NothingMeasuredError:
 
 
 def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
-    """Return a Keras callback that looks at a running `fit`, and prints once what keeps it from being faster.
+    """Return a Keras callback that watches a running `fit`, and prints its bottleneck once.
 
-    After some seconds of training, the model runs for about as long on one batch that is already there, on copies of
-    everything that a step changes; then the training goes on as if nothing had been. Each epoch's `images_per_second`
+    After some seconds of training, the model runs for about as long on one batch that is already in memory, with
+    copies of everything that a step changes. Then the training goes on unchanged. Each epoch's `images_per_second`
     and `data_wait_share` go to the logs, and so to callbacks that come later in the list.
 
     Args:
-        seconds: how much training to look at, the first step, which compiles, left out.
-        steps: how many steps to look at instead, after the first two.
+        seconds: of training to watch, after the first step, which compiles.
+        steps: to watch instead, after the first two.
 
     Example:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Ejecting: a tuned pipeline as a file of plain code, without autopipe. `autopipe eject`."""
+"""Writes a tuned pipeline as a file of plain code, without autopipe. `autopipe eject` calls it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
 
     Args:
         stored: the artefact.
-        plain: if plain code cannot express it, take the fastest configuration that was measured and that it can.
+        plain: if plain code cannot express it, take the fastest measured configuration that it can express.
 
     Raises:
         ConfigError: plain code cannot express it; the message says why.
@@ -66,7 +66,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
 
 
 def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
-    """Return a workload's pipeline as people usually write it: the code that a tune takes for a baseline.
+    """Return a workload's pipeline as people usually write it: the code of a baseline of a tune.
 
     Args:
         named: the workload, or its name.

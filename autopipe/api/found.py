@@ -1,4 +1,4 @@
-"""What a search found on this machine, and the profile that the artefact keeps of it."""
+"""The result of a search on this machine, and the profile that the artefact keeps of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a search found on this machine."""
+    """The result of a search on this machine."""
 
     result: SearchResult
     described: Description
@@ -32,7 +32,7 @@ class Found:
     retune: bool = False
 
     def profile(self, config: PipelineConfig) -> Profile | None:
-        """Return this machine's profile with one of the configurations that were measured, or None if it failed."""
+        """Return this machine's profile with a measured configuration, or None if it failed."""
         measured = [(row, row.outcome) for row in self.result.trials if isinstance(row.outcome, Measurement)]
         own = [outcome for row, outcome in measured if row.key == config.key()]
         if not own:
@@ -75,7 +75,7 @@ class Found:
         )
 
     def _rate(self, config: PipelineConfig) -> Estimate | None:
-        """Return the rate that is shown of a configuration; None for that of its last measurement."""
+        """Return the rate to show for a configuration; None for that of its last measurement."""
         result = self.result
         if result.best_config is not None and result.best_config.key() == config.key():
             return result.estimate

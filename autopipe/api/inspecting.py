@@ -1,4 +1,4 @@
-"""A look at every sample of a workload before it is trained. `autopipe verify --files` calls it.
+"""Reads every sample of a workload before it is trained. `autopipe verify --files` calls it.
 
 Samples are read and decoded here, so the workload is imported; its model is not built.
 """
@@ -25,21 +25,21 @@ def verify_files(
     workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> FileVerification:
-    """Look at every sample: read it, decode it, and apply the ops that give the same in every epoch.
+    """Read and decode every sample, and apply the ops that give the same result in every epoch.
 
-    A look that was stopped goes on where it was when it is asked for again, if data and ops are still the same.
+    A run that was stopped continues at its next call, if data and ops are still the same.
 
     Args:
         workload: a workload, or "train.py:workload".
         workers: threads; None for one on each core.
-        on_progress: told the samples done and to do.
+        on_progress: is called with the number of samples done and the total.
 
     Returns:
-        The bad samples, each with the name of its file and with the reason.
+        The bad samples, each with its file and the reason.
 
     Raises:
-        WorkloadError: the workload cannot be imported, or no sample at all can be read.
-        ConfigError: its data are a wrapped dataset.
+        WorkloadError: the workload cannot be imported, or not one sample can be read.
+        ConfigError: the data are a wrapped dataset.
 
     Example:
         >>> for bad in ap.verify_files(workload).bad:    # doctest: +SKIP

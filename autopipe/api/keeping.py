@@ -1,4 +1,4 @@
-"""Adds to an artefact what was measured after its tune, so that its report shows it."""
+"""Adds later measurements to an artefact, so that its report shows them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from autopipe.tuned.schema import Profile
 
 
 def step_time(path: Path, found: StepTime, described: Description) -> Profile:
-    """Keep the model's own time of a step in the profile of this machine, in the place of an earlier one of its mode.
+    """Keep the model's step time in the profile of this machine, in place of an earlier one of the same mode.
 
     Args:
         path: the artefact.
-        found: what was measured.
-        described: the workload that it was measured of.
+        found: the measured step time.
+        described: the workload that was measured.
 
     Returns:
-        The profile as it is now.
+        The new profile.
 
     Raises:
         ArtifactError: the artefact has no profile of this machine and this model, or cannot be read or written.

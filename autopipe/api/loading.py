@@ -42,7 +42,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 ) -> Tuned:
     """Return the tuned pipeline of an artefact, with the profile that fits this machine.
 
-    Nothing of the user's code is imported before a loader or a trainer is made, and nothing is ever unpickled. The
+    The user's code is imported only when a loader or a trainer is made, and nothing is ever unpickled. The
     artefact may name the workload that the generated module beside it names; without one, a `Workload` in a file of its
     own folder. docs/security.md says what an artefact can and cannot do.
 
@@ -55,11 +55,11 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         on_new_hardware: what to do on a machine that has no profile: take the "nearest" one, with a warning;
             "retune" first, which imports the workload in child processes and writes the artefact; or "error", as
             `strict`. Of several jobs that start at once on one kind of machine, one retunes and the others wait for
-            it. Where it comes to nothing, the nearest profile is taken, and a warning says why.
+            it. If it fails, the nearest profile is taken, and a warning says why.
         retune_seconds: the budget of that retune.
 
     Raises:
-        ArtifactError: the file is no artefact; or no profile is of this machine, and that is an "error".
+        ArtifactError: the file is no artefact; or it has no profile of this machine, and that is an "error".
         ConfigError: `on_new_hardware` is none of the three.
 
     Example:
@@ -82,7 +82,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
 
 def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
-    """Give this machine a profile if it has none, or wait until another job on such a machine has."""
+    """Retune if this machine has no profile, or wait until another job on such a machine has done so."""
     here = fingerprint.detect()
     if _is_known(path, here):
         return

@@ -1,4 +1,4 @@
-"""Merging: the profiles of several machines in one artefact. `autopipe merge`."""
+"""Merges the profiles of several machines into one artefact. `autopipe merge` calls it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from autopipe.tuned.schema import Artifact
 
 
 def merge(paths: Sequence[Path], out: Path) -> Artifact:
-    """Write the profiles of some artefacts to one, and return it; of one machine's profiles the latest stays.
+    """Write the profiles of several artefacts to one, and return it. Of each machine the latest profile stays.
 
-    The workload is the one that the first names.
+    The workload is that of the first artefact.
 
     Args:
         paths: the artefacts, which must be of one workload.
-        out: the file to write, whose folder is made if need be; it may be one of them.
+        out: the file to write, which may be one of them; its folder is made if it is not there.
 
     Raises:
-        ArtifactError: one cannot be read, they are of several workloads, or `out` cannot be written.
+        ArtifactError: an artefact cannot be read, they have different workloads, or `out` cannot be written.
     """
     with joining.alone(out):  # a retune may be writing to one of them, which `out` may be
         merged = pick.merge([files.read(path) for path in paths])

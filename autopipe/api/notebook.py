@@ -1,6 +1,6 @@
-"""What a notebook shows while `ap.tune` runs: one output that is drawn anew, without widgets.
+"""Shows the progress of `ap.tune` in a notebook: one output that is redrawn, without widgets.
 
-The time and what is done, the best so far, and every trial as it was measured. The command line has its own display.
+It holds the time and the current step, the best so far, and every trial. The command line has its own display.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Show = Callable[[dict[str, str]], None]
 
 
 def progress(budget_seconds: float | None = None) -> OnEvent | None:
-    """Return what shows the progress in the cell that runs, and the budget if any; None outside of a notebook."""
+    """Return the listener that shows the progress in the running cell; None outside of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too
@@ -44,11 +44,11 @@ def progress(budget_seconds: float | None = None) -> OnEvent | None:
 
 
 class Live:
-    """Tells in one place what a search does: as a line of text, and as HTML with a picture of all trials.
+    """Shows what a search does: as a line of text, and as HTML with a picture of all trials.
 
     Args:
-        show: takes the output anew, by its kinds.
-        budget_seconds: how long everything may take; None for as long as it takes.
+        show: replaces the output; it takes the text of each kind.
+        budget_seconds: of the whole tune; None for no limit.
         clock: monotonic seconds.
     """
 
@@ -63,13 +63,13 @@ class Live:
         self._trials: list[Attempt] = []
 
     def __call__(self, event: Event) -> None:
-        """Draw anew what the event changes."""
+        """Redraw if the event changes anything."""
         if self._heard(event):
             seconds = self._clock() - self._began
             self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
 
     def _heard(self, event: Event) -> bool:
-        """Take up an event, and return whether it changes what is shown."""
+        """Record an event, and return whether it changes the output."""
         match event:
             case WaitingForMachine():
                 self._doing = "waiting for another tune on this machine"

@@ -1,4 +1,4 @@
-"""Repointing: an artefact, and the module beside it, name another file as their workload. `autopipe repoint`."""
+"""Changes the workload that an artefact and the module beside it name. `autopipe repoint` calls it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autopipe.tuned.fingerprint import Difference
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Repointed:
-    """What came of it."""
+    """The files that were changed."""
 
     written: tuple[Path, ...]  # the files that name the workload now
     # in what the workload is another than the one that was tuned, as far as is known without its model
@@ -21,7 +21,7 @@ class Repointed:
 
 
 def repoint(path: Path, workload: str) -> Repointed:
-    """Let an artefact and its generated module name another workload, which is imported to see that it is there.
+    """Change the workload that an artefact and its generated module name. It is imported to check that it exists.
 
     Args:
         path: the artefact.
@@ -29,7 +29,7 @@ def repoint(path: Path, workload: str) -> Repointed:
 
     Raises:
         ArtifactError: the artefact cannot be read, or cannot be written to.
-        WorkloadError: there is no such workload.
+        WorkloadError: the workload does not exist.
     """
     artifact = files.read(path)
     digest = fingerprint.workload_digest(imported(workload))

@@ -1,4 +1,4 @@
-"""Reports: `ap.report`, which the command line calls as well. An artefact holds all that they show."""
+"""Makes reports: `ap.report`, which the command line calls as well. An artefact holds all that a report shows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _USUAL = "autopipe.json"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
-    """A report, ready to be looked at.
+    """A finished report.
 
     Attributes:
-        html: one HTML file: nothing in it is fetched, and no script runs.
+        html: one HTML file, which fetches nothing and runs no script.
         document: the raw figures, as `report.json` holds them.
     """
 
@@ -49,7 +49,7 @@ class Report:
         return files.replace_text(file, self.html, usual=NAME)
 
     def __repr__(self) -> str:
-        """Return the verdict, where there is one, and how to see the rest."""
+        """Return the verdict, if there is one, and how to see the rest."""
         verdict = self.document.get("verdict", "profiles side by side")
         return f"<Report: {verdict} .save({NAME!r}) writes all of it>"
 
@@ -63,10 +63,10 @@ def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
     """Return the report of a tuned pipeline: verdict, rates, costs, confirmation run, settings, history, machine.
 
     Args:
-        tuned: what `ap.tune` or `ap.load` returned; or an artefact, or the folder that it is in.
+        tuned: the result of `ap.tune` or `ap.load`; or an artefact, or its folder.
 
     Raises:
-        ArtifactError: there is no artefact there.
+        ArtifactError: there is no artefact at this path.
 
     Example:
         >>> ap.report(tuned).save("report.html")        # doctest: +SKIP
@@ -84,15 +84,15 @@ def of_file(path: Path, *, use: Callable[[Profile], str] = lambda profile: "") -
 
 
 def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:
-    """Return the report of one profile; `use` is the line that trains with it, where it is known."""
+    """Return the report of one profile; `use` is the command that trains with it, if it is known."""
     return Report(html=story.html_page(artifact, profile, use=use), document=story.document(artifact, profile))
 
 
 def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
-    """Return all profiles of some artefacts side by side, in the order in which they are given.
+    """Return the report that compares all profiles of several artefacts, in their order.
 
     Raises:
-        ArtifactError: one is no artefact, or there are too few profiles, or too many.
+        ArtifactError: a file is no artefact, or there are too few profiles, or too many.
     """
     read = [files.read(located(path)) for path in paths]
     found = [(artifact, profile) for artifact in read for profile in artifact.profiles]
@@ -100,6 +100,6 @@ def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """Return the artefact that a path names: itself, or the one in a folder."""
+    """Return the artefact at a path, which is the file or its folder."""
     file = Path(path)
     return file / _USUAL if file.is_dir() else file

@@ -1,6 +1,6 @@
-"""Retuning: this machine's profile in an artefact, made or renewed, with what is known already as a start.
+"""Makes or renews this machine's profile in an artefact, starting from what is known already.
 
-The profiles of other machines stay. The former configuration stays too unless another is proved faster.
+The profiles of other machines stay. The former configuration also stays unless another one is proved faster.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ KNOWN: Final = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """When to retune; always unless one of the first two says otherwise."""
+    """When to retune: always, unless one of the first two is set."""
 
     stale: bool = False  # if the profile does not fit this machine and workload any more, by fingerprints and age
     drifted: bool = False  # if the pipeline, measured again for some 30 s, is slower than it was
@@ -71,17 +71,17 @@ class When:
 
     @property
     def always(self) -> bool:
-        """Whether nothing has to be looked at first."""
+        """Whether to retune without a check."""
         return not (self.stale or self.drifted)
 
     def asks_for(self, checked: Result) -> bool:
-        """Return whether what was found is a reason."""
+        """Return whether these findings are a reason to retune."""
         return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retuned:
-    """What came of a retune."""
+    """The result of a retune."""
 
     checked: Result | None = None  # what was found before, where that was asked for; if it fits, nothing was done
     would: bool = False  # whether a search would have been run, but for a dry run
@@ -103,7 +103,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
 ) -> Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
 
-    Where nothing could be measured, what is there is taken, and a warning says why.
+    If nothing can be measured, the present profile is used, and a warning says why.
 
     Args:
         path: the artefact, which is written again.
@@ -113,11 +113,11 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
         if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With
             `if_stale`, one of both is enough.
-        workload: "train.py:workload", in place of the one that the artefact names; from then on the artefact names it.
+        workload: "train.py:workload", in place of the one that the artefact names; the artefact names it from then on.
         allow_outside: trust the artefact in whatever it names; see `ap.load`.
 
     Raises:
-        ConfigError: `workload` is no name.
+        ConfigError: `workload` is not a name.
         ArtifactError: the file is no artefact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
@@ -157,15 +157,15 @@ def _require_name(workload: object) -> None:
 def run(
     stored: Stored, settings: Settings, watcher: Watcher, *, when: When | None = None, given: Collection[str] = ()
 ) -> Retuned:
-    """Run a retune, and write the artefact if it gained anything.
+    """Run a retune, and write the artefact if there is anything new.
 
     Args:
         stored: the artefact.
-        settings: how to search; its study's name and first configurations are filled in here.
-        watcher: who is told.
-        when: to search at all; always unless told.
-        given: names of settings and limits that stand as they are; the others are those of the tune that made the
-            profile of this machine, or else of the nearest.
+        settings: of the search; its study's name and first configurations are set here.
+        watcher: is told what happens.
+        when: the conditions for a search; by default always.
+        given: names of settings and limits to use as they are; the others come from the tune that made the profile of
+            this machine, or of the nearest one.
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
@@ -223,7 +223,7 @@ def run(
 def _checked(
     runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When, queue: Queue
 ) -> Result | None:
-    """Return what is found of the profile; a machine or workload that is the same but for versions is measured."""
+    """Check the profile. If machine and workload differ in versions only, the pipeline is measured."""
     if when.always:
         return None
     quick = checking.check_with(runner, described, stored, here, quick=not when.drifted, queue=queue)
@@ -233,7 +233,7 @@ def _checked(
 
 
 def _renewed(stored: Stored, here: Hardware) -> Profile:
-    """Write the former profile with this machine's versions, which were seen to make no difference, and return it."""
+    """Write the former profile with this machine's versions, which made no difference, and return it."""
     former, _ = pick.nearest(stored.artifact, here)
     profile = former.model_copy(
         update={"hardware": here, "measured_at": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
@@ -243,7 +243,7 @@ def _renewed(stored: Stored, here: Hardware) -> Profile:
 
 
 def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:
-    """Return the profile to write, and whether it is the `former` configuration's, which was a rival in the search."""
+    """Return the profile to write, and whether it is that of the `former` configuration, a rival in the search."""
     best = found.result.best_config
     if best is None:
         return None, former is not None
@@ -267,14 +267,14 @@ def _former(stored: Stored, here: Hardware) -> Profile | None:
 def _warm(
     settings: Settings, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
 ) -> Settings:
-    """Return the settings with a study of its own, and with what is known as the first to try."""
+    """Return the settings with a study of their own, and with the known configurations as the first to try."""
     own = None if former is None else former.key
     known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own]
     return dataclasses.replace(settings, study_name=_study_name(former, here), known=known[:KNOWN])
 
 
 def _study_name(former: Profile | None, here: Hardware) -> str:
-    """Name the study after what it renews: a retune that was killed is gone on with, one that ended is not."""
+    """Name the study after the profile it renews: a killed retune continues, one that ended does not."""
     if former is None:
         return f"retune-{digests.digest(digests.canonical(here))[:8]}"
     return f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"

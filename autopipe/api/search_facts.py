@@ -1,4 +1,4 @@
-"""What is known before a search: the machine as it is found here, and the workload as the child describes it."""
+"""The facts before a search: about this machine, and about the workload as the child describes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autopipe.tuned.schema import Hardware, OpRecord, WorkloadDigest
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a search is run on and of, each looked at once."""
+    """The machine, the workload and the space of a search."""
 
     machine: Machine
     described: Description
@@ -31,7 +31,7 @@ class Site:
 
 
 def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:
-    """Return the facts of a search, with what is free now; `folder` is where converted samples would be kept."""
+    """Return the facts of a search, with the memory and disk that are free now; `folder` is for converted samples."""
     devices, reason = devices_of(described, len(machine.gpus))
     accelerated = described.accelerators > 0
     pointless: dict[tuple[str, Value], str] = {}
@@ -56,7 +56,7 @@ def hardware_of(machine: Machine, described: Description) -> Hardware:
 
 
 def devices_of(described: Description, nvml: int) -> tuple[int, str]:
-    """Return how many devices a batch can be shared out to, by what Keras and `nvml` see, and why no more."""
+    """Return how many devices can share a batch, by what Keras and `nvml` see, and the reason for the limit."""
     seen, named = described.accelerators, f"Keras's {described.backend} backend"
     if described.virtual_devices:
         return described.virtual_devices, f"{described.virtual_devices} virtual devices were asked for"
@@ -71,7 +71,7 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
 
 
 def workload_digest(described: Description) -> WorkloadDigest:
-    """Return what an artefact keeps of the workload."""
+    """Return the digest of the workload that an artefact keeps."""
     return WorkloadDigest(
         samples=described.samples,
         mean_bytes=described.mean_bytes,

@@ -1,7 +1,7 @@
-"""One search on this machine: who is told, in which process trials run, and what is known of the workload beforehand.
+"""Runs one search on this machine: listeners, the process of the trials, and the facts about the workload.
 
-Trials run in a child process that imports the workload; this process never does, nor any training framework. What is
-done with what was found is `tuning`'s and `retuning`'s.
+Trials run in a child process that imports the workload; this process imports neither it nor a training framework.
+`tuning` and `retuning` use the result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BEGINNING_SECONDS = 5.0  # to open both datasets
 
 
 def data_warnings() -> Callable[[TrialEvent], None]:
-    """Return what warns here of what looks odd about the data in the trials' process, once each."""
+    """Return a listener that repeats each DataWarning of the trials' process here, once."""
     said = set()
 
     def told(event: TrialEvent) -> None:
@@ -68,7 +68,7 @@ def data_warnings() -> Callable[[TrialEvent], None]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Watcher:
-    """Who is told what happens."""
+    """The listeners of a search."""
 
     on_machine: Callable[[Machine], None] = lambda found: None  # told the machine, first of all
     # told what a retune asks for, with what the tune before it was asked for
@@ -78,10 +78,10 @@ class Watcher:
 
 
 def read_space(settings: Settings, found: Machine) -> library.OnMachine:
-    """Read the search space before a child is started, which takes seconds, and look whether it can be.
+    """Read and check the search space before a child is started, which takes seconds.
 
     Raises:
-        SpaceError: it cannot be read, or does not have what the limits name.
+        SpaceError: the space cannot be read, or lacks what the limits name.
     """
     gpus = settings.virtual_devices or len(found.gpus)
     known = {"cores": found.cpu.cores, "gpus": gpus}
@@ -95,9 +95,9 @@ def read_space(settings: Settings, found: Machine) -> library.OnMachine:
 
 
 def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
-    """Return the queue of those who measure on this machine; `on_event` is told if somebody has to be waited for.
+    """Return the queue of processes that measure on this machine; `on_event` is told if one has to be waited for.
 
-    Whoever has a budget waits for twice as long at most: two that begin together can run one after the other.
+    A search with a budget waits for at most twice as long, so that two searches can run one after the other.
     """
     patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
     return Queue(lambda who: on_event(WaitingForMachine(holder=who, seconds=patience)), patience)
@@ -106,19 +106,19 @@ def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
 def search(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, *, rivals: Sequence[Baseline] = ()
 ) -> Found:
-    """Search for the fastest configuration, once nobody else measures on this machine.
+    """Search for the fastest configuration, once no other process measures on this machine.
 
     Args:
         runner: of the workload.
-        site: the machine, the workload and the search space; what is free is looked at when the search begins.
-        settings: what is asked for.
-        on_event: told what happens.
-        rivals: configurations that the winner has to beat, beside the usual ones.
+        site: the machine, the workload and the search space; free memory and disk are read when the search begins.
+        settings: of the search.
+        on_event: is told what happens.
+        rivals: configurations that the winner has to beat, beside the usual baselines.
 
     Raises:
         SpaceError: the search space holds nothing that can run here.
         TrialError: the study is another workload's, or its storage cannot be used.
-        NothingMeasuredError: somebody else who measures on this machine was waited for in vain.
+        NothingMeasuredError: another process still measures on this machine after the longest wait.
     """
     queue = queue_of(on_event, settings.budget_seconds)
     with queue.held(MEASURING):
@@ -171,7 +171,7 @@ def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: Pipelin
 
 
 def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:
-    """Return a configuration of the search whose workers run on other cores than the training; None: there is none."""
+    """Return a configuration of the search whose workers run on other cores than the training, or None."""
     asked = limits.only.get("loader", space["loader"].values)
     kinds = [kind for kind in space["loader"].values if kind in asked and LOADERS[str(kind)].works_elsewhere]
     return to_config(next(space.only("loader", kinds).grid())) if kinds else None
@@ -186,10 +186,10 @@ def runner_for(
     """Return the runner of a workload's trials; nothing starts yet.
 
     Args:
-        workload: what they train.
+        workload: that they train.
         settings: of the search that they belong to.
-        on_trial: told what happens in them.
-        folder: where samples that they convert are written; None for the temporary folder.
+        on_trial: is told what happens in them.
+        folder: for samples that they convert; None for the temporary folder.
 
     Raises:
         ConfigError: `KERAS_BACKEND` names no backend of Keras.
@@ -209,13 +209,13 @@ def runner_for(
 
 
 def foreign_runner(runner: TrialRunner, code: str) -> TrialRunner:
-    """Return a runner of somebody else's code on the workload of `runner`; nothing starts yet."""
+    """Return a runner of foreign code on the workload of `runner`; nothing starts yet."""
     launch = dataclasses.replace(runner.launch, code=code)
     return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
 
 
 def _shared_accelerator() -> tuple[tuple[str, str], ...]:
-    """Return variables by which processes share an accelerator: each takes the memory that it needs, and not all."""
+    """Return variables with which processes share an accelerator: each takes only the memory that it needs."""
     wanted = {
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
@@ -225,17 +225,17 @@ def _shared_accelerator() -> tuple[tuple[str, str], ...]:
 
 
 def description(runner: TrialRunner) -> Description:
-    """Return what the child says of the workload.
+    """Return the child's description of the workload.
 
     Raises:
-        WorkloadError: it cannot be imported, or its model cannot be built.
-        NothingMeasuredError: finding out crashed, hung or took too much memory.
+        WorkloadError: the workload cannot be imported, or its model cannot be built.
+        NothingMeasuredError: the child crashed, hung or took too much memory.
     """
     return succeeded(runner.describe())
 
 
 def refuse_in_trial() -> None:
-    """Raise a TrialError if this process is the child of a tune, which imports scripts that tune."""
+    """Raise a TrialError if this process is the child of a tune that imports a script which tunes."""
     if os.environ.get(protocol.IN_TRIAL):
         raise TrialError(
             "A tune was started inside a trial: the trial imports your script, and the script tunes when imported.",
@@ -249,12 +249,12 @@ def bounds(facts: Facts) -> dict[str, int]:
 
 
 def workload_key(described: Description) -> str:
-    """Return what makes two studies ones of the same workload."""
+    """Return the key by which two studies have the same workload."""
     return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
 
 
 def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:
-    """Return the settings with what is known of the workload."""
+    """Return the settings with the facts about the workload."""
     described, hardware = site.described, site.hardware
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
@@ -279,7 +279,7 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
 
 
 def _measured_as(settings: Settings) -> dict[str, str]:
-    """Return what trials are asked for by which their figures differ, and which neither workload nor machine tells."""
+    """Return settings that change the figures of trials and belong neither to the workload nor to the machine."""
     found = {}
     if (simulated := settings.simulate) is not None:
         step = SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size)
@@ -294,9 +294,9 @@ ANY_LOADER = "loader."
 
 
 def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
-    """Return the same with the parameters that the space has, in place of `loader.KNOB`.
+    """Return the same values by the parameters of the space, in place of `loader.KNOB`.
 
-    A loader that has the knob, but none of the values, is left out of the search.
+    A loader that has the knob but none of the values is left out of the search.
 
     Raises:
         SpaceError: no loader of the space has such a knob with such a value.
@@ -328,10 +328,10 @@ _ONES_OWN = ("trials", "budget_seconds", "seed")  # what each process that joins
 
 
 def require_joinable(settings: Settings) -> None:
-    """Do nothing unless a study is to be joined in a storage that cannot be shared.
+    """Refuse to join a study in a storage that machines cannot share.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: the storage cannot be shared.
     """
     url = settings.storage
     if settings.join and not storage.can_be_joined(url):
@@ -343,10 +343,10 @@ def require_joinable(settings: Settings) -> None:
 
 
 def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
-    """Return the settings with the study that is shared by machines like this one which are asked for the same.
+    """Return the settings with the study that like machines share if they get the same request.
 
-    What is the same has one name, so that machines which begin at the same moment have one study. A study that has
-    ended is joined for its trials, unless a new one is asked for.
+    The same request has one name, so that machines which begin at the same moment use one study. A study that has
+    ended is joined for its trials, unless `--fresh` asks for a new one.
     """
     assert settings.storage is not None
     ours = {
@@ -367,7 +367,7 @@ def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Setting
 
 
 def _request(settings: Settings) -> str:
-    """Return what all processes that share a study have to be asked for alike, as JSON."""
+    """Return the settings that all processes of a shared study must have in common, as JSON."""
     asked = asking.kept(settings).model_dump(mode="json", exclude={"only", *_ONES_OWN})
     asked |= {f"only {name}": list(values) for name, values in settings.limits.only.items()}
     asked |= {

@@ -14,7 +14,7 @@ from autopipe.tuned.schema import Artifact
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An artefact on disk, and its workload as a trial is given it."""
+    """An artefact on disk, and its workload as trials get it."""
 
     path: Path
     artifact: Artifact
@@ -26,16 +26,16 @@ class Stored:
 def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
     """Return an artefact with its workload.
 
-    The workload is the one that the generated module beside the artefact names, too; without such a module it may lie
-    in the artefact's folder or below the working directory, and elsewhere only if that is allowed.
+    The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
+    the artefact's folder or below the working directory, and elsewhere only if that is allowed.
 
     Args:
         path: the artefact.
         workload: "train.py:workload", in place of the one that the artefact names.
-        allow_outside: trust the artefact in whatever it names.
+        allow_outside: trust all that the artefact names.
 
     Raises:
-        ArtifactError: the file is no artefact, or its workload is not where it says or not where it may be.
+        ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
     """
     file = path.absolute()
     artifact = files.read(file)

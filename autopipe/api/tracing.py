@@ -1,4 +1,4 @@
-"""`--trace FILE`: what every worker, the loader and the training did when, as a file for Perfetto."""
+"""`--trace FILE`: writes when every worker, the loader and the training did what, as a file for Perfetto."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _MOST_OF_A_TRIAL = 6000  # events, where there are many trials
 
 
 class TraceWarning(UserWarning):
-    """A trace could not be written; what was measured meanwhile stands."""
+    """A trace could not be written; the measurement is not affected."""
 
 
 class Tracing:
-    """Gives each trial a folder to take notes in, and makes one trace of them in the end.
+    """Gives each trial a folder for its notes, and makes one trace of them at the end.
 
-    Where no file is wanted, no trial is told to take notes. What was measured is worth more than its trace: one that
-    cannot be written ends nothing. A failure before the first trial leaves an older trace as it is.
+    If no file is wanted, no trial takes notes. A trace that cannot be written ends nothing: the measurement is worth
+    more. A failure before the first trial leaves an older trace as it is.
     """
 
     def __init__(self, file: Path | None) -> None:
         """Write to `file`.
 
         Raises:
-            ConfigError: it cannot be written, or there is no room for notes.
+            ConfigError: the file cannot be written, or there is no room for notes.
         """
         if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
             raise ConfigError(
@@ -67,7 +67,7 @@ class Tracing:
                 warnings.warn(said, TraceWarning, stacklevel=2)
 
     def options(self, config: PipelineConfig) -> dict[str, str]:
-        """Return what the next trial is asked for beyond the usual."""
+        """Return the additional options of the next trial."""
         if self._folder is None:
             return {}
         folder = Path(self._folder.name) / str(len(self._names))

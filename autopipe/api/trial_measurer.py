@@ -52,7 +52,7 @@ _WHERE_POSSIBLE = (
 
 
 class TrialMeasurer:
-    """Measures by trials in a child process, and other people's code in a process of its own for each.
+    """Measures by trials in a child process. Each piece of foreign code has a process of its own.
 
     `close` ends those processes; `runner` belongs to the caller.
     """
@@ -67,10 +67,10 @@ class TrialMeasurer:
         foreign: Callable[[str], TrialRunner] | None = None,
         elsewhere: PipelineConfig | None = None,
     ) -> None:
-        """Use `runner`, whose workload looks like `description`, for what a search is asked for.
+        """Use `runner`, whose workload has this `description`, for a search with these settings.
 
-        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of somebody else's code, by its
-        name; None: nothing of that is compared with. `elsewhere` is a configuration whose workers run on other cores.
+        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name;
+        None: there are no such baselines. `elsewhere` is a configuration whose workers run on other cores.
         """
         self._runner = runner
         self._settings = settings
@@ -101,7 +101,7 @@ class TrialMeasurer:
         self._description = description
 
     def baselines(self) -> Sequence[Baseline]:
-        """Return what the winner has to beat, as far as the workload can run it.
+        """Return the baselines that the workload can run.
 
         Raises:
             WorkloadError: the user's own pipeline does not run, or trains on something else.
@@ -112,7 +112,7 @@ class TrialMeasurer:
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
     def _py_dataset(self, useful: int) -> Baseline:
-        """Return the PyDataset with as many threads as are of use; the process of the one with a thread a core ends."""
+        """Return the PyDataset with the useful number of threads, and end the process of the one with one per core."""
         workers = max(WORKERS, min(_MOST_WORKERS, useful))
         form = module.of_workers(workers)
         if form != KERAS_WORKERS and (begun := self._runners.pop(KERAS_WORKERS, None)) is not None:
@@ -120,9 +120,9 @@ class TrialMeasurer:
         return Baseline(name=_of_workers(workers), config=_of_code(form))
 
     def start_all(self) -> None:
-        """Start the processes of other people's code side by side, and wait until they are there.
+        """Start the processes of foreign code side by side, and wait until all are ready.
 
-        A trial would start its own, but a framework takes seconds to import, which several do at a time.
+        A trial would start its own process, but several import their framework at a time, which takes seconds.
         """
         foreign = (each.config.loader for each in self._baselines if each.unable is None)
         runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]
@@ -132,7 +132,7 @@ class TrialMeasurer:
             runner.start()  # what fails, fails again in its trial, and is told there
 
     def close(self) -> None:
-        """End the processes that run other people's code, all of them also where Ctrl-C comes meanwhile."""
+        """End all processes of foreign code, also if Ctrl-C comes meanwhile."""
         with contextlib.ExitStack() as ending:
             for runner in self._runners.values():
                 ending.callback(runner.close)
@@ -146,7 +146,7 @@ class TrialMeasurer:
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Measure the model alone in each setup, and once the loader's ops.
 
-        A setup that cannot run, the first excepted, is left out: its trials will say why.
+        A setup that cannot run is left out, unless it is the first: its trials will say why.
 
         Raises:
             WorkloadError: the model cannot be trained on the batches.
@@ -158,7 +158,7 @@ class TrialMeasurer:
         return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone; without `again`, only if no trial of the same process has done so."""
+        """Measure the model alone; without `again`, a reading by a trial of the same process is used."""
         answer = self._ceiling(setup, model_only=True, again=again)
         return answer if isinstance(answer, Ceiling) else None
 
@@ -173,11 +173,11 @@ class TrialMeasurer:
         return answer
 
     def allow(self, seconds: float | None) -> None:
-        """Say how long what is measured from now on may take; see `Measurer`."""
+        """Set how long the next measurements may take; see `Measurer`."""
         self._ends_at = None if seconds is None else time.monotonic() + seconds
 
     def _until(self) -> float:
-        """Return when what has not come to its measurement by then is cut, as `time.monotonic` reads it."""
+        """Return the time, by `time.monotonic`, at which a trial that does not measure yet is cut."""
         budget = self._settings.budget_seconds
         return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
 
@@ -200,7 +200,7 @@ class TrialMeasurer:
         return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
 
     def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
-        """Run one trial; where an accelerator's memory is not enough for all processes, the others end first."""
+        """Run one trial. If the accelerator's memory is too small for all processes, end the others and try again."""
         runner.until = self._until()
         answer = runner.measure(config, options)
         if not isinstance(answer, TrialFailure) or answer.kind is not FailureKind.OUT_OF_MEMORY:
@@ -215,9 +215,9 @@ class TrialMeasurer:
 
 
 def narrow_enough(model_alone: Estimate) -> float:
-    """Return the half width, as a share, at which the interval of a trial is narrow enough on this machine.
+    """Return the relative half width at which the interval of a trial is narrow enough on this machine.
 
-    The model alone does the same at each step: by as much as it strays here, no trial can be told more closely.
+    The model alone does the same work at each step, so no trial can be measured more closely than it varies.
     """
     strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
     return min(max(strays, _NARROWEST), _WIDEST)
@@ -238,11 +238,11 @@ _THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, F
 
 
 def succeeded(answer: T | TrialFailure) -> T:
-    """Return what a trial answered where nothing at all can be measured without it.
+    """Return the answer of a trial without which nothing can be measured.
 
     Raises:
-        WorkloadError: it failed by the workload's fault.
-        NothingMeasuredError: it failed by what it met.
+        WorkloadError: the trial failed because of the workload.
+        NothingMeasuredError: the trial failed for another reason.
     """
     if not isinstance(answer, TrialFailure):
         return answer

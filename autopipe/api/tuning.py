@@ -1,4 +1,4 @@
-"""Tuning: `ap.tune`, which the command line calls as well. It searches, and hands back the tuned pipeline."""
+"""Tunes a workload: `ap.tune`, which the command line calls as well."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
     Args:
         workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
-        budget: seconds, the confirmation run included; None for as long as the trials take.
+        budget: seconds, with the confirmation run; None for no limit.
         trials: how many at most.
         space: the name of a shipped search space, or a YAML file.
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
@@ -73,17 +73,17 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         only: parameters held to some values, e.g. `{"loader": ("threads",)}`, or to one: `{"cache": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function that stands in a
             file, which returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
-        on_event: is told what happens; see `autopipe.search.events`. In a notebook, by default, a picture of all
-            trials so far shows it, in its place.
+        on_event: is told what happens; see `autopipe.search.events`. In a notebook, the default shows a picture of all
+            trials so far.
 
     Returns:
         The tuned pipeline; `.study` is the Optuna study.
 
     Raises:
-        ConfigError: an argument that cannot be, or `join` without a storage that machines can share.
+        ConfigError: an argument is impossible, or `join` has no storage that machines can share.
         WorkloadError: the workload cannot be imported or run.
-        NothingMeasuredError: no configuration could be measured; where Ctrl-C ended the search before, it is the
-            SearchInterruptedError among them. Later, Ctrl-C ends the search with the best so far.
+        NothingMeasuredError: no configuration could be measured. If Ctrl-C was the reason, it is a
+            SearchInterruptedError. Later, Ctrl-C ends the search with the best so far.
         TrialError: this is called inside a trial, or the study is another workload's.
         SpaceError: the search space cannot be read, or holds nothing that can run here.
 
@@ -111,7 +111,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
 
 def _require_kinds(workload: object, space: object, storage: object, baseline: object, on_event: object) -> None:
-    """Refuse what would only fail far inside, where it is used, by an error that names no argument."""
+    """Refuse wrong types here: they would fail far inside, with an error that names no argument."""
     if not isinstance(workload, Workload | str):
         hint = 'Pass the object, or its name: "train.py:workload".'
         raise unfit("workload", workload, "an ap.Workload or the name of one", hint)
@@ -129,7 +129,7 @@ def _require_kinds(workload: object, space: object, storage: object, baseline: o
 
 
 def _held(only: Any) -> dict[str, tuple[Value, ...]]:
-    """Return the values that parameters are held to."""
+    """Return the values to which parameters are held."""
     hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
     if not isinstance(only, Mapping | None):
         raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
@@ -142,7 +142,7 @@ def _held(only: Any) -> dict[str, tuple[Value, ...]]:
 
 
 def _named(function: Callable[[], Any]) -> str:
-    """Return the name by which another process finds a function: of its file where it stands in the script itself."""
+    """Return the name by which another process finds a function; in the script itself it has the script's file."""
     name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     home = getattr(module, "__file__" if function.__module__ == "__main__" else "__name__", None)  # none in a notebook
     if home is None or getattr(module, name, None) is not function:
@@ -161,14 +161,14 @@ def run(
     named: Reference | None = None,
     folder: Path | None = None,
 ) -> tuple[SearchResult, Tuned | None]:
-    """Run a tune, and return what the search found and the tuned pipeline made of it.
+    """Run a tune, and return the result of the search and the tuned pipeline.
 
     Args:
-        workload: what to tune.
-        settings: how.
-        watcher: who is told.
-        named: where the workload comes from, if it is an object that a command made.
-        folder: where converted samples would be kept, those of trials meanwhile; None for the working directory.
+        workload: to tune.
+        settings: of the search.
+        watcher: is told what happens.
+        named: the source of the workload, if it is an object that a command made.
+        folder: for converted samples, those of trials included; None for the working directory.
 
     Raises:
         WorkloadError: the workload cannot be imported or run.

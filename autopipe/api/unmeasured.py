@@ -1,4 +1,4 @@
-"""The error of a search that found nothing to use: why its trials failed, or none was run, or who ended it."""
+"""The error of a search without a result: why its trials failed, why there were none, or who ended it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REASONS_SHOWN = 3
 
 
 def nothing_measured(result: SearchResult) -> NothingMeasuredError:
-    """Return the error of a search in which no trial gave a measurement: why they failed, or why none was run."""
+    """Return the error of a search without a measurement: why the trials failed, or why there were none."""
     failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
     if result.best_config is not None:
         kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
@@ -46,7 +46,7 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
 
 
 def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:
-    """Return the error of a search that the user ended; so far some trials failed, and some took too much."""
+    """Return the error of a search that the user ended before a trial succeeded within the limits."""
     message = "The search was interrupted before any configuration could be measured"
     message += f" that keeps the limits; {over} took more than is allowed." if over else "."
     if not failures:
@@ -58,7 +58,7 @@ def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterrupt
 
 
 def _least(taken: Sequence[Resources]) -> str:
-    """Return the least memory and processor time that any of these took, as far as they were measured."""
+    """Return the least memory and the least processor time of these trials, as far as they were measured."""
     memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
     cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
     said = [] if memory is None else [f"{size_text(memory)} of memory"]

@@ -1,4 +1,4 @@
-"""Verification: every loader that a search space would use, asked for the same batches."""
+"""Verifies that every loader of a search space gives the same batches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from autopipe.trial.supervise import TrialRunner
 def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
     """Compare the batches of one configuration of each kind in a search space.
 
-    A wrapped dataset makes its own batches, in an order of its own, and is not compared: samples that come twice in an
-    epoch are counted, and two epochs compared, with its function's defaults and with each value of each parameter.
+    A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Samples that
+    come twice in an epoch are counted, and two epochs are compared, for each value of each parameter.
 
     Args:
         runner: of the workload.
         space: the name of a search space, or a file.
-        samples: how many samples to compare.
+        samples: to compare.
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
@@ -43,7 +43,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
 
 
 def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the dataset as it is, and with one parameter changed at a time."""
+    """Return the configuration as it is, and with one parameter changed at a time."""
     as_it_is = wrapped.as_it_is
     loader = as_it_is.loader.model_dump()
     changed = [loader | {name: value} for name, values in wrapped.choices.items() for value in values]
@@ -52,7 +52,7 @@ def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
 
 
 def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
-    """Return configurations that differ in more than counts: of each kind, the one with the most workers."""
+    """Return one configuration of each kind: the one with the most workers."""
     kinds: dict[tuple[str, ...], PipelineConfig] = {}
     for config in configs:
         kind = (config.loader.kind, config.cache, config.storage, config.finish, config.channels)
