@@ -18,7 +18,7 @@ from autopipe.search.settings import Settings
 from autopipe.tuned.findings import Asked
 from autopipe.tuned.schema import Baseline, Figures, Hardware, Limit, Profile, Tried
 
-_TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on
+_TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines that were never tuned on
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,13 +95,13 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
             if _is_known(path, here):  # by now
                 return
             _retune(path, workload, seconds, allow_outside=allow_outside)
-    except (AutopipeError, OSError) as error:  # a lock that nobody gives up is an OSError, too
+    except (AutopipeError, OSError) as error:  # a lock that is never released is an OSError, too
         said = f"This machine has no profile in `{path}`, and a retune came to nothing: {error}"
         warnings.warn(said, ProfileWarning, stacklevel=3)
 
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
-    from autopipe.api import retuning, stored_workload  # with Optuna, which whoever waits for a retune does without
+    from autopipe.api import retuning, stored_workload  # with Optuna, which a process that only waits does not need
     from autopipe.api.searching import Watcher
     from autopipe.api.unmeasured import nothing_measured
     from autopipe.search.settings import Settings

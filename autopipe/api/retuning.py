@@ -54,7 +54,7 @@ FORMER: Final = "the former configuration"
 TRIALS: Final = 15
 """Half of what a tune from nothing takes: the known configurations come first."""
 BUDGET_SECONDS: Final = 90.0
-"""Where nobody knows what the tune took."""
+"""If the time of the tune is not known."""
 AS_BEFORE: Final = -1.0
 """A budget that follows the tune's."""
 KNOWN: Final = 3

@@ -79,7 +79,7 @@ def application() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0: done. 1: what was compared does not agree, or nobody reads stdout. 2: wrong use, or stdout takes no more.
+    0: done. 1: what was compared does not agree, or stdout was closed. 2: wrong use, or stdout takes no more.
     3: nothing could be measured. 4, 5: what was checked is stale, or has drifted. 6, 7: of `retune --exit-code`.
     130: interrupted.
     """
@@ -110,7 +110,7 @@ def _whole_output() -> Iterator[None]:
         refusal = _refusal_of_output(more=isinstance(ended, OSError))
         if refusal is None or (isinstance(ended, SystemExit) and ended.code):
             raise
-        if refusal.errno == errno.EPIPE:  # whoever reads it has seen enough
+        if refusal.errno == errno.EPIPE:  # the reader has seen enough
             sys.exit(1)
         raise AutopipeError(
             f"stdout does not take what the command prints: {refusal.strerror}.",

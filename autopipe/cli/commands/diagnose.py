@@ -1,4 +1,4 @@
-"""`autopipe diagnose`: what keeps a training from being faster, whoever wrote it."""
+"""`autopipe diagnose`: the bottleneck of any training script."""
 
 from __future__ import annotations
 
