@@ -218,8 +218,8 @@ def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, res
     refused = ended(home, "tune", "other.py:workload", *TUNE[2:])
     said = "".join(refused.said)
     assert (refused.status, refused.out) == (2, "")
-    assert "cannot be gone on with, because it is of another workload" in said
-    assert "hint: Use --fresh to begin anew" in said
+    assert "belongs to another workload" in said
+    assert "Use --fresh to start a new one" in said
 
 
 def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resumed: Ended) -> None:
