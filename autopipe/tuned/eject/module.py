@@ -198,7 +198,8 @@ def _made(template: str, parts: Written, texts: Mapping[str, object], *, own: bo
 
 def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     loader, found = config.loader, []
-    if _form_of(loader) is None:
+    form = _form_of(loader)
+    if form is None:
         known = ", ".join(kind.model_fields["kind"].default for kind in _FORM_OF)
         found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
     if config.storage != "files":
@@ -207,7 +208,6 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
         found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
-    form = _FORM_OF.get(type(loader))
     if config.cache == "memory" and hasattr(form, "in_processes") and form.in_processes(loader):
         found.append("a cache in memory is shared between processes")
     return found

@@ -6,13 +6,20 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
+from autopipe.assembly import build_loader
 from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
+from autopipe.hardware import own_process
+from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
+from autopipe.search import feasible
+from tests.fakes.facts import facts
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,39 @@ def test_too_many_knobs_are_refused(values: tuple[int, ...], named: dict[str, in
     threads: Any = Threads
     with pytest.raises(ConfigError, match=said):
         threads(*values, **named)
+
+
+def test_it_says_whose_code_it_is() -> None:
+    assert Foreign(code="keras").whose == "plain code: autopipe eject --to keras"
+    assert Foreign(code="bench.py:make").whose == "yours: bench.py:make"
+    assert Threads(workers=2).whose == "autopipe's loader threads"
+
+
+def test_it_is_compared_with_and_never_opened_nor_chosen() -> None:
+    with pytest.raises(ConfigError, match="somebody else's code"):
+        Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
+    config = PipelineConfig(loader=Foreign(code="keras"))
+    why = feasible.why_not(config, facts())
+    assert why is not None
+    assert why.rule is feasible.Rule.FOREIGN
+
+
+class Told:
+    """Samples that say whether they were read in a process of its own."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, index: int) -> np.ndarray:
+        return np.array([own_process.is_claimed()])
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [Processes(workers=1), Processes(workers=2), Processes(workers=1, read_ahead=2), Threads(workers=1), TfData()],
+)
+def test_a_worker_claims_its_process_where_its_loader_says_so(loader: LoaderConfig) -> None:
+    config = PipelineConfig(loader=loader)
+    with build_loader(Workload(data=Told(), ops=[], batch_size=2), config) as opened:
+        told = [bool(x.all()) for x, _ in opened.batches(0)]
+    assert told == [loader.works_alone()] * 2

@@ -1,7 +1,8 @@
-"""What ops refuse to be told, and samples they refuse to work on."""
+"""What ops refuse to be told, samples that they refuse to work on, and masks of any dtype, which keep their numbers."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import re
@@ -11,12 +12,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autopipe.core.op import Op
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
-from autopipe.errors import AutopipeError, BadSampleError, ConfigError, OpError
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.ops.colors import (
     GaussianBlur,
     RandomBrightness,
@@ -27,6 +29,8 @@ from autopipe.ops.colors import (
 )
 from autopipe.ops.custom import Map
 from autopipe.ops.geometry import RandomAffine, RandomErasing, RandomFlip
+from autopipe.ops.on_parts import On
+from autopipe.ops.pixels import PixelOp
 from autopipe.ops.planner import make_plan
 from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
 from autopipe.ops.targets import MaskToClass, OneHot
@@ -114,29 +118,6 @@ def test_samples_that_do_not_fit_are_named(
 def test_labels_are_left_alone_by_ops_on_both() -> None:
     for op in (CenterCrop(4, 4), RandomFlip(), Resize(3, 3)):
         assert op.apply((IMAGE, 7), LABELLED, np.zeros(op.draws))[1] == 7
-
-
-def test_ops_do_not_write_to_their_samples() -> None:
-    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
-    image.flags.writeable = False
-    for op in (
-        CenterCrop(4, 4),
-        RandomFlip(),
-        Resize(3, 3),
-        Pad(9, 9),
-        RandomBrightness(),
-        RandomContrast(),
-        Rescale(2.0),
-    ):
-        op.apply((image, image), MASKED, np.full(op.draws, 0.25))
-
-
-def test_a_result_may_be_written_over_the_ops_own_input() -> None:
-    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
-    for op in (RandomFlip(), RandomFlip(vertical=True), Resize(6, 8), RandomBrightness(0.9)):
-        random = np.full(op.draws, 0.25)
-        expected, slot = op.apply((image, 0), LABELLED, random)[0], image.copy()
-        np.testing.assert_array_equal(op.apply((slot, 0), LABELLED, random, slot)[0], expected)
 
 
 def test_a_palette_can_be_read_from_a_file(tmp_path: Path) -> None:
@@ -272,3 +253,137 @@ def test_class_numbers_of_any_whole_number_type_are_moved_with_their_image() -> 
     _, moved = RandomAffine(rotation=90).apply((IMAGE, mask), MASKED, np.array([0, 0.5, 0.5, 0.5, 0.5, 0.5]))
     assert moved.dtype == np.int64
     assert set(moved.ravel()) <= set(mask.ravel())
+
+
+PLACES = np.arange(48).reshape(6, 8)
+OPS = [
+    RandomFlip(vertical=True),
+    Pad(9, 9),
+    ResizeKeepingAspect(12, 12),
+    Resize(3, 4),
+    RandomCrop(4, 4),
+    RandomResizedCrop(4, 4),
+]
+
+
+def spec(dtype: str, shape: tuple[int, ...]) -> SampleSpec:
+    image = Field(FieldKind.IMAGE, IMAGE.shape, IMAGE.dtype, 3)
+    return SampleSpec(image, Field(FieldKind.MASK, shape, np.dtype(dtype), len(shape)))
+
+
+def large(numbers: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return numbers that need all of a dtype, made of some below 64."""
+    factor = 1 if dtype in ("bool", "int8", "float16") else int(np.iinfo(dtype).max) // 64
+    return (numbers.astype(object) * factor).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "uint32", "int64", "uint64", "float16"])
+@pytest.mark.parametrize("channels", [(), (1,)])
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_mask_keeps_its_dtype_and_its_numbers(op: PixelOp, channels: tuple[int, ...], dtype: str) -> None:
+    usual = PLACES.astype(np.uint8).reshape(6, 8, *channels)
+    mask = large(usual, dtype)
+    random = np.full(op.draws, 0.25)
+    _, expected = op.apply((IMAGE, usual), spec("uint8", usual.shape), random)
+    _, found = op.apply((IMAGE, mask), spec(dtype, mask.shape), random)
+    assert (found.dtype, found.shape) == (mask.dtype, expected.shape)
+    np.testing.assert_array_equal(found, large(expected, dtype))
+
+
+FILLING = [
+    Pad(9, 9),
+    ResizeKeepingAspect(12, 12),
+    RandomAffine(shift=(0.5, 0), fill="constant"),
+    RandomErasing(on="both"),
+]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", -1), ("uint8", 256), ("uint8", 2.5), ("uint32", -1), ("uint64", -1)]
+)
+@pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
+def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: float) -> None:
+    mask, random = PLACES.astype(dtype), np.full(op.draws, 0.25)
+    filling = dataclasses.replace(op, mask_value=value)
+    with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
+        filling.apply((IMAGE, mask), spec(dtype, mask.shape), random)
+    with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", mask.shape), random)
+    assert with_sign[1].min() == -1
+    filling.apply((IMAGE, np.int64(3)), dataclasses.replace(spec(dtype, ()), y=None), random)  # no mask is filled
+
+
+@pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
+def test_such_a_mask_is_refused_before_any_loader_opens(op: Any) -> None:
+    data = Arrays(IMAGE[None].repeat(4, axis=0), PLACES.astype(np.uint8)[None].repeat(4, axis=0))
+    workload = Workload(data=data, ops=[dataclasses.replace(op, mask_value=300)], batch_size=2)
+    with pytest.raises(OpError, match="cannot fill masks of uint8 with mask_value=300"):
+        make_plan(workload)
+
+
+def test_a_batch_of_masks_is_not_either() -> None:
+    masks = PLACES.astype("uint16")[None].repeat(3, axis=0)
+    with pytest.raises(OpError, match="they hold 0 to 65535"):
+        Pad(9, 9, mask_value=70_000).pixels_many(masks, FieldKind.MASK, np.empty((3, 0)))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint32", "int64", "uint64"])
+def test_a_batch_of_such_masks_is_flipped_alike(dtype: str) -> None:
+    op, random = RandomFlip(vertical=True), np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75]])
+    masks = large(PLACES, dtype)[None].repeat(3, axis=0)
+    alone = [op.pixels(mask, FieldKind.MASK, numbers, None) for mask, numbers in zip(masks, random, strict=True)]
+    np.testing.assert_array_equal(op.pixels_many(masks.copy(), FieldKind.MASK, random), np.stack(alone))
+
+
+IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize("value", [300, -5, (0, 0, 256)])
+def test_a_level_that_images_cannot_hold_is_refused_whether_or_not_chance_has_it_painted(value: object) -> None:
+    op = RandomErasing(probability=1e-9, value=value)  # type: ignore[arg-type]
+    workload = Workload(data=Arrays(IMAGES), ops=[op], batch_size=2)
+    with pytest.raises(OpError, match=r"cannot paint value=.* on images of uint8: they hold 0 to 255"):
+        make_plan(workload)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 300), ("uint8", 255), ("uint8", 127.5), ("int16", -5)])
+def test_a_level_that_they_can_hold_is_painted(dtype: str, value: float) -> None:
+    images = IMAGES.astype(dtype)
+    spec = SampleSpec(Field(FieldKind.IMAGE, images.shape[1:], images.dtype, 3), None)
+    op = RandomErasing(probability=1, value=value)
+    made = op.apply((images[0], None), spec, np.full(op.draws, 0.5))[0]
+    assert isinstance(made, np.ndarray)
+    assert set(np.unique(made)) == {0, np.dtype(dtype).type(value)}
+
+
+def mask(*levels: int) -> NDArray[np.int16]:
+    return np.resize(np.array(levels, np.int16), IMAGES.shape[:3])
+
+
+def plan(y: Any, *ops: Op) -> None:
+    make_plan(Workload(data=Arrays(IMAGES, y), ops=ops, batch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (np.array([1, 2, 3, 4]), "OneHot.4.` knows the classes 0 to 3 .* 1 of 4 samples .* such as 4"),
+        (np.array([0, 1, -1, 3]), "1 of 4 samples .* such as -1"),
+        (mask(0, 255), "4 of 4 samples .* such as 255"),
+        (mask(0, 1, 255, 7), "4 of 4 samples"),
+        (mask(255), "4 of 4 samples"),
+    ],
+)
+def test_class_numbers_that_become_zeros_are_told(y: NDArray[Any], said: str) -> None:
+    with pytest.warns(DataWarning, match=said):
+        plan(y, OneHot(4))
+    with pytest.warns(DataWarning, match=said):
+        plan({"kind": y, "more": np.zeros(4)}, On("kind", OneHot(4)))
+
+
+@pytest.mark.parametrize("y", [np.arange(4), mask(0, 1, 3), mask(0, 1, 255), mask(2, 3, -1)])
+def test_pixels_of_no_class_and_numbers_of_classes_are_as_meant(y: NDArray[Any]) -> None:
+    plan(y, OneHot(4))
+
+
+def test_the_numbers_are_those_that_reach_the_op() -> None:
+    plan(mask(0, 255), Map(lambda y: y // 255, on="mask"), OneHot(2))
