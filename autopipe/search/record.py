@@ -248,13 +248,15 @@ class Record:
         Returns:
             How many were cut off.
         """
-        cut = 0
-        for trial in self._kept.trials() if self._kept is not None and not self._shared else ():
+        cut, kept = 0, self._kept
+        if kept is None or self._shared:
+            return 0
+        for trial in kept.trials():
             if trial.state is TrialState.RUNNING:
                 ended, outcome = copy.deepcopy(trial), trial.user_attrs.get("outcome")
                 ended.values = None if outcome is None or outcome["value"] is None else [outcome["value"]]
                 ended.state = TrialState.FAIL if ended.values is None else TrialState.COMPLETE
-                self._kept.write(ended, trial.number)
+                kept.write(ended, trial.number)
                 cut += outcome is None
         return cut
 

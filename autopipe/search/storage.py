@@ -148,7 +148,7 @@ def path_of_journal(url: str) -> str:
 
 
 def _database(url: str, options: dict[str, Any]) -> RDBStorage:
-    """Open a database, where another process may be making the same tables: who comes second goes on with those."""
+    """Open a database. Another process may make the same tables at the same time; they serve both."""
     for _ in range(_TABLES):
         with suppress(IntegrityError, ProgrammingError):
             return RDBStorage(url, **options)
