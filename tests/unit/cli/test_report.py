@@ -41,20 +41,16 @@ def test_two_artefacts_are_compared(autopipe: Autopipe, tuned: Path, tmp_path: P
     assert "Imaginary 9000" in (tmp_path / "comparison.html").read_text()
 
 
-def test_two_artefacts_without_compare_are_refused(autopipe: Autopipe, tuned: Path) -> None:
-    ended = autopipe("report", tuned, tuned)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("tuned", "tuned"), "`--compare` sets them side by side"),
+        (("--out", "nowhere/report.html"), "cannot be written"),
+        (("--out", "mine.json"), "\nhint: Name the page: mine.html\n"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(autopipe: Autopipe, arguments: tuple[str, ...], said: str) -> None:
+    ended = autopipe("report", *arguments)
     assert ended.status == 2
-    assert "`--compare` sets them side by side" in ended.err
-
-
-def test_a_file_that_cannot_be_written_is_an_error(autopipe: Autopipe) -> None:
-    ended = autopipe("report", "--out", "nowhere/report.html")
-    assert ended.status == 2
-    assert "cannot be written" in ended.err
-
-
-def test_a_page_does_not_take_the_place_of_its_figures(autopipe: Autopipe, tuned: Path) -> None:
-    ended = autopipe("report", "--out", "mine.json")
-    assert ended.status == 2
-    assert ended.err.splitlines()[-1] == "hint: Name the page: mine.html"
+    assert said in ended.err
     assert not Path("mine.json").exists()

@@ -60,37 +60,12 @@ def test_keys_can_be_named_and_labels_left_out(tmp_path: Path) -> None:
     assert TFRecords(file, label_key=None).y_kind is None
 
 
-def test_a_key_that_is_missing_suggests_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no feature `masks`; it has .*Did you mean `mask`\? Name the features"):
-        TFRecords(write(tmp_path / "a", 1), mask_key="masks")
-
-
-def test_a_label_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"int64_list of `mask`.*holds bytes_list"):
-        TFRecords(write(tmp_path / "a", 1), label_key="mask")
-
-
-def test_records_of_another_kind_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(frame(b"\xff\xd8\xff\xe0 a JPEG"))
-    with pytest.raises(DataError, match=r"first record of .* is no tf\.train\.Example"):
-        TFRecords(tmp_path / "a")
-
-
 def test_a_later_record_without_the_key_is_a_bad_sample(tmp_path: Path) -> None:
     file = write(tmp_path / "a", 1)
     with file.open("ab") as stream:
         stream.write(frame(serialise({"other": 1})))
     with pytest.raises(BadSampleError, match=r"record at byte \d+ of .* has no feature `image/encoded`"):
         TFRecords(file).read(1)
-
-
-def test_no_file_and_no_record_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No file matches"):
-        TFRecords(tmp_path / "*.tfrecord")
-    with pytest.raises(DataError, match="empty sequence"):
-        TFRecords([])
-    with pytest.raises(DataError, match="no records in the 1 files"):
-        TFRecords(write(tmp_path / "empty"))
 
 
 def test_a_set_with_files_missing_warns(tmp_path: Path) -> None:
@@ -144,10 +119,6 @@ def test_raw_pixels_of_another_size_are_refused(tmp_path: Path) -> None:
         data.read_many(np.array([0, 1]), (np.empty((2, 2, 2), np.uint16), np.empty(2, np.int64)))
     with pytest.raises(DataError, match=r"whole numbers above 0, but got shape=\(2, 0\)"):
         TFRecords(tmp_path / "a", image_key="raw", label_key="label", shape=(2, 0))
-
-
-def test_encoded_images_have_no_batch_half(tmp_path: Path) -> None:
-    assert TFRecords(write(tmp_path / "a", 1)).read_many is None
 
 
 DATA = [b"", b"a", b"12345" * 100, b"x" * 400_000, b"y" * 300_000, *(b"short %d" % i for i in range(1000))]
@@ -279,3 +250,22 @@ def test_what_an_example_lacks_is_named() -> None:
         example.int_feature(parsed, "image/jpeg")
     with pytest.raises(example.ExampleError, match=r"is no tf\.train\.Example"):
         example.features(b"\xff\xd8\xff\xe0 this is a JPEG")
+
+
+def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
+    file, other = write(tmp_path / "a", 1), tmp_path / "other"
+    other.write_bytes(frame(b"\xff\xd8\xff\xe0 a JPEG"))
+    assert TFRecords(file).read_many is None  # encoded images have no batch half
+    for make, said in (
+        (
+            lambda: TFRecords(file, mask_key="masks"),
+            r"no feature `masks`; it has .*Did you mean `mask`\? Name the feat",
+        ),
+        (lambda: TFRecords(file, label_key="mask"), r"int64_list of `mask`.*holds bytes_list"),
+        (lambda: TFRecords(other), r"first record of .* is no tf\.train\.Example"),
+        (lambda: TFRecords(tmp_path / "*.tfrecord"), "No file matches"),
+        (lambda: TFRecords([]), "empty sequence"),
+        (lambda: TFRecords(write(tmp_path / "empty")), "no records in the 1 files"),
+    ):
+        with pytest.raises(DataError, match=said):
+            make()

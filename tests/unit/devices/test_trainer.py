@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from autopipe.core.loader import Loader
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
-from autopipe.devices import fit_arguments
 from autopipe.devices.monitor import EpochMonitor
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import LoaderError, ModelError, OpError
@@ -204,20 +204,6 @@ def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
     assert trainer.evaluate(X, y=Y, verbose=0) == expected
 
 
-@pytest.mark.parametrize("weights", [[5.0, 0.5, 1.0], np.ones(3), {"cat": 5.0, "dog": 0.5}], ids=str)
-def test_weights_that_name_no_numbers_of_classes_are_refused(weights: Any) -> None:
-    with pytest.raises(ModelError, match=r"map the number of a class.*dict\(enumerate\(weights\)\)"):
-        Trainer(classifier(), loader()).fit(class_weight=weights, verbose=0)
-
-
-def test_one_callback_needs_no_list() -> None:
-    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max")
-    history = Trainer(classifier(), loader()).fit(epochs=10, callbacks=stopping, verbose=0)
-    assert len(history.epoch) == 2
-    several = keras.callbacks.CallbackList([keras.callbacks.EarlyStopping("loss", patience=1, mode="max")])
-    assert len(Trainer(classifier(), loader()).fit(epochs=10, callbacks=several, verbose=0).epoch) == 2
-
-
 def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
     class Interrupts(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -281,15 +267,6 @@ def test_callbacks_see_keras_epochs_and_batches() -> None:
 
     Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
     assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
-
-
-def test_early_stopping_stops_and_restores_the_best_weights() -> None:
-    trainer = Trainer(classifier(), loader())
-    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max", restore_best_weights=True)
-    history = trainer.fit(epochs=10, callbacks=[stopping], verbose=0)
-    assert len(history.epoch) == 2
-    assert same_weights(trainer.model, by_keras(1))
-    assert trainer.state_dict()["epoch"] == 2
 
 
 def test_checkpoints_of_the_whole_model_and_of_weights_load(tmp_path: Path) -> None:
@@ -406,23 +383,6 @@ def test_closing_closes_the_loader_and_may_be_repeated() -> None:
     trainer.close()
 
 
-@pytest.mark.parametrize(("given", "hint"), [(keras.callbacks.EarlyStopping, "EarlyStopping"), (None, "Leave it out")])
-def test_what_is_no_callback_is_refused_by_name(given: Any, hint: str) -> None:
-    with pytest.raises(ModelError, match="must be Keras callbacks") as told:
-        fit_arguments.callbacks([given])
-    assert hint in (told.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "least"),
-    [("epochs", "3", 0), ("epochs", 2.5, 0), ("epochs", -1, 0), ("steps_per_epoch", 0, 1), ("initial_epoch", "1", 0)],
-)
-def test_what_counts_must_be_a_whole_number(name: str, value: Any, least: int) -> None:
-    trainer = Trainer(classifier(), loader())
-    with pytest.raises(ModelError, match=f"`{name}` must be a whole number of at least {least}, but got {value!r}"):
-        trainer.fit(**{"epochs": 2, name: value})
-
-
 @pytest.mark.parametrize(("rows", "left"), [(22, 2), (23, 3)])
 def test_a_short_last_batch_that_devices_cannot_share_is_refused_at_once(rows: int, left: int) -> None:
     with pytest.raises(ModelError, match=f"{left} samples for devices=4"):
@@ -462,3 +422,36 @@ def test_what_the_workload_says_is_not_taken_and_what_has_another_form_is_told(n
     with pytest.raises(ModelError, match=f"does not take `{name}`") as caught:
         Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
     assert instead in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": "3"}, "`epochs` must be a whole number of at least 0, but got '3'"),
+        ({"epochs": -1}, "`epochs` must be a whole number of at least 0, but got -1"),
+        ({"steps_per_epoch": 0}, "`steps_per_epoch` must be a whole number of at least 1, but got 0"),
+        ({"initial_epoch": "1"}, "`initial_epoch` must be a whole number of at least 0"),
+        ({"class_weight": [5.0, 0.5, 1.0]}, r"map the number of a class.*dict\(enumerate\(weights\)\)"),
+        ({"class_weight": np.ones(3)}, "map the number of a class"),
+        ({"class_weight": {"cat": 5.0, "dog": 0.5}}, "map the number of a class"),
+        ({"callbacks": [keras.callbacks.EarlyStopping]}, "must be Keras callbacks.*EarlyStopping"),
+        ({"callbacks": [None]}, "must be Keras callbacks.*Leave it out"),
+    ],
+    ids=str,
+)
+def test_what_fit_cannot_take_is_named_with_its_value(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError) as told:
+        Trainer(classifier(), loader()).fit(**{"epochs": 2, "verbose": 0, **given})
+    assert re.search(said, f"{told.value.message} {told.value.hint}")
+
+
+@pytest.mark.parametrize(
+    "form", [lambda each: [each], lambda each: each, lambda each: keras.callbacks.CallbackList([each])]
+)
+def test_early_stopping_stops_and_restores_the_best_weights(form: Callable[[Any], Any]) -> None:
+    trainer = Trainer(classifier(), loader())
+    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max", restore_best_weights=True)
+    history = trainer.fit(epochs=10, callbacks=form(stopping), verbose=0)
+    assert len(history.epoch) == 2
+    assert same_weights(trainer.model, by_keras(1))
+    assert trainer.state_dict()["epoch"] == 2
