@@ -157,7 +157,7 @@ def _look_seconds(settings: Settings, described: Description) -> float:
 
 
 def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float) -> None:
-    """Warn if the best arguments of a wrapped dataset change what is trained."""
+    """Warn if the best arguments of a wrapped dataset change the training."""
     before, after = wrapped.as_it_is.loader.model_dump(), best.loader.model_dump()
     changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before[name])
     if not changed:
@@ -166,7 +166,7 @@ def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: Pipelin
     answer = runner.verify([wrapped.as_it_is, best], {"samples": _LOOKED_AT, "seconds": seconds})
     if isinstance(answer, TrialFailure) or not (found := answer.agreements[1]).has_run or found.message is None:
         return
-    text = f"With {changed}, which was the fastest, what is trained changes: {found.message}."
+    text = f"The fastest arguments, {changed}, change the training: {found.message}."
     runner.on_event(protocol.Log(text=text, of_data=True))
 
 

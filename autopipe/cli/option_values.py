@@ -1,4 +1,4 @@
-"""What is written on a command line as text, and the values it stands for: `key=value`, durations, sizes."""
+"""Reads the texts of a command line: `key=value`, durations, sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
 from autopipe.errors import ConfigError, near
 
 WRAPPED = "wrapped."
-"""Begins the names of settings of a dataset of `ap.wrap`."""
+"""The prefix of the settings of a dataset of `ap.wrap`."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
@@ -52,7 +52,7 @@ def _with_a_unit(text: str, option: str, *units: str) -> str | None:
 
 
 def accelerator(text: str, option: str) -> SimulatedAccelerator:
-    """Return what stands in for the model: a preset by name, `15ms` a step, or `224ms/400` for a step of 400 images."""
+    """Return a simulated accelerator: a preset by name, `15ms` per step, or `224ms/400` per step of 400 images."""
     if text in PRESETS:
         return PRESETS[text]
     duration, slash, images = text.partition("/")
@@ -66,12 +66,12 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
-    """Return what `--set key=value` and `--only key=a,b` allow: parameters with the values they are held to.
+    """Return the values that `--set key=value` and `--only key=a,b` allow for each parameter.
 
-    `loader.workers`, which stands for the workers of any loader that has them, is kept as it is.
+    `loader.workers` stands for the workers of any loader and is kept as it is.
 
     Raises:
-        ConfigError: there is no such setting, it cannot be so, or it is named twice with other values.
+        ConfigError: a setting does not exist, cannot have the value, or is named twice with different values.
     """
     said: dict[str, list[str]] = {}
     for pair in pairs:
@@ -89,7 +89,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
     """Return a configuration with `key=value` changes made to it; a change of `loader` takes the new one's defaults.
 
     Raises:
-        ConfigError: there is no such setting, or it cannot be so, or several values are given.
+        ConfigError: a setting does not exist, cannot have the value, or has several.
     """
     split = [_split(pair) for pair in pairs]
     for key, values in split:
@@ -117,7 +117,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
 
 
 def of_loaders(pairs: Iterable[str]) -> list[str]:
-    """Return those pairs that can be judged before the workload is known: no parameters of a wrapped dataset."""
+    """Return the pairs that can be checked without the workload: all but the parameters of a wrapped dataset."""
     return [pair for pair in pairs if not pair.strip().startswith(WRAPPED)]
 
 
@@ -224,7 +224,7 @@ def _hint(name: str) -> str:
 
 
 def _said(schema: Mapping[str, Any]) -> str:
-    """Return in words what a JSON schema of one value allows."""
+    """Describe in words the values that a JSON schema allows."""
     if "const" in schema:
         return str(schema["const"])
     ends = [f"{word} {schema[end]}" for end, word in _ENDS.items() if end in schema]

@@ -1,4 +1,4 @@
-"""The progress of a tune on the terminal: a live line while trials run, and a plain line for what is worth keeping.
+"""Shows a tune on the terminal: a live line while trials run, and plain lines that stay.
 
 All of it goes to stderr; stdout carries data.
 """
@@ -30,7 +30,7 @@ _LABEL = 10  # columns
 
 
 class Progress:
-    """Tells a person what a tune is doing. A context manager.
+    """Shows what a tune does. A context manager.
 
     Args:
         console: where to.
@@ -66,7 +66,7 @@ class Progress:
         )
 
     def __rich__(self) -> Text:
-        """Return the live line; drawn several times a second, so that its clock runs."""
+        """Return the live line, which is drawn several times a second so that its clock runs."""
         now = self._clock()
         left = "" if self._ends is None else f", {max(0.0, self._ends - now):.0f} s left"
         best = "" if self._best is None else f"best {self._best:,.0f} images/s"
@@ -95,7 +95,7 @@ class Progress:
         self.say("machine", machine.one_line())
 
     def _request(self, settings: Settings) -> None:
-        """Tell what a retune takes over from the tune before it."""
+        """Print the options that a retune takes from the tune before it."""
         self._ends = None if settings.budget_seconds is None else self._began + settings.budget_seconds
         if said := asking.written(settings):
             self.say("as before", said)
@@ -147,7 +147,7 @@ class Progress:
 
     @_search.register
     def _(self, event: events.StorageWaited | events.WaitingForOthers | events.WaitingForMachine) -> None:
-        """Say what is waited for; the machine is, without that being held against the budget."""
+        """Print the reason of a wait. Waiting for the machine does not count against the budget."""
         match event:
             case events.StorageWaited():
                 what = f"for the study, at most {event.seconds:.0f} s: {event.reason}"
@@ -205,7 +205,7 @@ class Progress:
 
     @_search.register
     def _(self, event: events.BudgetPlanned) -> None:
-        """Say what the budget holds, and if it is short, while there is time to give another one."""
+        """Print how many trials fit into the budget, and a better one if it is short, before the first trial."""
         budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
         advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
         if event.needed_seconds > event.budget_seconds:

@@ -209,12 +209,12 @@ def repeats(
 
 
 def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]]) -> str | None:
-    """Return what a configuration changes in what is trained, as far as its two epochs tell it."""
+    """Return how a configuration changes the training, as far as its two epochs show it."""
     varies = as_it_is[0] != as_it_is[1]
     if varies and epochs[0] == epochs[1]:
         return (
-            "every epoch is the same, which it is not in the dataset as it is: a cache behind a shuffle, or behind a "
-            "random change, keeps what that made"
+            "every epoch is the same, unlike in the dataset as it is: a cache behind a shuffle or a random change "
+            "keeps its first result"
         )
     return None if varies or epochs[0] == as_it_is[0] else "other samples, or in another order, than as it is"
 

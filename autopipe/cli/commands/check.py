@@ -1,4 +1,4 @@
-"""`autopipe check`: does a tuned configuration still fit?"""
+"""`autopipe check`: checks whether a tuned configuration still fits."""
 
 from __future__ import annotations
 

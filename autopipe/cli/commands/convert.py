@@ -1,4 +1,4 @@
-"""`autopipe convert`: write the samples once, in a form that is read faster."""
+"""`autopipe convert`: writes the samples once, in a form that is faster to read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autopipe.storage.convert import Converted
 
 _WRITERS = dict(registry.loaded("autopipe.conversions", "conversion"))
-"""What writes sets elsewhere, by the names of options: modules with a `writer`, and the `METAVAR` and `HELP` of one."""
+"""Modules that write sets elsewhere, by the name of their option. Each has a `writer`, a `METAVAR` and a `HELP`."""
 
 if TYPE_CHECKING:
     Elsewhere: TypeAlias = Any
@@ -71,10 +71,10 @@ def convert(
         str | None, typer.Option(metavar="DIR", help="Join the parts that --shard has written to DIR.")
     ] = None,
 ) -> None:
-    """Write the samples of a workload in a form that is read faster.
+    """Write the samples of a workload in a form that reads faster.
 
     The deterministic first ops are done once, as far as the form can hold their results. A conversion that was stopped
-    goes on where it was when the same command is run again.
+    continues when the same command is run again.
     """
     from autopipe.api import converting
 
@@ -104,7 +104,7 @@ def convert(
 
 
 def _say_sizes(job: Job) -> None:
-    """Print a line for each cut: what is done before, and the room that it takes."""
+    """Print a line for each cut: the ops before it, and its size on disk."""
     from autopipe.hardware.memory import size_text
     from autopipe.reports import wording
 

@@ -10,7 +10,7 @@ import typer
 from autopipe.cli import options, screen
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""What comes after the script is the script's."""
+"""All arguments after the script belong to the script."""
 
 
 def diagnose(

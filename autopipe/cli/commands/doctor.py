@@ -1,4 +1,4 @@
-"""`autopipe doctor`: what was found on this machine."""
+"""`autopipe doctor`: shows this machine."""
 
 from __future__ import annotations
 

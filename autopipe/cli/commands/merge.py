@@ -14,7 +14,7 @@ def merge(
     artifacts: Annotated[list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The artefact to write.")],
 ) -> None:
-    """Unite artefacts of several machines in one.
+    """Join the artefacts of several machines into one.
 
     Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
     """

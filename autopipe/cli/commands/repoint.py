@@ -1,4 +1,4 @@
-"""`autopipe repoint`: an artefact whose workload was renamed or moved."""
+"""`autopipe repoint`: for an artefact whose workload was renamed or moved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def repoint(
         typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),
     ],
 ) -> None:
-    """Let an artefact name its workload where it is now.
+    """Change the workload that an artefact names.
 
     The workload is imported, to see that it is there. `tuned_pipeline.py` beside the artefact is written again.
     """

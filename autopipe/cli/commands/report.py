@@ -1,4 +1,4 @@
-"""`autopipe report`: what a tune found, as one page to look at."""
+"""`autopipe report`: writes the result of a tune as one page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
 ) -> None:
-    """Write what a tune found as an HTML page.
+    """Write the result of a tune as an HTML page.
 
     Its figures lie beside the page as JSON.
     """

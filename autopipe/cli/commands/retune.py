@@ -1,4 +1,4 @@
-"""`autopipe retune`: renew this machine's profile in an artefact."""
+"""`autopipe retune`: renews this machine's profile in an artefact."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
 
 
 def _changed(profile: Profile, before: Collection[str], *, kept: bool) -> str:
-    """Say what of the artefact, which held the configurations `before`, is new."""
+    """Print what is new in the artefact, which held the configurations `before`."""
     if kept:
         return "the former configuration stays: no other was proved faster"
     return "the same configuration, with new figures" if profile.key in before else "a new configuration"
@@ -120,7 +120,7 @@ def _searched(result: SearchResult, profile: Profile, path: Path, what: str, *, 
 
 
 def _workload(stored: Stored) -> str:
-    """Return what names the samples and ops of an artefact on another command line, quoted for a shell."""
+    """Return the words that name an artefact's samples and ops on a command line, quoted for a shell."""
     from autopipe.cli.options import Chosen
     from autopipe.core.workload import Workload
     from autopipe.tuned import reference

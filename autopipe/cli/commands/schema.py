@@ -1,4 +1,4 @@
-"""`autopipe schema`: what may stand in an artefact."""
+"""`autopipe schema`: prints the format of an artefact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autopipe show`: what an artefact holds."""
+"""`autopipe show`: shows the profiles in an artefact."""
 
 from __future__ import annotations
 

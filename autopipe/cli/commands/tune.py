@@ -1,4 +1,4 @@
-"""`autopipe tune`: search for the fastest pipeline and write it."""
+"""`autopipe tune`: searches for the fastest pipeline and writes it."""
 
 from __future__ import annotations
 

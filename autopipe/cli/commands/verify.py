@@ -1,4 +1,4 @@
-"""`autopipe verify`: do all loaders give the same batches? And, with `--files`, can every sample be used?"""
+"""`autopipe verify`: checks that all loaders give the same batches; with `--files`, that every sample can be used."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def verify(
 ) -> None:
     """Run every loader of a search space, and compare their batches.
 
-    With --files, look at every sample of the set instead. A look that was stopped goes on where it was when the same
-    command is run again.
+    With --files, look at every sample of the set instead. A run that was stopped continues if the same command is
+    run again.
     """
     from autopipe.api import searching, verifying
     from autopipe.devices.simulated import SimulatedAccelerator

@@ -145,7 +145,7 @@ def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change
     assert options == {"samples": 256, "seconds": 1.5}
     assert isinstance(event, protocol.Log)
     assert event.of_data
-    assert event.text == "With cache=True, which was the fastest, what is trained changes: every epoch is the same."
+    assert event.text == "The fastest arguments, cache=True, change the training: every epoch is the same."
 
 
 def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(
