@@ -181,6 +181,7 @@ def test_two_machines_take_different_trials_and_each_proves_the_winner(url: str)
     assert all(each.state.is_finished() for each in trials(url))
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # silenced, but not for threads
 def test_of_machines_that_come_at_the_same_moment_all_have_one_study(url: str) -> None:
     def opened(_: int) -> int:
         sampler = optuna.samplers.RandomSampler()

@@ -26,6 +26,8 @@ from autopipe.search.storage import open_storage
 from tests.fakes.surface import Surface
 
 NAME = "joint"
+# Each search keeps Optuna from warning, but not in a way that is meant for threads.
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 
 @pytest.fixture(autouse=True)
