@@ -106,9 +106,9 @@ def keras_by_hand(folder: Path, workers: int, queue: int, *, compact: bool) -> A
 
 def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], Any]], int]:
     """Return both ways to train for so many epochs, and the images of an epoch."""
-    from replaying.synthetic import measurement
-
     from autopipe.core.config import PipelineConfig
+    from autopipe.core.result import Reason, Result, Stop, Winner
+    from autopipe.core.value import Estimate
     from autopipe.core.workload import Workload
     from autopipe.data.image_folder import ImageFolder
     from autopipe.loaders.tfdata import TfData
@@ -118,9 +118,8 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.ops.sizes import Resize
     from autopipe.ops.values import Rescale
     from autopipe.tuned import factory, fingerprint
-    from autopipe.tuned.findings import Findings
     from autopipe.tuned.request import Request
-    from autopipe.tuned.schema import Figures, Profile
+    from autopipe.tuned.schema import Profile
 
     loader, _, device = row.partition(" ")
     compact = device == "device"
@@ -131,15 +130,19 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     ops = [Decode(), Resize(SIZE, SIZE), RandomFlip(), Rescale(1 / 255)]
     model = functools.partial(build, compact=False)
     workload = Workload(data=ImageFolder(folder), ops=ops, batch_size=BATCH, drop_remainder=True, model=model)
+    now = datetime.datetime.now(datetime.UTC)
+    winner = Winner(
+        config=config.model_dump(mode="json"),
+        key=config.key(),
+        images_per_second=Estimate.of_one(1.0),
+        data_wait_share=0.0,
+    )
     profile = Profile(
         hardware=fingerprint.detect(workload.data),
         workload=fingerprint.workload_digest(workload),
-        config=config.model_dump(mode="json"),
-        key=config.key(),
-        measurement=Figures.of(measurement(config, [1.0, 1.0], batch_size=BATCH)),
-        measured_at=datetime.datetime.now(datetime.UTC),
+        measured_at=now,
         request=Request(),
-        findings=Findings(),
+        result=Result(winner=winner, stop=Stop(reason=Reason.TRIALS, message=""), ended_at=now),
     )
     trainer = factory.of_profile(profile, workload).make_trainer()
     by_hand = build(compact=compact)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from autopipe.reports import page, story
+from autopipe.reports import page, profile_report
 from autopipe.reports.figure import WIDE
 from autopipe.tuned import artifact as files
 from autopipe.tuned.schema import Artifact, FileReference, Profile
@@ -22,21 +22,19 @@ COMMAND = "autopipe tune examples/photos/train.py:workload --budget"
 def recorded(path: Path) -> Artifact:
     """Return the first profile of an artefact, without where it lay."""
     profile = files.read(path).profiles[0]
-    findings = profile.findings
-    assert findings.asked is not None
-    command = f"{COMMAND} {findings.asked.budget_seconds or 0:.0f}s"
-    asked = findings.asked.model_copy(update={"command": command})
-    ceiling = findings.ceiling
+    found = profile.result
+    ceiling = found.ceiling
     if ceiling is not None and ceiling.tail is not None:
         ceiling = ceiling.model_copy(update={"tail": ceiling.tail.model_copy(update={"slowest": ""})})
-    kept = findings.model_copy(update={"asked": asked, "ceiling": ceiling})
-    bare = {"study": None, "study_url": None, "findings": kept}
-    return Artifact(workload=FileReference(path="train.py"), profiles=(profile.model_copy(update=bare),))
+    command = f"{COMMAND} {found.budget_seconds or 0:.0f}s"
+    bare = {"study": None, "study_url": None, "command": command, "ceiling": ceiling}
+    kept = profile.model_copy(update={"result": found.model_copy(update=bare)})
+    return Artifact(workload=FileReference(path="train.py"), profiles=(kept,))
 
 
 def pictures(profile: Profile) -> dict[str, str]:
     """Return each picture of a report as an SVG file, by its name."""
-    drawn = {each.key: each.draw for each in story.sections(profile)}
+    drawn = {each.key: each.draw for each in profile_report.sections(profile)}
     return {f"{key}.svg": page.alone(draw(WIDE)) + "\n" for key, draw in drawn.items() if draw is not None}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import os
 import socket
@@ -161,9 +160,9 @@ def search() -> None:
     found, _ = tuning.run(make_workload(), settings, Watcher())
     took = time.perf_counter() - began
     print(f"default search on two virtual devices: {took:.0f} s of {BUDGET_SECONDS} (target: at most 10 % more)")
-    for count in found.device_counts:
-        print(f"  {dataclasses.asdict(count)}")
-    for drop in found.dropped:
+    for count in found.devices:
+        print(f"  {count.model_dump()}")
+    for drop in found.left_out:
         if drop.reason.startswith("devices"):
             print(f"  left out: {drop.reason}")
 

@@ -45,7 +45,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
     if isinstance(workload.data, WrappedData):  # which has one form, its call
         return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
     plan = make_plan(workload)
-    tuned = choice.profile.measurement.images_per_second.value
+    tuned = choice.profile.winner.images_per_second.value
     why = module.reasons_against(workload, choice.config, plan)
     if not why:
         return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
@@ -92,11 +92,9 @@ def _imported(named: Workload | protocol.Reference) -> Workload:
 
 def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:
     """Return the profile's other configurations with their images/s, the fastest first."""
-    rates = [(each.config, each.images_per_second) for each in profile.tried]
-    rates += [(each.config, each.images_per_second.value) for each in profile.baselines if each.config is not None]
     return [
         (config, rate)
-        for known, rate in sorted(rates, key=lambda pair: -pair[1])
+        for known, rate in profile.result.measured()
         for config in pick.readable([known])
         if not config.loader.is_foreign
     ]

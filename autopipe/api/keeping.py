@@ -38,8 +38,8 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
         raise ArtifactError(f"`{path}` has no profile of this machine to keep a step's time in.", hint=renew)
     if profile.workload.model is not None and profile.workload.model != described.model_digest:
         raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=renew)
-    others = (each for each in profile.findings.step_times if each.mode != found.mode)
+    others = (each for each in profile.step_times if each.mode != found.mode)
     step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))
-    kept = profile.model_copy(update={"findings": profile.findings.model_copy(update={"step_times": step_times})})
+    kept = profile.model_copy(update={"step_times": step_times})
     joining.renew(known, kept, path)
     return kept

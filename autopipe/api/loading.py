@@ -14,7 +14,7 @@ import filelock
 from autopipe.core import digests
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError, ConfigError
-from autopipe.reports import story
+from autopipe.reports import profile_report
 from autopipe.trial import protocol, workload_import
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory, fingerprint, pick
@@ -77,7 +77,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         pinned=pinned,
         strict=strict or on_new_hardware == "error",
         allow_outside=allow_outside,
-        shown=story.piece,
+        shown=profile_report.piece,
     )
 
 

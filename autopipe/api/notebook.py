@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from autopipe.core.facts import Ceiling
-from autopipe.reports import gathering, history, page
+from autopipe.core.result import Trial
+from autopipe.reports import curves, page
 from autopipe.reports.figure import WIDE
+from autopipe.search.conclusion import trial
 from autopipe.search.events import (
     CeilingMeasured,
     ConfirmationStarted,
@@ -25,7 +27,6 @@ from autopipe.search.events import (
     WaitingForMachine,
 )
 from autopipe.search.origin import Asker
-from autopipe.tuned.findings import Attempt, Findings
 
 Show = Callable[[dict[str, str]], None]
 
@@ -60,7 +61,7 @@ class Live:
         self._doing = "tuning"
         self._best: float | None = None
         self._ceiling: Ceiling | None = None
-        self._trials: list[Attempt] = []
+        self._trials: list[Trial] = []
 
     def __call__(self, event: Event) -> None:
         """Redraw if the event changes anything."""
@@ -80,7 +81,7 @@ class Live:
                 self._doing = f"{which}: {event.config.short()}"
             case TrialFinished():
                 self._best = self._best if event.best is None else event.best
-                self._trials.append(gathering.attempt(event.origin, event.config, event.outcome))
+                self._trials.append(trial(event.origin, event.config, event.outcome))
             case ConfirmationStarted():
                 self._doing = "confirmation: the best few and the baselines, by turns"
             case SearchStopped():
@@ -98,9 +99,5 @@ class Live:
         best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
         drawn = ""
         if self._trials:
-            findings = Findings(trials=tuple(self._trials), ceiling=self._ceiling)
-            drawn = history.draw(findings, WIDE).render()
-        return (
-            f'<style>{page.style()}</style><div class="ap" style="padding:0.5rem 0.75rem;max-width:52rem">'
-            f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}</div>"
-        )
+            drawn = curves.draw_history(self._trials, self._ceiling, WIDE).render()
+        return page.framed(f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}")

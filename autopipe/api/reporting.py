@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autopipe.errors import ArtifactError
-from autopipe.reports import comparison, story
+from autopipe.reports import profile_report
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint, pick
 from autopipe.tuned.factory import Tuned
@@ -45,7 +45,7 @@ class Report:
                 f"A report is a page, with its figures beside it as JSON, but got `{file}` for the page.",
                 hint=f"Name the page: {file.with_suffix('.html')}",
             )
-        files.replace_text(file.with_suffix(".json"), story.json_text(self.document), usual="report.json")
+        files.replace_text(file.with_suffix(".json"), profile_report.json_text(self.document), usual="report.json")
         return files.replace_text(file, self.html, usual=NAME)
 
     def __repr__(self) -> str:
@@ -85,7 +85,8 @@ def of_file(path: Path, *, use: Callable[[Profile], str] = lambda profile: "") -
 
 def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:
     """Return the report of one profile; `use` is the command that trains with it, if it is known."""
-    return Report(html=story.html_page(artifact, profile, use=use), document=story.document(artifact, profile))
+    page = profile_report.html_page(artifact, profile, use=use)
+    return Report(html=page, document=profile_report.document(artifact, profile))
 
 
 def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
@@ -96,7 +97,7 @@ def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
     """
     read = [files.read(located(path)) for path in paths]
     found = [(artifact, profile) for artifact in read for profile in artifact.profiles]
-    return Report(html=comparison.html_page(found), document=comparison.document(found))
+    return Report(html=profile_report.comparison_page(found), document=profile_report.comparison_document(found))
 
 
 def located(path: str | os.PathLike[str]) -> Path:

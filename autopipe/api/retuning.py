@@ -16,8 +16,7 @@ from typing import Final
 
 from autopipe.api import asking, checking, repointing
 from autopipe.api.arguments import unfit
-from autopipe.api.found import Found
-from autopipe.api.search_facts import Site
+from autopipe.api.search_facts import Site, profile_of
 from autopipe.api.searching import (
     Watcher,
     description,
@@ -33,13 +32,13 @@ from autopipe.api.unmeasured import nothing_measured
 from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Description
+from autopipe.core.result import Result as SearchResult
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.hardware.backend import keras_backend
-from autopipe.reports import story
+from autopipe.reports import profile_report
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.studies import best_elsewhere
 from autopipe.trial import workload_import
@@ -144,7 +143,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         path,
         import_workload=workload_import.load_workload,
         workload=named if isinstance(named, Workload) else named.text,
-        shown=story.piece,
+        shown=profile_report.piece,
     )
 
 
@@ -175,16 +174,16 @@ def run(
     # Importing the workload is part of it, and waiting for another tune is not.
     began = time.monotonic() if settings.began is None else settings.began
     refuse_in_trial()
-    found = machine.detect()
-    request = pick.nearest(stored.artifact, fingerprint.of_machine(found, keras_backend=keras_backend()))[0].request
+    there = machine.detect()
+    request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=keras_backend()))[0].request
     settings = asking.again(request, settings, given, stored.path.parent)
     asking.require(settings)
     watcher.on_request(settings)
-    space = read_space(settings, found)
-    watcher.on_machine(found)
+    space = read_space(settings, there)
+    watcher.on_machine(there)
     with runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
         described = description(runner)
-        site = Site(machine=found, described=described, space=space, folder=stored.path.parent)
+        site = Site(machine=there, described=described, space=space, folder=stored.path.parent)
         here, queue = site.hardware, queue_of(watcher.on_search, settings.budget_seconds)
         checked = _checked(runner, described, stored, here, when, queue)
         if checked is not None and not when.asks_for(checked):
@@ -197,8 +196,8 @@ def run(
                 repointing.point(stored.path, stored.given)
             return Retuned(checked=checked, profile=renewed, kept=True)
         former = _former(stored, here)
-        config = None if former is None else next(pick.readable([former.config]), None)
-        outcome = search(
+        config = None if former is None else next(pick.readable([former.winner.config]), None)
+        found, asked = search(
             runner,
             site,
             _warm(
@@ -209,15 +208,16 @@ def run(
                 best_elsewhere(settings.storage, workload_key(described)),
             ),
             watcher.on_search,
-            rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
+            rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)],
         )
-    profile, kept = chosen(dataclasses.replace(outcome, retune=True), config)
+    profile = profile_of(found.result, described, here, asked, retune=True)
+    kept = config is not None and (profile is None or profile.winner.key == config.key())
     if profile is not None:
         joining.renew(stored.artifact, profile, stored.path)
         if stored.given is not None:
             repointing.point(stored.path, stored.given)
     converted = profile is not None and kept_sets.is_beside(stored.path.parent, described, pick.config_of(profile))
-    return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept, converted=converted)
+    return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
 
 
 def _checked(
@@ -242,23 +242,6 @@ def _renewed(stored: Stored, here: Hardware) -> Profile:
     return profile
 
 
-def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:
-    """Return the profile to write, and whether it is that of the `former` configuration, a rival in the search."""
-    best = found.result.best_config
-    if best is None:
-        return None, former is not None
-    if former is None:
-        return found.profile(best), False
-    if best.key() == former.key():
-        return found.profile(best), True
-    rival = next((each for each in found.result.baselines if each.config.key() == former.key()), None)
-    if rival is not None and rival.failure is not None:  # it cannot even run here any more
-        return found.profile(best), False
-    if rival is not None and rival.gain is not None and rival.gain.faster and not found.result.interrupted:
-        return found.profile(best), False
-    return found.profile(former), True
-
-
 def _former(stored: Stored, here: Hardware) -> Profile | None:
     profile, match = pick.nearest(stored.artifact, here)
     return profile if match.level is MatchLevel.SAME else None
@@ -268,7 +251,7 @@ def _warm(
     settings: Settings, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
 ) -> Settings:
     """Return the settings with a study of their own, and with the known configurations as the first to try."""
-    own = None if former is None else former.key
+    own = None if former is None else former.winner.key
     known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own]
     return dataclasses.replace(settings, study_name=_study_name(former, here), known=known[:KNOWN])
 

@@ -1,18 +1,21 @@
-"""The facts before a search: about this machine, and about the workload as the child describes it."""
+"""What is known around a search: the machine and the workload before it, and the profile of this machine after it."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
 
+from autopipe.api import asking
 from autopipe.core.facts import Description, Facts
 from autopipe.core.params import Value
+from autopipe.core.result import Result
 from autopipe.core.value import count_text
 from autopipe.hardware import disk, memory
 from autopipe.hardware.machine import Machine
 from autopipe.search.library import OnMachine
+from autopipe.search.settings import Settings
 from autopipe.tuned import fingerprint
-from autopipe.tuned.schema import Hardware, OpRecord, WorkloadDigest
+from autopipe.tuned.schema import Hardware, OpRecord, Profile, WorkloadDigest
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +83,22 @@ def workload_digest(described: Description) -> WorkloadDigest:
         op_list=tuple(OpRecord(name=op.name, settings=op.settings) for op in described.ops),
         batch_size=described.batch_size * described.hosts,
         model=described.model_digest,
+    )
+
+
+def profile_of(
+    result: Result, described: Description, hardware: Hardware, settings: Settings, *, retune: bool = False
+) -> Profile | None:
+    """Return the profile that the artefact keeps of a search; None if the search found nothing to use.
+
+    `settings` are the search's. Those of a retune are a part of the tune's, of which the profile keeps the whole.
+    """
+    if result.winner is None:
+        return None
+    return Profile(
+        hardware=hardware,
+        workload=workload_digest(described),
+        request=asking.kept(settings, retune=retune),
+        measured_at=result.ended_at,
+        result=result,
     )

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from autopipe.api import asking
-from autopipe.api.found import Found
 from autopipe.api.search_facts import Site, facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core import digests
@@ -35,6 +34,7 @@ from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import backend, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, storage, studies, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline
@@ -105,7 +105,7 @@ def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
 
 def search(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, *, rivals: Sequence[Baseline] = ()
-) -> Found:
+) -> tuple[Searched, Settings]:
     """Search for the fastest configuration, once no other process measures on this machine.
 
     Args:
@@ -114,6 +114,9 @@ def search(
         settings: of the search.
         on_event: is told what happens.
         rivals: configurations that the winner has to beat, beside the usual baselines.
+
+    Returns:
+        What was found, and the settings with what is known of the workload.
 
     Raises:
         SpaceError: the search space holds nothing that can run here.
@@ -129,7 +132,7 @@ def search(
 
 def _searched(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
-) -> Found:
+) -> tuple[Searched, Settings]:
     described, hardware = site.described, site.hardware
     facts = facts_of(site.machine, described, site.folder, simulated=settings.simulate is not None)
     space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
@@ -144,10 +147,11 @@ def _searched(
             completed = joined(completed, hardware, on_event)
         look = _look_seconds(completed, described)
         kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + 2 * look)
-        result = study.run(space, measurer, facts, kept, on_event)
-    if described.wrapped is not None and result.best_config is not None:
-        _tell_of_changes(runner, described.wrapped, result.best_config, look)
-    return Found(result=result, described=described, hardware=hardware, settings=settings)
+        found = study.run(space, measurer, facts, kept, on_event)
+    best = found.best_config
+    if described.wrapped is not None and best is not None:
+        _tell_of_changes(runner, described.wrapped, best, look)
+    return found, completed
 
 
 def _look_seconds(settings: Settings, described: Description) -> float:

@@ -15,7 +15,7 @@ from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.loaders.foreign import Foreign
-from autopipe.search.measurer import LEFT_OUT, Baseline, Effort
+from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.settings import Settings
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned.eject import module
@@ -230,7 +230,7 @@ def _of_code(code: str) -> PipelineConfig:
 def _unable(reason: str | None) -> TrialFailure | None:
     if reason is None:
         return None
-    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message=f"{LEFT_OUT}{reason}")
+    return TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=reason)
 
 
 _LOG_LINES = 15

@@ -13,8 +13,7 @@ from typing import Any
 
 from autopipe.api import asking, notebook
 from autopipe.api.arguments import refusing_unknown, unfit
-from autopipe.api.found import Found
-from autopipe.api.search_facts import Site
+from autopipe.api.search_facts import Site, profile_of
 from autopipe.api.searching import (
     Watcher,
     description,
@@ -28,13 +27,13 @@ from autopipe.api.unmeasured import nothing_measured
 from autopipe.core import registry
 from autopipe.core.facts import Limits
 from autopipe.core.params import Value
+from autopipe.core.result import Result
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine
-from autopipe.reports import story
+from autopipe.reports import profile_report
 from autopipe.search import studies
 from autopipe.search.events import OnEvent
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.trial import workload_import
 from autopipe.tuned import factory, reference
@@ -160,7 +159,7 @@ def run(
     *,
     named: Reference | None = None,
     folder: Path | None = None,
-) -> tuple[SearchResult, Tuned | None]:
+) -> tuple[Result, Tuned | None]:
     """Run a tune, and return the result of the search and the tuned pipeline.
 
     Args:
@@ -185,8 +184,20 @@ def run(
     folder = folder or Path.cwd()
     with runner_for(workload, settings, watcher.on_trial, folder) as runner:
         site = Site(machine=here, described=description(runner), space=space, folder=folder)
-        found = search(runner, site, settings, watcher.on_search)
-    return found.result, _tuned(found, workload, named)
+        found, asked = search(runner, site, settings, watcher.on_search)
+    profile = profile_of(found.result, site.described, site.hardware, asked)
+    if profile is None:
+        return found.result, None
+    notes = registry.loaded("autopipe.study_notes", "note of a study")
+    if asked.storage is not None and found.result.unsaved is None:
+        with studies.opened(asked.storage, found.study.study_name) as kept:
+            for _, write in notes:
+                write(kept, profile_report.note(profile))
+    if isinstance(workload, Workload):
+        source: Workload | Callable[[], Workload] = workload
+    else:
+        source, named = partial(workload_import.load_workload, workload), reference.parse(workload)
+    return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
 
 
 def _call(workload: Workload | str, **named: object) -> str:
@@ -194,20 +205,3 @@ def _call(workload: Workload | str, **named: object) -> str:
     given = repr(workload) if isinstance(workload, str) else "workload"
     told = [f"{name}={value!r}" for name, value in named.items() if value is not None or name == "budget"]
     return f"ap.tune({', '.join([given, *told])})"
-
-
-def _tuned(found: Found, workload: Workload | str, named: Reference | None) -> Tuned | None:
-    best = found.result.best_config
-    profile = None if best is None else found.profile(best)
-    if profile is None:
-        return None
-    notes = registry.loaded("autopipe.study_notes", "note of a study")
-    if found.settings.storage is not None and found.result.unsaved is None:
-        with studies.opened(found.settings.storage, found.result.study.study_name) as study:
-            for _, write in notes:
-                write(study, story.note(profile))
-    if isinstance(workload, Workload):
-        return factory.of_profile(profile, workload, named=named, study=found.result.study, shown=story.piece)
-    source = partial(workload_import.load_workload, workload)
-    named = reference.parse(workload)
-    return factory.of_profile(profile, source, named=named, study=found.result.study, shown=story.piece)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autopipe.core.outcome import Resources, TrialFailure
+from autopipe.core.result import Result
 from autopipe.errors import NothingMeasuredError, SearchInterruptedError
 from autopipe.hardware.memory import size_text
-from autopipe.search.result import SearchResult
 
 _REASONS_SHOWN = 3
 
 
-def nothing_measured(result: SearchResult) -> NothingMeasuredError:
-    """Return the error of a search without a measurement: why the trials failed, or why there were none."""
-    failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
-    if result.best_config is not None:
+def nothing_measured(result: Result) -> NothingMeasuredError:
+    """Return the error of a search that has no winner: why its trials failed, or why none was run."""
+    failures = [each.failure for each in result.trials if each.failure is not None]
+    former = next((each for each in result.baselines if each.incumbent), None)
+    measured = len(result.trials) - result.failed - len(result.over_limits)
+    if measured and former is not None and former.images_per_second is None and former.failure is None:
         kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
         return kind(
             "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
@@ -36,9 +38,8 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
             f"the least {_least(over)}.",
             hint="Allow more with --max-memory or --max-cpu.",
         )
-    refused = [str(trial.user_attrs["refused"]) for trial in result.study.trials if "refused" in trial.user_attrs]
-    reasons = list(dict.fromkeys([*(drop.reason for drop in result.dropped if drop.configs), *refused]))
-    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stopped_because.message}"
+    reasons = [each.reason for each in result.left_out if each.configs]
+    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stop.message}"
     return NothingMeasuredError(
         f"No configuration could be measured, because none could be tried{said}",
         hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",

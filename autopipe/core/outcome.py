@@ -35,6 +35,7 @@ class Phase(enum.StrEnum):
 class FailureKind(enum.StrEnum):
     """Why a trial gave no measurement."""
 
+    NOT_PLAIN = "not_plain"  # a baseline that cannot be written as plain code, and is left out
     UNSUPPORTED = "unsupported"  # this configuration cannot run on this machine or with this workload
     IMPORT = "import"  # the workload cannot be imported
     BUILD = "build"  # the model cannot be built, compiled or fed with such batches

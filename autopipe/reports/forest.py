@@ -6,35 +6,34 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from autopipe.core.stats import FEWEST_PAIRS
+from autopipe.core.result import Contest, Effect, Result
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
-from autopipe.tuned.findings import Contest, Findings, Worth
 
 _WIDEST = 64.0  # times: an end beyond it is an arrow
 _MOST_OTHERS = 3  # of one setting are drawn; the table has all
 _NO_DIFFERENCE = 1.1  # an interval inside 1 / this to this says that there is none worth having
 
 
-Line: TypeAlias = Contest | Worth
+Line: TypeAlias = Contest | Effect
 """What a line of a plot shows."""
 
 
-def confirmation(findings: Findings) -> Section | None:
+def confirmation(result: Result) -> Section | None:
     """Return the confirmation run as a section; None without one."""
-    contests = findings.contests
+    contests = result.contests
     if not contests:
         return None
     most = max(each.pairs for each in contests)
-    decided = [each for each in contests if each.baseline and each.low > 1]
+    beaten = [each.baseline for each in contests if each.baseline is not None and each.faster]
     text = f"The best few and the baselines ran by turns, in {wording.count(most, 'round')}"
-    if not findings.proved:
-        text += "; it was cut off, so nothing is proved"
-    elif decided:
-        text += f"; the winner is faster, beyond doubt, than {wording.listed([each.name for each in decided])}"
-    if any(_is_few(each.pairs) for each in contests):
-        text += ". Who ran in fewer than three rounds has an interval that rests on the trials as well"
+    if not result.proved:
+        text += "; the run was cut off, so nothing is proved"
+    elif beaten:
+        text += f"; the winner is proved faster than {wording.listed(beaten)}"
+    if any(each.few for each in contests):
+        text += ". With fewer than three rounds, an interval rests on the trials as well"
     return Section(
         key="proof",
         title="Is it proved?",
@@ -46,29 +45,30 @@ def confirmation(findings: Findings) -> Section | None:
     )
 
 
-def settings(findings: Findings) -> Section | None:
-    """Return what each setting brings as a section; None where nothing is known of it."""
-    shown = _shown(findings.effects)
-    if not findings.effects:
+def settings(result: Result) -> Section | None:
+    """Return what each setting brings as a section; None if nothing is known of it."""
+    if not result.effects:
         return None
-    epochs = None if findings.asked is None else findings.asked.epochs
-    charged = "" if epochs is None else f" One-time costs are charged over {wording.count(epochs, 'epoch')}."
-    text = "No single setting makes a difference that could be told."
+    shown = _shown(result.effects)
+    charged = ""
+    if result.epochs is not None:
+        charged = f" One-time costs are charged over {wording.count(result.epochs, 'epoch')}."
+    text = "No single setting has a measurable effect."
     if shown:
         first, gain = shown[0], wording.times(shown[0].ratio)
-        text = f"Most comes from {first.setting} = {first.value}: {gain} what {first.other} gives."
-    folded = _rest(findings.effects)
+        text = f"The largest gain: {first.setting}={first.value}, {gain} of {first.other}."
+    folded = _rest(result.effects)
     return Section(
         key="settings",
         title="What does each setting bring?",
         text=text + charged,
-        table=_effects_table(findings.effects),
+        table=_effects_table(result.effects),
         draw=(lambda width: draw(shown, width, "How many times faster the winner's setting is", "no difference"))
         if shown
         else None,
         caption="The winner's rate over that of the same configuration with another value of one setting. Hollow: that "
-        "one did not run; what is like it speaks for it.",
-        more=(f"{len(folded)} that make no difference, or none that could be told", folded) if folded else None,
+        "value did not run; trials like it speak for it.",
+        more=(f"{len(folded)} without a measurable effect", folded) if folded else None,
     )
 
 
@@ -87,7 +87,7 @@ def draw(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
 
 def _draw(rows: Rows, line: Line, y: float) -> None:
     drawing, scale = rows.drawing, rows.scale
-    css = "part" if isinstance(line, Contest) and not line.baseline else "win"
+    css = "part" if isinstance(line, Contest) and line.baseline is None else "win"
     ends = (max(line.low, scale.first), min(line.high or scale.last, scale.last))
     drawing.line(scale(ends[0]), y, scale(ends[1]), y, f"{css}-line")
     for end, inside, step in (
@@ -102,7 +102,7 @@ def _draw(rows: Rows, line: Line, y: float) -> None:
     for block in _blocks(line):
         if scale.first <= block <= scale.last:
             drawing.circle(scale(block), y + 9.0, 2.0, "round")
-    hollow = isinstance(line, Worth) and not line.measured
+    hollow = isinstance(line, Effect) and not line.measured
     drawing.diamond(scale(line.ratio), y, f"{css} open" if hollow else css)
 
 
@@ -118,7 +118,11 @@ def _ends(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def _label(line: Line) -> str:
-    return line.name if isinstance(line, Contest) else f"{line.setting}: {line.value}, not {line.other}"
+    return _name(line) if isinstance(line, Contest) else f"{line.setting}: {line.value}, not {line.other}"
+
+
+def _name(contest: Contest) -> str:
+    return contest.baseline or wording.config(contest.config)
 
 
 def _blocks(line: Line) -> tuple[float, ...]:
@@ -128,24 +132,26 @@ def _blocks(line: Line) -> tuple[float, ...]:
 # ---------------------------------------------------------------- settings
 
 
-def _shown(effects: Sequence[Worth]) -> list[Worth]:
+def _shown(effects: Sequence[Effect]) -> list[Effect]:
     """Return those that make a difference: of each setting those that were measured first, largest effect first."""
-    kept: dict[str, list[Worth]] = {}
+    kept: dict[str, list[Effect]] = {}
     for each in sorted(effects, key=lambda each: (not each.measured, -abs(math.log(each.ratio)))):
-        if each.matters and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
+        if each.decided and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
             kept[each.setting].append(each)
     return sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
 
 
-def _rest(effects: Sequence[Worth]) -> list[str]:
-    """Say which settings make no difference, then of which too little is known; each with its interval."""
+def _rest(effects: Sequence[Effect]) -> list[str]:
+    """Return the settings without a measurable effect, first those with none worth having, each with its interval."""
     same, unknown = [], []
     for each in effects:
-        interval = wording.interval(each.low, each.high)
-        if each.high <= _NO_DIFFERENCE and each.low >= 1 / _NO_DIFFERENCE and not each.matters:
-            same.append(f"{_label(each)}: no difference ({interval})")
-        elif not each.matters:
-            unknown.append(f"{_label(each)}: not known ({interval})")
+        if each.decided:
+            continue
+        said = wording.interval(each.low, each.high)
+        if each.low >= 1 / _NO_DIFFERENCE and each.high is not None and each.high <= _NO_DIFFERENCE:
+            same.append(f"{_label(each)}: no difference ({said})")
+        else:
+            unknown.append(f"{_label(each)}: not known ({said})")
     return [*same, *unknown]
 
 
@@ -160,36 +166,42 @@ def _contests_table(contests: Sequence[Contest]) -> Table:
             Column("95 % interval", _interval_of_rounds),
             Column("round by round", lambda row: ", ".join(wording.times(each) for each in row["blocks"])),
         ),
-        rows=[_row(each) for each in contests],
+        rows=[
+            {
+                "name": _name(each),
+                "baseline": each.baseline is not None,
+                "ratio": each.ratio,
+                "interval": [each.low, each.high],
+                "pairs": each.pairs,
+                "few": each.few,
+                "blocks": list(each.blocks),
+            }
+            for each in contests
+        ],
     )
 
 
-def _is_few(rounds: int) -> bool:
-    return rounds < FEWEST_PAIRS
-
-
 def _interval_of_rounds(row: Row) -> str:
-    few = f", {wording.count(row['pairs'], 'round')} and the trials" if _is_few(row["pairs"]) else ""
+    few = f", {wording.count(row['pairs'], 'round')} and the trials" if row["few"] else ""
     return wording.interval(*row["interval"]) + few
 
 
-def _effects_table(effects: Sequence[Worth]) -> Table:
+def _effects_table(effects: Sequence[Effect]) -> Table:
     return Table(
         columns=(
             Column("setting", lambda row: row["setting"], numeric=False),
-            Column("winner's", lambda row: row["value"], numeric=False),
-            Column("other", lambda row: row["other"], numeric=False),
+            Column("winner's", lambda row: str(row["value"]), numeric=False),
+            Column("other", lambda row: str(row["other"]), numeric=False),
             Column("times faster", lambda row: wording.times(row["ratio"])),
             Column("95 % interval", lambda row: wording.interval(*row["interval"])),
             Column("side by side", _paired),
             Column("", lambda row: "" if row["measured"] else "not measured itself", numeric=False),
         ),
-        rows=[_row(each) for each in effects],
+        rows=[
+            {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
+            for each in effects
+        ],
     )
-
-
-def _row(each: Line) -> Row:
-    return {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
 
 
 def _paired(row: Row) -> str:

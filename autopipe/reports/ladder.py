@@ -1,4 +1,4 @@
-"""The rate ladder: what storage, each op, the loader and the model could do on their own, and what training does."""
+"""The rate ladder, what each part could do on its own, and the waterfall, what one image costs op by op."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from autopipe.core import costs as cost_model
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Bounds, Kind, Limit
 from autopipe.core.facts import OVERTAKEN, Ceiling
+from autopipe.core.result import Result, Winner
 from autopipe.core.value import Estimate
-from autopipe.reports import headline, wording
+from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
 from autopipe.tuned import pick
-from autopipe.tuned.schema import Profile
 
 _ROOM = 1.12  # beyond the highest of what matters
 _TOLD = {
@@ -43,30 +43,31 @@ class Rung:
     in_training: bool = False  # whether it was seen in training
 
 
-def rungs(profile: Profile) -> list[Rung]:
+def rungs(result: Result) -> list[Rung]:
     """Return the lines of the ladder, parts first."""
-    config = pick.config_of(profile)
-    ceiling = profile.findings.ceiling
-    found = [] if ceiling is None else _parts(profile, config, ceiling)
-    if ceiling is None and profile.ceiling is not None:
-        found.append(_measured("model alone", profile.ceiling.model_images_per_second, "model"))
-    found += [_measured(each.name, each.images_per_second, "base", training=True) for each in profile.baselines]
-    return [*found, _measured("the winner", profile.measurement.images_per_second, "win", training=True)]
+    best, ceiling = result.winner, result.ceiling
+    found = [] if ceiling is None or best is None else _parts(best, pick.parse_config(best.config), ceiling)
+    found += [
+        _measured(each.name, each.images_per_second, "base", training=True)
+        for each in result.baselines
+        if each.images_per_second is not None
+    ]
+    return found if best is None else [*found, _measured("the winner", best.images_per_second, "win", training=True)]
 
 
-def section(profile: Profile) -> Section:
+def ladder(result: Result) -> Section:
     """Return the ladder as a section."""
-    lines = rungs(profile)
+    lines = rungs(result)
     narrowest = next((each.name for each in lines if each.narrowest), None)
-    text = "What each part could feed if it were alone, and what came out when all of them trained together."
+    text = "What each part could feed on its own, and what all of them reached together in training."
     if narrowest is not None:
         text += f" The narrowest: {narrowest}."
     return Section(
         key="ladder",
         title="How fast could each part be?",
         text=text,
-        table=_table(lines),
-        draw=lambda width: draw(lines, width, highest(lines)),
+        table=_rungs_table(lines),
+        draw=lambda width: draw_ladder(lines, width, highest(lines)),
         caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
     )
 
@@ -77,16 +78,16 @@ def highest(lines: Sequence[Rung]) -> float:
     return _ROOM * max(each.images_per_second for each in shown)
 
 
-def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
+def draw_ladder(lines: Sequence[Rung], width: float, top: float) -> Drawing:
     """Draw the ladder."""
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
-    rows.legend(_legend(lines))
+    rows.legend(_ladder_legend(lines))
     for heading, in_training in (("Each part alone", False), ("In training", True)):
         if members := [each for each in lines if each.in_training is in_training]:
             rows.heading(heading)
         for rung in members:
-            _draw(rows, rung, top)
+            _draw_rung(rows, rung, top)
     model = next((each for each in lines if each.css == "model"), None)
     if model is not None:
         rows.rule(model.images_per_second, "ceiling")
@@ -94,7 +95,7 @@ def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
     return rows.finish()
 
 
-def _draw(rows: Rows, rung: Rung, top: float) -> None:
+def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
     drawing, scale = rows.drawing, rows.scale
     bold = "strong" if rung.css == "win" else "faint" if rung.spared else ""
     y = rows.row(rung.name, wording.rate(rung.images_per_second), bold)
@@ -114,7 +115,7 @@ def _draw(rows: Rows, rung: Rung, top: float) -> None:
         drawing.text(place, y + 4.0, "narrowest", css, anchor)
 
 
-def _legend(lines: Sequence[Rung]) -> list[tuple[str, str, str]]:
+def _ladder_legend(lines: Sequence[Rung]) -> list[tuple[str, str, str]]:
     items = [("bar", "part", "a part alone")] if any(each.css == "part" for each in lines) else []
     items += [("bar", "spared", "spared by the winner")] if any(each.spared for each in lines) else []
     items += [("bar", "narrowest", "the narrowest")] if any(each.narrowest for each in lines) else []
@@ -122,7 +123,7 @@ def _legend(lines: Sequence[Rung]) -> list[tuple[str, str, str]]:
     return [*items, ("bar", "base", "baseline"), ("bar", "win", "winner")]
 
 
-def _table(lines: Sequence[Rung]) -> Table:
+def _rungs_table(lines: Sequence[Rung]) -> Table:
     return Table(
         columns=(
             Column("what", lambda row: row["name"], numeric=False),
@@ -148,7 +149,7 @@ def _remark(row: Row) -> str:
 # ---------------------------------------------------------------- parts
 
 
-def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]:
+def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]:
     limits = cost_model.bounds(ceiling, config)
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
@@ -166,8 +167,8 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
     for limit in limits.limits:
         if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
             found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
-    rate = profile.measurement.images_per_second.value
-    way = bottleneck.bottleneck(limits, rate, headline.share(profile)).limit
+    rate = best.images_per_second.value
+    way = bottleneck.bottleneck(limits, rate, best.share_of_model).limit
     if way is not None and way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
         found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
     found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
@@ -203,3 +204,127 @@ def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Bounds) -> list[R
 def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) -> Rung:
     interval = [max(0.0, rate.low), rate.high]
     return Rung(name=name, images_per_second=rate.value, interval=interval, css=css, in_training=training)
+
+
+# ---------------------------------------------------------------- the waterfall of costs
+
+_MODEL = "the model's own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the waterfall, in seconds an image."""
+
+    name: str  # an op, or the model
+    core_seconds: float  # processor time
+    lock_seconds: float = 0.0  # the part of it under Python's lock
+    wait_seconds: float = 0.0  # waiting
+    spared: bool = False  # whether the winner does without it
+
+    @property
+    def whole(self) -> float:
+        """All of it."""
+        return self.core_seconds + self.wait_seconds
+
+
+def steps(result: Result) -> list[Step]:
+    """Return what an image costs: each op, then the model; nothing where ops were not measured."""
+    ceiling = result.ceiling
+    if ceiling is None or not ceiling.op_costs or result.winner is None:
+        return []
+    config = pick.parse_config(result.winner.config)
+    limits = cost_model.bounds(ceiling, config)
+    paid = {op.name for op in limits.work.paid}
+    found = [
+        Step(
+            name=op.name,
+            core_seconds=op.seconds_per_image,
+            lock_seconds=min(op.lock_seconds_per_image, op.seconds_per_image),
+            wait_seconds=op.wait_seconds_per_image,
+            spared=op.name not in paid,
+        )
+        for op in limits.costs.of_workers(config).ops
+    ]
+    return [*found, Step(name=_MODEL, core_seconds=ceiling.model_core_seconds_per_image)]
+
+
+def costs(result: Result) -> Section | None:
+    """Return the waterfall as a section; None where ops were not measured."""
+    found = steps(result)
+    if not found:
+        return None
+    *loader, model = found
+    dearest = max(loader, key=lambda each: each.whole)
+    text = f"The dearest of the loader's work is {dearest.name}: {wording.milliseconds(dearest.whole)} an image"
+    if dearest.wait_seconds > 0.1 * dearest.whole:
+        text += f", of which it waits {wording.milliseconds(dearest.wait_seconds)}"
+    if dearest.spared:
+        text += ", and the winner does not pay it again after the first epoch"
+    if model.core_seconds > 0:
+        text += f". The model takes {wording.milliseconds(model.core_seconds)} of the cores for itself"
+    return Section(
+        key="costs",
+        title="What does one image cost?",
+        text=f"{text}.",
+        table=_steps_table(found),
+        draw=lambda width: draw_costs(found, width),
+        caption="Milliseconds of one core for one image, each op after the one before; waiting takes no core. "
+        "Faded: what the winner does not pay, thanks to a cache, a converted form, or the device.",
+    )
+
+
+def draw_costs(found: Sequence[Step], width: float) -> Drawing:
+    """Draw the waterfall."""
+    total = sum(each.whole for each in found) or 1e-9
+    said = ", ".join(f"{each.name} {wording.milliseconds(each.whole)}" for each in found)
+    rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
+    items = [("bar", "core", "processor")]
+    items += [("bar", "lock", "under Python's lock")] if any(each.lock_seconds for each in found) else []
+    items += [("bar", "wait", "waiting")] if any(each.wait_seconds for each in found) else []
+    items += [("bar", "core hollow", "faded: spared by the winner")] if any(each.spared for each in found) else []
+    rows.legend([*items, ("bar", "model", "model")])
+    begin = spared = 0.0
+    for step in found:
+        if step.name == _MODEL and spared:
+            begin = _back(rows, begin, spared)
+        begin = _draw_step(rows, step, begin)
+        spared += step.whole if step.spared else 0.0
+    end = rows.row("in all", wording.milliseconds(begin), "strong")
+    rows.drawing.rect(rows.scale(0.0), end - 7.0, rows.scale(1e3 * begin) - rows.scale(0.0), 14.0, "win")
+    rows.axis(lambda value: f"{value:.10g}", "ms an image")
+    return rows.finish()
+
+
+def _draw_step(rows: Rows, step: Step, begin: float) -> float:
+    drawing, scale = rows.drawing, rows.scale
+    y = rows.row(step.name, wording.milliseconds(step.whole), "faint" if step.spared else "")
+    own = "model" if step.name == _MODEL else "core"
+    free = step.core_seconds - step.lock_seconds
+    for css, seconds in ((own, free), ("lock", step.lock_seconds), ("wait", step.wait_seconds)):
+        x = scale(1e3 * begin)
+        wide = max(0.8, scale(1e3 * (begin + seconds)) - x) if seconds else 0.0
+        drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if step.spared else css)
+        begin += seconds
+    drawing.line(scale(1e3 * begin), y + 7.0, scale(1e3 * begin), y + (21.0 if not rows.stacked else 39.0), "step")
+    return begin
+
+
+def _back(rows: Rows, begin: float, spared: float) -> float:
+    y = rows.row("spared by the winner", f"-{wording.milliseconds(spared)}", "good")
+    x, end = rows.scale(1e3 * (begin - spared)), rows.scale(1e3 * begin)
+    rows.drawing.rect(x, y - 7.0, end - x, 14.0, "spared")
+    rows.drawing.line(x, y + 7.0, x, y + (21.0 if not rows.stacked else 39.0), "step")
+    return begin - spared
+
+
+def _steps_table(found: Sequence[Step]) -> Table:
+    return Table(
+        columns=(
+            Column("an image", lambda row: row["name"], numeric=False),
+            Column("processor", lambda row: wording.milliseconds(row["core_seconds"])),
+            Column("of it locked", lambda row: wording.milliseconds(row["lock_seconds"])),
+            Column("waiting", lambda row: wording.milliseconds(row["wait_seconds"])),
+            Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
+        ),
+        rows=[asdict(each) for each in found],
+    )

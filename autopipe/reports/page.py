@@ -41,6 +41,11 @@ def page(title: str, head: str, body: str, foot: str) -> str:
     )
 
 
+def framed(body: str) -> str:
+    """Return a piece of HTML with its own style, for a notebook."""
+    return f'<style>{style()}</style><div class="ap" style="padding:0.5rem 0.75rem;max-width:52rem">{body}</div>'
+
+
 def section(part: Section) -> str:
     """Return a section: heading, sentence, picture, and the same as a table."""
     identity = f"s-{part.key}"

@@ -1,13 +1,16 @@
-"""Where text for people is printed: on a terminal, or to whatever stdout and stderr are. It is not made here."""
+"""How text is printed: the console, and lines behind labels. What is printed is made elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import rich.console
+from rich.table import Table
+from rich.text import Text
 
 
 class Console(rich.console.Console):
@@ -43,3 +46,13 @@ class Console(rich.console.Console):
         with contextlib.suppress(OSError):  # of a stream that is no file
             os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
+
+
+def labelled(lines: Iterable[tuple[str | Text, str | Text]] = ()) -> Table:
+    """Return a table of lines, to which more may be added, each behind its label in bold."""
+    shown = Table(show_header=False, box=None, pad_edge=False)
+    shown.add_column(style="bold", no_wrap=True)
+    shown.add_column(overflow="fold")  # a path that is too long for a line is shown whole
+    for label, line in lines:
+        shown.add_row(label, line)
+    return shown

@@ -1,87 +1,90 @@
-"""The summary as text for a terminal: 24 lines of 100 columns, each with a label that says what it answers."""
+"""The result of a search as text for a terminal, about 24 lines of 100 columns, and as one JSON document."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.outcome import TrialFailure
+from autopipe.core import costs as cost_model
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import FailureKind, TrialFailure
+from autopipe.core.result import Baseline, Payback, Result, Winner
 from autopipe.core.value import Estimate
-from autopipe.reports import labelled, payback_table, trust, wording
-from autopipe.reports.summary import Summary, times_faster
-from autopipe.search.measurer import LEFT_OUT
-from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.hardware.memory import size_text
+from autopipe.reports import verdict, wording
+from autopipe.reports.terminal import labelled
+from autopipe.tuned import pick
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
-_OTHER = 0.03  # of the model alone: what one can tell by the figures beside it
+_VISIBLE = 0.03  # of the model alone: a difference that the figures beside it show
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
 _MOST_FORMS = 3  # storage forms that are shown; the report has all
 
 
-def render(summary: Summary, verdict: str = "") -> RenderableType:
-    """Return what ends `autopipe tune`; `verdict` is its first sentence."""
-    found = summary.result
-    if found.best_config is None or found.estimate is None:
+def render(result: Result) -> RenderableType:
+    """Return what ends `autopipe tune`."""
+    best = result.winner
+    if best is None:
         return Text("No configuration could be measured.", style="bold red")
-    grid = labelled.table()
-    grid.add_row(Text("Winner", style="bold green"), found.best_config.short())
-    grid.add_row("Limit", _limit(summary))
-    if len(found.device_counts) > 1:
-        grid.add_row("Devices", _devices(found))
-    if elsewhere := wording.elsewhere(found.measurement, found.best_config, summary.bound):
+    config = pick.parse_config(best.config)
+    grid = labelled([(Text("Winner", style="bold green"), config.short()), ("Limit", _limit(result, config))])
+    if len(result.devices) > 1:
+        grid.add_row("Devices", _devices(result))
+    if elsewhere := _elsewhere(result, best, config):
         grid.add_row("Elsewhere", f"{elsewhere[:1].upper()}{elsewhere[1:]}")
-    if summary.utilisation:
-        grid.add_row("AU", _utilisation(summary))
-    if brought := trust.brought(found):
-        grid.add_row("Brought", brought)
-    grid.add_row("Trust", summary.trust)
-    failed = f", {len(found.failed)} failed" if found.failed else ""
-    ended = f"({wording.count(len(found.trials), 'trial')}{failed}, {found.seconds:.0f} s)"
-    grid.add_row("Stopped", f"{found.stopped_because.message} {ended}")
-    for warning in summary.warnings:
-        grid.add_row(Text("Note", style="bold yellow"), warning)
-    parts: list[RenderableType] = [_wrapped(verdict), Text()] if verdict else []
-    parts += [_rates(found, found.estimate), Text()]
-    if found.paybacks:
-        parts += [payback_table.table(found.paybacks[:_MOST_FORMS]), Text()]
+    if result.utilisation:
+        grid.add_row("AU", _utilisation(result))
+    if gains := verdict.gains(result):
+        grid.add_row("Gains", gains)
+    grid.add_row("Trust", verdict.trust_text(result))
+    failed = f", {result.failed} failed" if result.failed else ""
+    ended = f"({wording.count(len(result.trials), 'trial')}{failed}, {result.seconds:.0f} s)"
+    grid.add_row("Stopped", f"{result.stop.message} {ended}")
+    for note in verdict.notes(result):
+        grid.add_row(Text("Note", style="bold yellow"), note)
+    headline = Table.grid()  # keeps to the width of the terminal, also where other lines need not
+    headline.add_row(Text(verdict.headline(result), style="bold"))
+    parts: list[RenderableType] = [headline, Text(), _rates(result, best), Text()]
+    if result.paybacks:
+        parts += [paybacks(result.paybacks[:_MOST_FORMS]), Text()]
     return Group(*parts, grid)
 
 
-def _wrapped(sentence: str) -> Table:
-    """Return a sentence that keeps to the width of the terminal, also where other lines need not."""
-    grid = Table.grid()
-    grid.add_row(Text(sentence, style="bold"))
-    return grid
-
-
-def _rates(found: SearchResult, rate: Estimate) -> Table:
+def _rates(result: Result, best: Winner) -> Table:
     """Return the table of rates: baselines, the winner, the model alone."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("images/s", justify="right", no_wrap=True)
     table.add_column("95 % interval", no_wrap=True)
     table.add_column("the winner is", overflow="fold")
-    for each in found.baselines:
-        if each.estimate is None:
+    for each in result.baselines:
+        if each.images_per_second is None:
             table.add_row(each.name, "-", "", _missing(each.failure))
         else:
-            table.add_row(each.name, *_figures(each.estimate), _against(each, found))
-    table.add_row(Text("the winner", style="bold green"), *_figures(rate), "")
-    if found.ceiling is not None:
-        reached = _reached(found, rate.value / found.ceiling.model_images_per_second.value)
-        table.add_row("the model alone", *_figures(found.ceiling.model_images_per_second), reached)
+            table.add_row(each.name, *_figures(each.images_per_second), _against(result, best, each))
+    table.add_row(Text("the winner", style="bold green"), *_figures(best.images_per_second), "")
+    if result.ceiling is not None:
+        alone = result.ceiling.model_images_per_second
+        table.add_row("the model alone", *_figures(alone), _reached(best, best.images_per_second.value / alone.value))
     return table
 
 
-def _reached(found: SearchResult, by_the_figures: float) -> str:
-    """Return how much of the model alone the winner reaches, and how that was read where the figures say other."""
-    share = found.share_of_ceiling
-    if share is None:
+def _figures(estimate: Estimate) -> tuple[str, str]:
+    if estimate.has_interval and estimate.high > _MEANINGLESS * estimate.low:
+        return wording.rate(estimate.value), "too unsteady"
+    return wording.rate(estimate.value), wording.span(estimate.low, estimate.high)
+
+
+def _reached(best: Winner, by_the_figures: float) -> str:
+    """Return how much of the model alone the winner reaches, and how that was read if the figures say otherwise."""
+    if best.share_of_model is None:
         return ""
-    other = abs(min(1.0, by_the_figures) - share) > _OTHER
-    return f"at {share:.0%} of it{', side by side' * other}"
+    differs = abs(min(1.0, by_the_figures) - best.share_of_model) > _VISIBLE
+    return f"at {best.share_of_model:.0%} of it{', side by side' * differs}"
 
 
 def _missing(failure: TrialFailure | None) -> str:
@@ -89,71 +92,156 @@ def _missing(failure: TrialFailure | None) -> str:
         return "not measured"
     reason = failure.message.splitlines()[0]
     said = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
-    return said if said.startswith(LEFT_OUT) else f"it failed: {said}"
+    return f"{'left out' if failure.kind is FailureKind.NOT_PLAIN else 'it failed'}: {said}"
 
 
-def _against(baseline: BaselineResult, found: SearchResult) -> str:
-    """Return what the best is worth against one baseline, or that it is not decided and what it would take."""
-    if found.best_config is not None and baseline.config.key() == found.best_config.key():
+def _against(result: Result, best: Winner, baseline: Baseline) -> str:
+    """Return how much faster than a baseline the winner is; or that this is not decided, and what would decide it."""
+    if baseline.key == best.key:
         return "this very baseline"
-    gain = baseline.gain
-    if gain is None or not found.proved:  # what was cut off proves nothing, however many rounds there were
-        return f"{wording.times(times_faster(baseline, found) or 0.0)}, not proved"
-    rounds = wording.count(gain.pairs, "round")
-    if gain.faster or gain.slower:
-        few = f", {rounds} and the trials" * gain.few
-        return f"{wording.times(gain.ratio)} ({wording.interval(*gain.interval)}{few})"
-    to_decide, more = "too close, or too unsteady, to tell soon", trust.rounds_to_decide(gain)
-    if gain.few:
+    contest = result.contest(baseline)
+    if contest is None or not result.proved:  # a run that was cut off proves nothing, however many rounds there were
+        return f"{wording.times(result.times_faster(baseline) or 0.0)}, not proved"
+    rounds = wording.count(contest.pairs, "round")
+    if contest.decided:
+        few = f", {rounds} and the trials" * contest.few
+        return f"{wording.times(contest.ratio)} ({wording.interval(contest.low, contest.high)}{few})"
+    to_decide, more = "too close, or too unsteady, to tell soon", verdict.rounds_to_decide(contest)
+    if contest.few:
         to_decide = "a longer `--budget` would tell"
     elif more is not None:
-        seconds = more * trust.round_seconds(found.trials)
-        to_decide = f"{more} more would tell, in about {wording.seconds(seconds)} of a longer `--budget`"
-    return f"not decided, about {gain.ratio:.2g}x in {rounds}; {to_decide}"
+        seconds = wording.seconds(more * verdict.round_seconds(result))
+        to_decide = f"{more} more would tell, in about {seconds} of a longer `--budget`"
+    return f"not decided, about {contest.ratio:.2g}x in {rounds}; {to_decide}"
 
 
-def _limit(summary: Summary) -> str:
-    ceiling = summary.result.ceiling
-    if summary.bottleneck is None and ceiling is not None:
-        alone = wording.rate(ceiling.model_images_per_second.value)
-        return (
-            f"not known: the model alone was read at {alone} images/s, less than it trains at, while something else "
-            "had the machine; measure again on a quiet one"
-        )
-    if summary.bottleneck is None:
-        return f"not known: the model alone was not measured{_in_setup(summary.result)}"
-    return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}"
+def _limit(result: Result, config: PipelineConfig) -> str:
+    best, ceiling = result.winner, result.ceiling
+    if best is not None and best.limit is not None:
+        return f"{best.limit[:1].upper()}{best.limit[1:]}"
+    if ceiling is None:
+        setup = wording.setup(config.model_setup)
+        return f"not known: the model alone was not measured{f' with {setup}' if setup else ''}"
+    return (
+        f"not known: the model alone was read at {wording.rate(ceiling.model_images_per_second.value)} images/s, less "
+        "than it trains at, while another program used the machine; measure again on a quiet one"
+    )
 
 
-def _in_setup(found: SearchResult) -> str:
-    """Say what is special about the winner's setup of the model, so that other setups' figures are no contradiction."""
-    if found.best_config is None:
-        return ""
-    setup, usual = found.best_config.model_setup._asdict(), ModelSetup()._asdict()
-    special = [f"{name}={value}" for name, value in setup.items() if value != usual[name]]
-    return f" with {' '.join(special)}" if special else ""
+def _elsewhere(result: Result, best: Winner, config: PipelineConfig) -> str:
+    limits = None if result.ceiling is None else cost_model.bounds(result.ceiling, config)
+    rate = best.images_per_second.value
+    return wording.elsewhere(rate, best.hand_over_seconds, result.batch_size, config, limits)
 
 
-def _devices(found: SearchResult) -> str:
+def _devices(result: Result) -> str:
     """Return what each number of devices came to."""
     parts = []
-    for each in found.device_counts:
-        kind = " virtual" if found.virtual_devices and each.devices > 1 else ""
+    for each in result.devices:
+        kind = " virtual" if result.virtual_devices and each.devices > 1 else ""
         rate, model = each.images_per_second, each.model_images_per_second
         alone = "" if model is None else f", the model alone {wording.rate(model)}"
         best = "none measured" if rate is None else f"at most {wording.rate(rate)} images/s"
         parts.append(f"{each.devices}{kind}: {best}{alone}")
-    note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * found.virtual_devices
+    note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * result.virtual_devices
     return f"{'; '.join(parts)}{note}"
 
 
-def _utilisation(summary: Summary) -> str:
-    others = ", ".join(f"{name} {share:.1%}" for name, share in summary.utilisation.items() if name != "best")
+def _utilisation(result: Result) -> str:
+    others = ", ".join(f"{name} {share:.1%}" for name, share in result.utilisation.items() if name != "best")
     rest = f" ({others})" if others else ""
-    return f"{summary.utilisation['best']:.1%} of the time the simulated accelerator computes{rest}"
+    return f"{result.utilisation['best']:.1%} of the time the simulated accelerator computes{rest}"
 
 
-def _figures(estimate: Estimate) -> tuple[str, str]:
-    if estimate.has_interval and estimate.high > _MEANINGLESS * estimate.low:
-        return wording.rate(estimate.value), "too unsteady"
-    return wording.rate(estimate.value), wording.span(estimate.low, estimate.high)
+def paybacks(rows: Sequence[Payback]) -> Table:
+    """Return what storage forms cost and when they pay: a line of at most 80 columns for each."""
+    shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
+    shown.add_column("kept as, after", no_wrap=True)
+    for column in ("images/s", "to convert", "on disk", "free", "saved an\nepoch", "epochs\nto pay"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        epochs = "never" if row.epochs is None else "at once" if row.epochs == 0 else f"{row.epochs:.1f}"
+        shown.add_row(
+            f"{row.storage}, {wording.count(row.cut, 'op')}",
+            wording.rate(row.rate.value),
+            wording.seconds_between(row.convert_seconds.low, row.convert_seconds.high),
+            size_text(row.bytes),
+            "" if row.free_bytes is None else size_text(row.free_bytes),
+            wording.long_seconds(row.saved_seconds) if row.saved_seconds > 0 else "nothing",
+            Text(epochs, style="yellow" if row.overruled else ""),
+        )
+    return shown
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def document(result: Result, artifact: str | None) -> dict[str, Any]:
+    """Return the document that `autopipe tune --json` prints.
+
+    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
+    how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
+    (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null
+    if nothing that was measured comes near the rate),
+    `devices` (for each number of them: whether they are `virtual`, the model alone and the best configuration),
+    `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
+    and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
+    measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
+    """
+    best = result.winner
+    return {
+        "best": None if best is None else best.config,
+        "images_per_second": None if best is None else {**best.images_per_second.model_dump(), "proved": result.proved},
+        "baselines": {each.name: _baseline(result, each) for each in result.baselines},
+        "ceiling": _ceiling(result),
+        "devices": [
+            {**each.model_dump(), "virtual": result.virtual_devices and each.devices > 1} for each in result.devices
+        ],
+        "accelerator_utilisation": result.utilisation or None,
+        "conversions": [_conversion(each) for each in result.paybacks],
+        "trials": len(result.trials),
+        "failed": result.failed,
+        "seconds": round(result.seconds, 2),
+        "measuring_seconds": round(result.measuring_seconds, 2),
+        "stopped": result.stop.message,
+        "trust": verdict.trust_text(result),
+        "warnings": verdict.notes(result),
+        "artifact": artifact,
+    }
+
+
+def _baseline(result: Result, baseline: Baseline) -> dict[str, Any]:
+    rate, contest = baseline.images_per_second, result.contest(baseline)
+    return {
+        "code": next((config.loader.whose for config in pick.readable([baseline.config])), None),
+        "images_per_second": None if rate is None else rate.model_dump(),
+        "times_faster": result.times_faster(baseline),
+        "interval": None if contest is None else [contest.low, contest.high],
+        "pairs": None if contest is None else contest.pairs,
+        "failure": None if baseline.failure is None else baseline.failure.message,
+    }
+
+
+def _ceiling(result: Result) -> dict[str, Any] | None:
+    ceiling, best = result.ceiling, result.winner
+    if ceiling is None or best is None:
+        return None
+    bound, share = ceiling.bound_images_per_second, None
+    if bound and best.share_of_model is not None:
+        share = min(1.0, best.images_per_second.value / bound)
+    return {
+        "model_images_per_second": ceiling.model_images_per_second.model_dump(),
+        "share_of_model": best.share_of_model,
+        "bound_images_per_second": bound,
+        "share_of_bound": share,
+        "ops": [{**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image} for op in ceiling.op_costs],
+        "reads": None if ceiling.reads is None else ceiling.reads.model_dump(),
+        "bottleneck": best.limit,
+        "bottleneck_kind": best.limit_kind,
+        "bottleneck_op": best.limit_op,
+    }
+
+
+def _conversion(row: Payback) -> dict[str, Any]:
+    shown = {"rate": "images_per_second", "saved_seconds": "saved_seconds_an_epoch", "epochs": "epochs_to_pay"}
+    return {shown.get(name, name): value for name, value in row.model_dump(mode="json").items()}

@@ -5,14 +5,15 @@ from __future__ import annotations
 from rich.table import Table
 
 from autopipe.core.watched import Verdict, Watched
-from autopipe.reports import labelled, wording
+from autopipe.reports import wording
+from autopipe.reports.terminal import labelled
 
 _NOTEWORTHY = 0.1  # of the model's time, that its augmentation takes
 
 
 def render(watched: Watched) -> Table:
     """Return the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
-    return labelled.table(rows(watched))
+    return labelled(rows(watched))
 
 
 def rows(watched: Watched) -> list[tuple[str, str]]:

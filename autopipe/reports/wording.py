@@ -1,4 +1,4 @@
-"""How figures and failures are said in few words, everywhere alike."""
+"""Figures, failures, configurations and machines in few words, the same everywhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Sequence
 
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Bounds
-from autopipe.core.outcome import Measurement, Resources, TrialFailure
-from autopipe.core.value import Estimate, count_text, milliseconds_text, rate_text
+from autopipe.core.outcome import Resources, TrialFailure
+from autopipe.core.value import Estimate, JsonObject, count_text, milliseconds_text, rate_text
 from autopipe.hardware.memory import size_text
+from autopipe.tuned import pick
+from autopipe.tuned.schema import Hardware
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
+_LONG_SECONDS = 90.0
 
 
 def failed(failure: TrialFailure) -> str:
@@ -42,6 +45,18 @@ def budget(duration: float) -> str:
     if duration <= 60:
         return f"{math.ceil(duration / 10) * 10:.0f}s"
     return f"{math.ceil(duration / 60)}m"
+
+
+def long_seconds(duration: float) -> str:
+    """Return a duration in minutes, with a tenth, if it is that long."""
+    return f"{duration / 60:,.1f} min" if duration >= _LONG_SECONDS else f"{duration:.2g} s"
+
+
+def seconds_between(low: float, high: float) -> str:
+    """Return an interval of seconds, or of minutes; one figure if both ends are written alike."""
+    unit, per = ("min", 60.0) if high >= _LONG_SECONDS else ("s", 1.0)
+    ends = [f"{end / per:,.0f}" if end >= 10 * per else f"{end / per:.1f}" for end in (low, high)]
+    return f"{' to '.join(dict.fromkeys(ends))} {unit}"
 
 
 def pays(epochs: float | None) -> str:
@@ -90,22 +105,51 @@ def resources(used: Resources, cores: float | None = None) -> str:
     return ", ".join(parts)
 
 
-def elsewhere(measurement: Measurement | None, config: PipelineConfig, limits: Bounds | None) -> str:
-    """Say what workers on other machines bring, and what the way from there costs; "" where there are none."""
-    if measurement is None or not config.loader.works_elsewhere:
+def elsewhere(
+    rate_here: float, hand_over_seconds: float | None, batch_size: int, config: PipelineConfig, limits: Bounds | None
+) -> str:
+    """Return what workers on other machines bring, and what the way from there costs; nothing without such workers."""
+    if not config.loader.works_elsewhere:
         return ""
     parts = []
     if limits is not None and (busy := limits.work.core_seconds + limits.work.op_wait_seconds) > 0:
         parts.append(f"a core like one of these makes {rate(1 / busy)} images/s there")
-    if measurement.hand_over_seconds:
-        took = measurement.hand_over_seconds
-        size = 0 if limits is None else limits.work.sent_bytes * measurement.batch_size
-        speed = f", {size / took / 1e6:,.3g} MB/s" if size else ""
-        parts.append(f"a batch takes {milliseconds(took)} from there{speed}, while the next is made")
+    if hand_over_seconds:
+        size = 0 if limits is None else limits.work.sent_bytes * batch_size
+        speed = f", {size / hand_over_seconds / 1e6:,.3g} MB/s" if size else ""
+        parts.append(f"a batch takes {milliseconds(hand_over_seconds)} from there{speed}, while the next is made")
     workers = config.loader.worker_count() or 0
-    each = rate(measurement.images_per_second.value / max(1, workers))
-    parts.append(f"each of the {workers} workers brought {each} images/s")
+    parts.append(f"each of the {workers} workers brought {rate(rate_here / max(1, workers))} images/s")
     return "; ".join(parts)
+
+
+def config(known: JsonObject) -> str:
+    """Return a configuration in few words."""
+    found = next(pick.readable([known]), None)
+    unknown = "one that this installation does not know: the package of its loader is missing"
+    return unknown if found is None else found.short()
+
+
+def way(known: JsonObject) -> str:
+    """Return how a configuration keeps samples."""
+    found = next(pick.readable([known]), None)
+    if found is None:
+        return config(known)
+    where = "files" if found.storage == "files" else f"converted to {found.storage}"
+    where += "" if found.cut == "deepest" else f" after {count(found.cut, 'op')}"
+    if found.cache == "none":
+        return where + (" as they are" if found.storage == "files" else "")
+    part = "" if found.cache_fraction == 1 else f" ({found.cache_fraction:.0%} of them)"
+    return f"{where}, cached in {found.cache}{part}"
+
+
+def machine(hardware: Hardware) -> str:
+    """Return a machine in few words."""
+    gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
+    gpus += "" if hardware.visible_gpus is None else f" (CUDA_VISIBLE_DEVICES={hardware.visible_gpus})"
+    gpus += f", {hardware.virtual_devices} virtual devices" if hardware.virtual_devices else ""
+    backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
+    return f"{count(hardware.cores, 'core')} ({hardware.cpu_model}), {gpus}{backend}"
 
 
 def times(ratio: float) -> str:

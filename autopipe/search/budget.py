@@ -13,6 +13,7 @@ from statistics import fmean
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.result import Reason, Stop
 from autopipe.core.stats import REPEATABILITY, log_variance
 from autopipe.core.value import Estimate, rate_text
 from autopipe.search import confirmation, model_ceilings
@@ -23,7 +24,6 @@ from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.row import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Reason, Stop
 from autopipe.search.storage import Patience
 
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run

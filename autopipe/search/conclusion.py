@@ -2,72 +2,324 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from autopipe.core import costs, footprint
+import optuna
+
+from autopipe.core import bottleneck, costs, footprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import Measurement, Resources, TrialFailure
-from autopipe.core.value import Estimate
-from autopipe.search import objective
+from autopipe.core.outcome import Measurement, Outcome, Resources, TrialFailure
+from autopipe.core.result import (
+    Baseline,
+    Contest,
+    DeviceCount,
+    LeftOut,
+    Origin,
+    Reason,
+    Result,
+    Stop,
+    Trial,
+    Way,
+    Winner,
+)
+from autopipe.core.stats import compare_pairs, median
+from autopipe.search import measurer, objective, storage
 from autopipe.search.confirmation import Confirmation, finalist
 from autopipe.search.conversions import paybacks, ways
-from autopipe.search.effects import Effect, effects
-from autopipe.search.measurer import Baseline
+from autopipe.search.effects import effects
 from autopipe.search.objective import Point
-from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
+from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.row import Row
 from autopipe.search.session import Session
-from autopipe.search.stopping import Reason, Stop
+
+_ORIGINS = {
+    Asker.BASELINE: Origin.BASELINE,
+    Asker.SEED: Origin.PREDICTION,
+    Asker.KNOWN: Origin.PREDICTION,
+    Asker.ADVICE: Origin.PREDICTION,
+    Asker.AGAIN: Origin.OTHER,
+    Asker.PROOF: Origin.PROOF,
+    Asker.SAMPLER: Origin.SAMPLER,
+}
+_VISIBLE = 0.02  # in log units: a smaller difference is not seen in the figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A search that is over."""
+
+    result: Result
+    study: optuna.Study
+    rows: Sequence[Row]  # every trial of the study that ran, with its measurement
+    confirmation: Confirmation | None  # None without one
+
+    @property
+    def best_config(self) -> PipelineConfig | None:
+        """The configuration to use; None if there is none."""
+        key = None if self.result.winner is None else self.result.winner.key
+        return next((row.config for row in self.rows if row.key == key), None)
 
 
 def result(
     session: Session,
-    baselines: Sequence[Baseline],
+    baselines: Sequence[measurer.Baseline],
     stop: Stop,
     proved: Confirmation | None,
-    *,
-    interrupted: bool,
-) -> SearchResult:
+) -> Searched:
     """Return the result of a search that is over."""
-    points, rows = session.points(), session.record.rows()
-    best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
-    estimate: Estimate | None = None if best is None else best.estimate
-    return SearchResult(
-        best_config=None if best is None else best.config,
-        estimate=estimate if proved is None else proved.rates[proved.winner],
-        measurement=None if best is None else best.measurements[-1],
-        proved=proved is not None and not interrupted,
-        confirmation=proved,
-        baselines=tuple(_baseline(session, each, proved) for each in baselines),
-        ceiling=None if best is None else _ceiling(session, best.config),
-        stopped_because=stop,
-        trials=rows,
-        over_limits=_over_limits(session),
-        dropped=session.trimmed.drops,
+    rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
+    best = _best(session, baselines, stop, proved)
+    ceiling = None if best is None else _ceiling(session, best)
+    against = tuple(_baseline(session, each, proved) for each in baselines)
+    scores = {} if proved is None else proved.scores
+    chosen = None if best is None else _winner(best, ceiling, proved)
+    found = Result(
+        winner=chosen,
+        proved=proved is not None and stop.reason is not Reason.INTERRUPTED,
+        ceiling=ceiling,
+        baselines=against,
+        contests=() if best is None or proved is None else _contests(session, best, baselines, proved),
+        whole_training=proved is not None and _counts_what_is_paid_once(proved),
+        effects=() if best is None else effects(best.config, session.surrogate(), scores),
+        ways=tuple(
+            Way(
+                config=config.model_dump(mode="json"),
+                images_per_second=cost.images_per_second,
+                once_seconds=cost.once_seconds,
+            )
+            for config, cost in ways(session)
+        ),
+        paybacks=paybacks(session, None if best is None else best.config),
+        devices=_device_counts(session),
+        virtual_devices=workload.virtual_devices > 0,
+        utilisation={} if chosen is None else _utilisation(session, chosen, against),
+        trials=tuple(trial(row.origin, row.config, row.outcome, seconds=row.seconds) for row in rows),
+        left_out=_left_out(session),
+        over_limits=tuple(_over_limits(session)),
+        stop=stop,
         seconds=session.seconds(),
         measuring_seconds=sum(row.seconds for row in rows) + session.ceiling_seconds,
+        ended_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+        others_cores=_others_cores(rows),
         drift=None if proved is None else _drift(session, baselines, proved),
-        interrupted=interrupted,
-        epochs=session.settings.epochs,
-        paybacks=paybacks(session, None if best is None else best.config),
+        resident_share=workload.resident_share,
         unsaved=session.record.lost,
-        effects=() if best is None else _effects(session, best.config, proved),
-        ways=ways(session),
-        study=session.record.whole,
-        device_counts=_device_counts(session),
-        virtual_devices=session.facts.workload.virtual_devices > 0,
-        resident_share=session.facts.workload.resident_share,
-        hosts=session.settings.hosts,
+        study=settings.study_name,
+        study_url=None if settings.storage is None else storage.without_password(settings.storage),
+        command=settings.command,
+        seed=settings.seed,
+        space=settings.space,
+        budget_seconds=settings.budget_seconds,
+        epochs=settings.epochs,
+        hosts=settings.hosts,
+        batch_size=workload.batch_size,
+        cache_bytes=workload.fixed_bytes,
+        data=workload.data_digest,
+    )
+    return Searched(result=found, study=session.record.whole, rows=rows, confirmation=proved)
+
+
+# ---------------------------------------------------------------- the configuration to use
+
+
+def _best(
+    session: Session,
+    baselines: Sequence[measurer.Baseline],
+    stop: Stop,
+    proved: Confirmation | None,
+) -> Point | None:
+    """Return the point to use: the incumbent, if there is one, unless another is proved faster or it cannot run."""
+    points = session.points()
+    best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
+    incumbent = next((each for each in baselines if each.incumbent), None)
+    if best is None or incumbent is None:
+        return best
+    key = incumbent.config.key()
+    gain = None if proved is None else proved.against.get(key)
+    beaten = gain is not None and gain.faster and stop.reason is not Reason.INTERRUPTED
+    return best if beaten or _baseline(session, incumbent, proved).failure is not None else points.get(key)
+
+
+def _unconfirmed(session: Session, baselines: Sequence[measurer.Baseline], stop: Stop) -> Point | None:
+    """Return the best point; at the ceiling, the cheapest of those that reach it.
+
+    A configuration that failed in the confirmation run is the best only if all of them did.
+    """
+    blocks = [row for row in session.record.rows() if row.block is not None]
+    failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
+    feasible = [point for point in session.points().values() if point.feasible]
+    usable = [point for point in feasible if point.key not in failed] or feasible
+    best = max(usable, key=lambda point: (point.value, point.key), default=None)
+    if best is None or stop.reason is not Reason.CEILING:
+        return best
+    enough = session.settings.ceiling_share * best.value
+    there = [point for point in usable if point.value >= enough]
+    names = {each.config.key(): each.name for each in baselines}
+    return min(there, key=lambda point: finalist(session, point, names.get(point.key)).cost)
+
+
+def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None) -> Winner:
+    last = point.measurements[-1]
+    rate = point.estimate if proved is None else proved.rates.get(point.key, point.estimate)
+    share = None
+    if proved is not None and proved.winner == point.key and proved.reached_share is not None:
+        share = proved.reached_share.value
+    elif ceiling is not None and not ceiling.is_overtaken_by(rate):
+        share = min(1.0, rate.value / ceiling.model_images_per_second.value)
+    found = None
+    if ceiling is not None and share is not None:  # of a model that was read too low, no limit is known
+        found = bottleneck.bottleneck(costs.bounds(ceiling, point.config), rate.value, share)
+    return Winner(
+        config=point.config.model_dump(mode="json"),
+        key=point.key,
+        images_per_second=rate,
+        data_wait_share=last.data_wait_share,
+        first_batch_seconds=last.first_batch_seconds,
+        hand_over_seconds=last.hand_over_seconds,
+        peak_rss_bytes=last.resources.peak_rss_bytes,
+        cpu_percent=last.resources.cpu_percent,
+        stable=last.stable,
+        page_cache=last.page_cache,
+        share_of_model=share,
+        limit=None if found is None else found.sentence,
+        limit_kind=None if found is None else found.kind,
+        limit_op=None if found is None else found.op,
     )
 
 
-def _over_limits(session: Session) -> tuple[Resources, ...]:
-    found = ((row.config, row.outcome) for row in session.record.rows() if not session.kept_limits(row))
-    return tuple(
-        objective.taken(outcome, footprint.cache_bytes(config, session.facts.workload))
-        for config, outcome in found
-        if isinstance(outcome, Measurement)
+def _ceiling(session: Session, best: Point) -> Ceiling | None:
+    ceiling = session.ceiling(best.config)
+    if ceiling is None:
+        return None
+    bound = costs.bounds(ceiling, best.config, session.facts).images_per_second
+    depths = session.facts.workload.depths
+    return ceiling.model_copy(update={"bound_images_per_second": bound, "depths": depths})
+
+
+# ---------------------------------------------------------------- what it is compared with
+
+
+def _baseline(session: Session, baseline: measurer.Baseline, proved: Confirmation | None) -> Baseline:
+    key = baseline.config.key()
+    point = session.points().get(key)
+    rate = None if proved is None else proved.rates.get(key)
+    if rate is None and point is not None:
+        rate = point.estimate
+    outcomes = [row.outcome for row in session.record.rows() if row.key == key]
+    failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), baseline.unable)
+    last = next((each for each in reversed(outcomes) if isinstance(each, Measurement)), None)
+    return Baseline(
+        name=baseline.name,
+        key=key,
+        config=baseline.config.model_dump(mode="json"),
+        images_per_second=rate,
+        failure=_bare(failure) if rate is None else None,
+        incumbent=baseline.incumbent,
+        files_ready=last is None or last.files_ready,
     )
+
+
+def _contests(
+    session: Session, best: Point, baselines: Sequence[measurer.Baseline], proved: Confirmation
+) -> tuple[Contest, ...]:
+    names = {each.config.key(): each.name for each in baselines}
+    mine, found = proved.scores.get(best.key, {}), []
+    for key, ran in proved.scores.items():
+        common = sorted(mine.keys() & ran.keys())
+        if key == best.key or not common:
+            continue
+        ratios = [mine[block] / ran[block] for block in common]
+        gain = proved.against.get(key) if best.key == proved.winner else None
+        gain = gain or compare_pairs(ratios, [1.0] * len(ratios))
+        found.append(
+            Contest(
+                key=key,
+                config=session.points()[key].config.model_dump(mode="json"),
+                baseline=names.get(key),
+                ratio=gain.ratio,
+                low=gain.interval.low,
+                high=gain.interval.high if math.isfinite(gain.interval.high) else None,
+                pairs=gain.pairs,
+                blocks=tuple(ratios),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.ratio))
+
+
+def _counts_what_is_paid_once(proved: Confirmation) -> bool:
+    """Whether ratios over the whole training differ from those of the rates that are shown."""
+    scores, rates = proved.scores[proved.winner], proved.rounds[proved.winner]
+    apart = (
+        math.log(scores[block] / score * proved.rounds[key][block] / rates[block])
+        for key, ran in proved.scores.items()
+        for block, score in ran.items()
+        if block in scores
+    )
+    return any(abs(each) > _VISIBLE for each in apart)
+
+
+def _drift(session: Session, baselines: Sequence[measurer.Baseline], proved: Confirmation) -> float | None:
+    """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
+
+    There is none if the two intervals overlap, or one is not known: a reading that varies by 10 % shows none of 6 %.
+    """
+    changes = []
+    for baseline in baselines:
+        key = baseline.config.key()
+        first = next((row.outcome for row in session.search_rows() if row.key == key), None)
+        if isinstance(first, Measurement) and key in proved.rates:
+            before, now = first.images_per_second, proved.rates[key]
+            overlap = now.low <= before.high and before.low <= now.high
+            changes.append(0.0 if overlap or not before.has_interval else now.value / before.value - 1.0)
+    return max(changes, key=abs, default=None)
+
+
+# ---------------------------------------------------------------- what else was found
+
+
+def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> Trial:
+    """Return one trial as a result keeps it; one without an outcome was cut off."""
+    return Trial(
+        origin=_ORIGINS[origin.asker],
+        key=config.key(),
+        config=config.model_dump(mode="json"),
+        images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,
+        failure=_bare(outcome) if isinstance(outcome, TrialFailure) else None,
+        block=origin.block,
+        seconds=seconds,
+    )
+
+
+def _bare(failure: TrialFailure | None) -> TrialFailure | None:
+    """Return a failure without its log and its configuration, which the study has."""
+    if failure is None:
+        return None
+    return failure.model_copy(update={"log_tail": "", "config": None, "config_key": None})
+
+
+def _left_out(session: Session) -> tuple[LeftOut, ...]:
+    """Return what was not tried: by the rules of the space, then what was suggested and could not run."""
+    reasons = Counter({drop.reason: drop.configs for drop in session.trimmed.drops})
+    refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
+    reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
+    return tuple(LeftOut(reason=reason, configs=configs) for reason, configs in reasons.items())
+
+
+def _over_limits(session: Session) -> Iterator[Resources]:
+    for row in session.record.rows():
+        if isinstance(row.outcome, Measurement) and not session.kept_limits(row):
+            yield objective.taken(row.outcome, footprint.cache_bytes(row.config, session.facts.workload))
+
+
+def _others_cores(rows: Sequence[Row]) -> float:
+    """Return how many cores other programs kept busy: the median of all trials."""
+    others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
+    return median([each / 100 for each in others if each is not None] or [0.0])
 
 
 def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
@@ -83,64 +335,10 @@ def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
     )
 
 
-def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
-    ceiling = session.ceiling(config)
-    if ceiling is None:
-        return None
-    bound = costs.bounds(ceiling, config, session.facts).images_per_second
-    return ceiling.model_copy(update={"bound_images_per_second": bound, "depths": session.facts.workload.depths})
-
-
-def _effects(session: Session, config: PipelineConfig, proved: Confirmation | None) -> tuple[Effect, ...]:
-    return effects(config, session.surrogate(), {} if proved is None else proved.scores)
-
-
-def _unconfirmed(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:
-    """Return the best point; at the ceiling, the cheapest of those that are there.
-
-    Who failed in the confirmation run is the best only where all did, which the summary then tells.
-    """
-    blocks = [row for row in session.record.rows() if row.block is not None]
-    failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
-    feasible = [point for point in session.points().values() if point.feasible]
-    usable = [point for point in feasible if point.key not in failed] or feasible
-    best = max(usable, key=lambda point: (point.value, point.key), default=None)
-    if best is None or stop.reason is not Reason.CEILING:
-        return best
-    enough = session.settings.ceiling_share * best.value
-    there = [point for point in usable if point.value >= enough]
-    names = {each.config.key(): each.name for each in baselines}
-    return min(there, key=lambda point: finalist(session, point, names.get(point.key)).cost)
-
-
-def _baseline(session: Session, baseline: Baseline, proved: Confirmation | None) -> BaselineResult:
-    key = baseline.config.key()
-    point = session.points().get(key)
-    rate = None if proved is None else proved.rates.get(key)
-    if rate is None and point is not None:
-        rate = point.estimate
-    outcomes = [row.outcome for row in session.record.rows() if row.key == key]
-    failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), baseline.unable)
-    return BaselineResult(
-        name=baseline.name,
-        config=baseline.config,
-        estimate=rate,
-        failure=failure if rate is None else None,
-        gain=None if proved is None else proved.against.get(key),
-    )
-
-
-def _drift(session: Session, baselines: Sequence[Baseline], proved: Confirmation) -> float | None:
-    """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
-
-    No drift is told if the two intervals overlap, or one is not known: a reading that varies by 10 % shows none of 6 %.
-    """
-    changes = []
-    for baseline in baselines:
-        key = baseline.config.key()
-        first = next((row.outcome for row in session.search_rows() if row.key == key), None)
-        if isinstance(first, Measurement) and key in proved.rates:
-            before, now = first.images_per_second, proved.rates[key]
-            overlap = now.low <= before.high and before.low <= now.high
-            changes.append(0.0 if overlap or not before.has_interval else now.value / before.value - 1.0)
-    return max(changes, key=abs, default=None)
+def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]) -> dict[str, float]:
+    """Return the part of the time that a simulated accelerator computes, with the winner and with each baseline."""
+    simulated, batch_size = session.settings.simulate, session.facts.workload.batch_size
+    if simulated is None:
+        return {}
+    rates = {"best": winner.images_per_second, **{each.name: each.images_per_second for each in baselines}}
+    return {name: simulated.utilisation(rate.value, batch_size) for name, rate in rates.items() if rate is not None}

@@ -6,34 +6,14 @@ score, which charges it. Shown by `autopipe.reports`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autopipe.core import costs
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import CostProfile
 from autopipe.core.outcome import ConversionCost
-from autopipe.core.value import Estimate
+from autopipe.core.result import Payback
 from autopipe.search import feasible
 from autopipe.search.objective import Point
 from autopipe.search.session import Session
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payback:
-    """A storage form after a number of ops: the best configuration that reads it, and what it costs to get there."""
-
-    config: PipelineConfig
-    rate: Estimate  # its images/s
-    cut: int  # how many ops are done before samples are kept
-    convert_seconds: Estimate  # to convert the whole set, extrapolated from the trial's part
-    bytes: int  # that the set takes on disk
-    free_bytes: int | None  # that are free there; None if not known
-    saved_seconds: float  # that each epoch takes less than with the best configuration that needs no conversion
-    epochs: float | None  # after which it has paid; 0 if at once, None if never
-    # whether it runs faster than what was chosen, beyond its interval, and was not chosen because it pays only after
-    # the training's epochs
-    overruled: bool
-    advice: bool  # whether it could not be chosen, because the user has not asked for conversions
 
 
 def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
@@ -71,7 +51,8 @@ def _payback(session: Session, point: Point, rival: Point, won: Point | None) ->
     pays_after, epochs = costs.epochs_to_pay(kept, other, count), session.settings.epochs
     late = epochs is not None and (pays_after is None or pays_after > epochs)
     return Payback(
-        config=point.config,
+        config=point.config.model_dump(mode="json"),
+        storage=point.config.storage,
         rate=point.estimate,
         cut=cost.cut,
         convert_seconds=costs.conversion_seconds(cost, count),

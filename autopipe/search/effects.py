@@ -7,28 +7,17 @@ ratio over the blocks in which both ran is given beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config
-from autopipe.core.stats import Comparison, compare_pairs
+from autopipe.core.result import Effect
+from autopipe.core.stats import compare_pairs
+from autopipe.core.value import Estimate
 from autopipe.search.decision import Blocks
 from autopipe.search.surrogate import Surrogate
 
 _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """The effect of a setting against one other value of it."""
-
-    setting: str
-    value: Value  # as the configuration has it
-    other: Value
-    gain: Comparison  # the rate over that with the other value, with its 95 % interval; `pairs` are of `paired`
-    measured: bool  # whether the other was measured, and not only configurations that are like it
-    paired: Comparison | None  # from blocks in which both ran; None if there are fewer than two
 
 
 def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
@@ -55,16 +44,25 @@ def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tup
     for (setting, value), (was_measured, _, key) in best.items():
         mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
         common = sorted(mine.keys() & its.keys())
+        gain = surrogate.compared(config.key(), key, len(common))
+        ratios = [mine[at] / its[at] for at in common]
         effect = Effect(
             setting=setting,
             value=own[setting],
             other=value,
-            gain=surrogate.compared(config.key(), key, len(common)),
+            ratio=gain.ratio,
+            low=gain.interval.low,
+            high=gain.interval.high if math.isfinite(gain.interval.high) else None,
             measured=was_measured,
-            paired=compare_pairs([mine[at] for at in common], [its[at] for at in common]) if len(common) > 1 else None,
+            paired=_paired(ratios) if len(ratios) > 1 else None,
         )
         found.append(effect)
-    return tuple(sorted(found, key=lambda each: -abs(math.log(each.gain.ratio))))
+    return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
+
+
+def _paired(ratios: Sequence[float]) -> Estimate:
+    gain = compare_pairs(ratios, [1.0] * len(ratios))
+    return Estimate(value=gain.ratio, low=gain.interval.low, high=gain.interval.high)
 
 
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.result import Stop
 from autopipe.search.feasible import Drop
 from autopipe.search.origin import AskedBy
-from autopipe.search.stopping import Stop
 
 
 class Event:

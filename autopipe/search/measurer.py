@@ -8,14 +8,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
-
-LEFT_OUT: Final = "left out: "
-"""How the failure of a baseline begins that cannot be written as plain code, before the reason."""
 
 
 class Effort(enum.StrEnum):
@@ -32,6 +29,7 @@ class Baseline:
     name: str
     config: PipelineConfig
     required: bool = False  # whether nothing can be concluded without it, however short the time is
+    incumbent: bool = False  # whether it stays the configuration to use unless another one is proved faster
     unable: TrialFailure | None = None  # why it cannot run here, if so; it is not tried then
     # returns the same with so many workers, which are of use because reads wait; None: it has no number of workers
     with_workers: Callable[[int], Baseline] | None = None

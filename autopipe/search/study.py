@@ -14,9 +14,11 @@ from optuna.trial import FrozenTrial
 
 from autopipe.core import digests
 from autopipe.core.facts import Facts
+from autopipe.core.result import Reason, Stop
 from autopipe.core.space import Space
 from autopipe.search import conclusion, confirmation, model_ceilings, reasons
 from autopipe.search.budget import Budget, patience
+from autopipe.search.conclusion import Searched
 from autopipe.search.decision import Finalist
 from autopipe.search.events import (
     CeilingMeasured,
@@ -33,11 +35,9 @@ from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Measurer
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
-from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Reason, Stop
 
 __all__ = ["run", "search", "space_digest"]
 
@@ -65,14 +65,14 @@ def run(
     facts: Facts,
     settings: Settings,
     on_event: OnEvent = lambda event: None,
-) -> SearchResult:
+) -> Searched:
     """Find the fastest configuration of a space, and prove it.
 
     A study that is there already is gone on with. Ctrl-C ends the search; what was found so far is returned. Of what
     happens, `on_event` is told; see `autopipe.search.events`.
 
     Returns:
-        The best configuration with its evidence. `best_config` is None if no configuration could be measured.
+        The best configuration with its evidence. `winner` is None if no configuration could be measured.
 
     Raises:
         SpaceError: nothing in the space can run here.
@@ -88,7 +88,7 @@ def search(
     facts: Facts,
     settings: Settings,
     on_event: OnEvent = lambda event: None,
-) -> SearchResult:
+) -> Searched:
     """Do what `run` does, on a space that has been trimmed already, by facts that know the limits."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
 
@@ -124,8 +124,8 @@ class _Search:
         self._budget = Budget(session, ())
         self._entered: list[Finalist] = []
 
-    def run(self) -> SearchResult:
-        session, interrupted = self._session, False
+    def run(self) -> Searched:
+        session = self._session
         try:
             self._budget.baselines = tuple(session.measurer.baselines())
             stop = self._search()
@@ -134,11 +134,10 @@ class _Search:
             self._confirm(stop)
             session.record.keep_end()
         except KeyboardInterrupt:
-            interrupted = True
             stop = self._interrupted()
             session.on_event(SearchStopped(stop=stop))
         proved = confirmation.judge(session, self._entered) if self._entered else None
-        return conclusion.result(session, self._budget.baselines, stop, proved, interrupted=interrupted)
+        return conclusion.result(session, self._budget.baselines, stop, proved)
 
     def _interrupted(self) -> Stop:
         message = "Interrupted: this is the best so far."

@@ -120,7 +120,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     """Say whether a profile is of this machine and up to date."""
     match = compare_hardware(profile.hardware, here)
     age_days = (now - profile.measured_at).days
-    reached = profile.reached_share
+    reached = profile.winner.share_of_model
     if match.level is not MatchLevel.SAME:
         differences = "; ".join(map(str, match.differences))
         reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
@@ -139,7 +139,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         reasons=tuple(reasons),
         age_days=age_days,
         profile=profile if match.level is MatchLevel.SAME else None,
-        recorded_share=None if reached is None else min(1.0, reached),
+        recorded_share=reached,
         only_software=match.level is MatchLevel.SAME and 0 < len(match.software) == len(reasons),
     )
 
@@ -154,8 +154,8 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     Of what was recorded, the lower counts where the share side by side and that of the figures differ: the one has no
     interval in the artefact, and the other is of the highest ceiling that was seen, at another moment.
     """
-    now, then = rates.images_per_second, profile.measurement.images_per_second
-    side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.share_of_ceiling
+    now, then = rates.images_per_second, profile.winner.images_per_second
+    side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures
     share = None if side_by_side is None else min(1.0, side_by_side.value)
     result = dataclasses.replace(result, share=share, images_per_second=now)
     least = max(then.low, LEAST_SHARE * then.value)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
 from autopipe.core.loader import Loader
+from autopipe.core.result import Baseline, Winner
 from autopipe.core.sample import Source
 from autopipe.core.value import rate_text
 from autopipe.core.workload import Workload
@@ -25,7 +27,7 @@ from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
 from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, reference
-from autopipe.tuned.schema import Artifact, Baseline, Figures, Hardware, Limit, Profile, Reference
+from autopipe.tuned.schema import Artifact, Hardware, Profile, Reference
 
 if TYPE_CHECKING:
     from autopipe.devices.trainer import Trainer
@@ -75,19 +77,19 @@ class Tuned:
         return self.choice.profile
 
     @property
-    def measurement(self) -> Figures:
+    def measurement(self) -> Winner:
         """What the configuration did when it was measured."""
-        return self.profile.measurement
+        return self.profile.winner
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """What the configuration was compared with."""
-        return self.profile.baselines
+        return self.profile.result.baselines
 
     @property
-    def ceiling(self) -> Limit | None:
+    def ceiling(self) -> Ceiling | None:
         """What no configuration can exceed, if it was measured."""
-        return self.profile.ceiling
+        return self.profile.result.ceiling
 
     @property
     def promise(self) -> drift.Promise:
@@ -126,7 +128,7 @@ class Tuned:
 
     def _facts(self) -> list[tuple[str, str]]:
         rates = [("measured", self.measurement.images_per_second)]
-        rates += [(baseline.name, baseline.images_per_second) for baseline in self.baselines]
+        rates += [(each.name, each.images_per_second) for each in self.baselines if each.images_per_second is not None]
         if self.ceiling is not None:
             rates.append(("the model alone", self.ceiling.model_images_per_second))
         facts = [("config", self.config.short())]

@@ -88,8 +88,9 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
     `elsewhere` are the best of machines that the artefact has no profile of.
     """
     profiles = ranked(artifact, here)
-    best = readable(profile.config for profile in profiles)
-    others = readable(tried.config for profile in profiles for tried in profile.tried)
+    best = readable(profile.winner.config for profile in profiles)
+    measured = readable(config for profile in profiles for config, _ in profile.result.measured())
+    others = [each for each in measured if not each.loader.is_foreign]
     return list({config.key(): config for config in (*best, *elsewhere, *others)}.values())
 
 
@@ -101,7 +102,7 @@ def most_robust(profiles: Sequence[Profile]) -> Profile:
     """
 
     def worst_case(profile: Profile) -> float:
-        return min(_worth(profile.config, other) for other in profiles)
+        return min(_worth(profile.winner.config, other) for other in profiles)
 
     return max(profiles, key=lambda profile: (worst_case(profile), -profile.hardware.cores, profile.measured_at))
 
@@ -148,7 +149,7 @@ def config_of(profile: Profile) -> PipelineConfig:
     Raises:
         ArtifactError: it is none that this release knows.
     """
-    return parse_config(profile.config)
+    return parse_config(profile.winner.config)
 
 
 def parse_config(config: JsonObject) -> PipelineConfig:
@@ -213,11 +214,12 @@ def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
 
 
 def _worth(config: JsonObject, profile: Profile) -> float:
-    rates = {_text(tried.config): tried.images_per_second for tried in profile.tried}
-    rates[_text(profile.config)] = profile.measurement.images_per_second.value
-    baselines = [baseline.images_per_second.value for baseline in profile.baselines]
+    rates = {_text(known): rate for known, rate in reversed(profile.result.measured())}
+    rates[_text(profile.winner.config)] = profile.winner.images_per_second.value
+    baselines = (each.images_per_second for each in profile.result.baselines)
+    slowest = min((*rates.values(), *(each.value for each in baselines if each is not None)))
     best = max(rates.values())
-    return rates.get(_text(config), min((*rates.values(), *baselines))) / best if best > 0 else 0.0
+    return rates.get(_text(config), slowest) / best if best > 0 else 0.0
 
 
 def _text(config: JsonObject) -> str:

@@ -1,19 +1,17 @@
 """The artefact's values: what `autopipe.json` holds, and nothing that a study needs only while it runs.
 
-The file outlives the release that wrote it. So these are values of their own, and not the ones that trials exchange,
-which change more freely; a change here that older files do not fit is a new `SCHEMA_VERSION`.
+The file outlives the release that wrote it: a change here, or of `autopipe.core.result`, that older files do not fit
+is a new `SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pydantic
 
-from autopipe.core.facts import OVERTAKEN, Ceiling
-from autopipe.core.outcome import Measurement
-from autopipe.core.value import Estimate, JsonObject
-from autopipe.tuned.findings import Findings
+from autopipe.core.outcome import StepTime
+from autopipe.core.result import Result, Winner
 from autopipe.tuned.request import Request
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -151,107 +149,36 @@ class WorkloadDigest(Record):
     model: str | None = None
 
 
-class Figures(Record):
-    """What a configuration did on a machine: the summary of a measurement, whose windows are in the study."""
-
-    images_per_second: Estimate
-    data_wait_share: float = pydantic.Field(ge=0, le=1)
-    first_batch_seconds: float | None = pydantic.Field(default=None, ge=0)
-    peak_rss_bytes: _Count | None = None
-    cpu_percent: float | None = pydantic.Field(default=None, ge=0)
-    stable: bool = True
-    page_cache: Literal["warm", "cold"] = "warm"
-
-    @classmethod
-    def of(cls, measurement: Measurement, proved: Estimate | None = None) -> Figures:
-        """Return the summary of a measurement; `proved` replaces its rate by the one of a confirmation run."""
-        return cls(
-            images_per_second=proved or measurement.images_per_second,
-            data_wait_share=measurement.data_wait_share,
-            first_batch_seconds=measurement.first_batch_seconds,
-            peak_rss_bytes=measurement.resources.peak_rss_bytes,
-            cpu_percent=measurement.resources.cpu_percent,
-            stable=measurement.stable,
-            page_cache=measurement.page_cache,
-        )
-
-
-class Baseline(Record):
-    """What people had before: a configuration by its usual name, measured beside the tuned one."""
-
-    name: str
-    images_per_second: Estimate
-    config: JsonObject | None = None
-
-
-class Limit(Record):
-    """What no configuration can exceed on the machine."""
-
-    model_images_per_second: Estimate
-    bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
-
-    @classmethod
-    def of(cls, ceiling: Ceiling) -> Limit:
-        """Return what of a ceiling is worth keeping."""
-        return cls(
-            model_images_per_second=ceiling.model_images_per_second,
-            bound_images_per_second=ceiling.bound_images_per_second,
-        )
-
-
-class Tried(Record):
-    """Another configuration that did well, kept as evidence for machines that nobody has tuned on."""
-
-    config: JsonObject
-    images_per_second: float = pydantic.Field(ge=0)
-
-
 class Profile(Record):
     """The best configuration on one machine, and why it is that.
 
     Attributes:
         hardware: the machine.
         workload: what was trained.
-        config: a `PipelineConfig` in its canonical form.
-        key: its short name, as in the study.
-        measurement: what it did.
-        baselines: what it is compared with.
-        ceiling: what no configuration can exceed, if it was measured.
-        tried: other configurations that did well.
-        study: the Optuna study's name.
-        study_url: the storage it is in; never with a password.
-        request: what the search was asked for.
+        request: what the search was asked for, so that a retune can ask for the same.
         measured_at: when, with time zone.
-        findings: all that the search found.
+        result: all that the search found.
+        step_times: the model's own time of a step by mode, added by `autopipe measure --mode ... --keep`.
     """
 
     hardware: Hardware
     workload: WorkloadDigest
-    config: JsonObject
-    key: str
-    measurement: Figures
-    baselines: tuple[Baseline, ...] = ()
-    ceiling: Limit | None = None
-    tried: tuple[Tried, ...] = ()
-    study: str | None = None
-    study_url: str | None = None
     request: Request
     measured_at: pydantic.AwareDatetime
-    findings: Findings
+    result: Result
+    step_times: tuple[StepTime, ...] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_winner(self) -> Self:
+        if self.result.winner is None:
+            raise ValueError("`result` must have a `winner`.")
+        return self
 
     @property
-    def share_of_ceiling(self) -> float | None:
-        """The measured rate as a part of what the model alone can take; None where it was not read, or too low."""
-        if self.ceiling is None or self.ceiling.model_images_per_second.value <= 0:
-            return None
-        share = self.measurement.images_per_second.value / self.ceiling.model_images_per_second.value
-        return share if share <= OVERTAKEN else None
-
-    @property
-    def reached_share(self) -> float | None:
-        """How much of the model alone it reaches, side by side where that was measured; None: not known."""
-        measured = self.findings.share_of_model
-        return self.share_of_ceiling if measured is None else measured
+    def winner(self) -> Winner:
+        """The configuration to use, and what it did."""
+        assert self.result.winner is not None  # see `_has_a_winner`
+        return self.result.winner
 
 
 class Artifact(Record):

@@ -63,7 +63,7 @@ def other_machine(table: Table, *, seed: int, spread: float = SPREAD) -> Table:
 def known_after(table: Table, trimmed: Trimmed, *, seed: int, trials: int, count: int) -> list[PipelineConfig]:
     """Return the best configurations that a search of the table finds, the best one first."""
     result = search.search(table, trimmed, search.settings_of(SURROGATE, seed=seed, trials=trials, seeding=True))
-    values = {row.key: (row.value, row.config) for row in result.trials if row.value is not None}
+    values = {row.key: (row.value, row.config) for row in result.rows if row.value is not None}
     best = sorted(values.values(), key=lambda pair: -pair[0])
     return [config for _, config in best[:count]]
 

@@ -26,9 +26,9 @@ from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
 from autopipe.search import study
+from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.result import SearchResult
 from autopipe.search.row import Row
 from autopipe.search.samplers import SURROGATE, Sampler
 from autopipe.search.settings import Settings
@@ -135,7 +135,7 @@ def settings_of(sampler: Sampler, *, seed: int, trials: int, seeding: bool) -> S
     )
 
 
-def search(table: Table, trimmed: Trimmed, settings: Settings) -> SearchResult:
+def search(table: Table, trimmed: Trimmed, settings: Settings) -> Searched:
     """Search a table once; `trimmed` comes from `recorded`."""
     replay = Replay(table, seed=settings.seed)
     return study.search(trimmed, replay, table.header.facts(), replace(settings, clock=replay.clock))
@@ -149,14 +149,14 @@ def regret_curve(table: Table, trimmed: Trimmed, settings: Settings) -> list[flo
     rates = table.rates()
     best = max(rates[candidate.key] for candidate in trimmed.candidates)
     nearest = Replay(table).nearest
-    result = search(table, trimmed, settings)
+    found = search(table, trimmed, settings)
     curve, values = [], dict[str, float]()
     worth = 0.0
-    for row in result.trials:
+    for row in found.rows:
         if row.value is not None:
             values[row.key] = row.value
             chosen = max(values, key=lambda key: values[key])
-            worth = rates[chosen] if chosen in rates else rates[nearest(_config(result.trials, chosen))]
+            worth = rates[chosen] if chosen in rates else rates[nearest(_config(found.rows, chosen))]
         curve.append(1.0 - worth / best)
     return curve + curve[-1:] * (settings.trials - len(curve))
 
@@ -183,8 +183,8 @@ def winner_regrets(
     regrets = []
     for seed in range(seeds):
         settings = settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
-        found = search(table, trimmed, replace(settings, blocks=Settings().blocks)).best_config
-        regrets.append(1.0 if found is None else 1.0 - rates[found.key()] / best)
+        found = search(table, trimmed, replace(settings, blocks=Settings().blocks)).result.winner
+        regrets.append(1.0 if found is None else 1.0 - rates[found.key] / best)
         on_search(seed + 1, seeds)
     return regrets
 

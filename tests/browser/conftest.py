@@ -62,9 +62,11 @@ def report(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="session")
 def comparison(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a comparison of two machines, and return its file."""
-    from autopipe.reports import comparison as side_by_side
+    from autopipe.reports import profile_report
 
     other = findings.profile(findings.result(cores=2), hardware=profiles.hardware(cpu_model="Another"))
     found = [(artifact, profile), (profiles.artifact(other), other)]
-    made = reporting.Report(html=side_by_side.html_page(found), document=side_by_side.document(found))
+    made = reporting.Report(
+        html=profile_report.comparison_page(found), document=profile_report.comparison_document(found)
+    )
     return made.save(tmp_path_factory.mktemp("comparison") / "comparison.html")

@@ -137,7 +137,7 @@ def test_a_picture_alone_is_drawn_in_both_colour_schemes(show: Open, profile: An
     from autopipe.reports import ladder
     from autopipe.reports.page import alone
 
-    draw = ladder.section(profile).draw
+    draw = ladder.ladder(profile.result).draw
     assert draw is not None
     file = tmp_path / "ladder.svg"
     file.write_text(alone(draw(760.0)))

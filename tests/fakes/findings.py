@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from autopipe.api.found import Found
+from autopipe.api.search_facts import profile_of
 from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
+from autopipe.core.result import Result
 from autopipe.search import library, study
-from autopipe.search.result import SearchResult
+from autopipe.search.conclusion import Searched
 from autopipe.search.settings import Settings
 from autopipe.tuned.schema import Profile
 from tests.fakes.facts import DESCRIBED
@@ -52,20 +53,27 @@ class Slow(Surface):
 
 
 @functools.cache
-def result(*, epochs: int | None = 20, cores: int = 4, trials: int = 24, model_rate: float = 6000.0) -> SearchResult:
+def searched(*, epochs: int | None = 20, cores: int = 4, trials: int = 24, model_rate: float = 6000.0) -> Searched:
     """Return what a search over the surface found; the same for the same arguments."""
     surface = Slow(cores=cores, model_rate=model_rate, model_core_seconds=0.0002, noise=0.03, seed=3, quirks=2)
     space = library.parse(SPACE, {"cores": cores, "gpus": 0})
-    settings = Settings(clock=surface.clock, trials=trials, epochs=epochs, limits=Limits(convert=epochs is not None))
+    settings = Settings(
+        clock=surface.clock,
+        trials=trials,
+        epochs=epochs,
+        limits=Limits(convert=epochs is not None),
+        command="autopipe tune train.py:workload --epochs 20",
+    )
     return study.run(space, surface, surface.facts(), settings)
 
 
-def profile(found: SearchResult | None = None, **changes: Any) -> Profile:
-    """Return the profile of such a search, with all findings."""
-    found = result() if found is None else found
-    assert found.best_config is not None
-    settings = Settings(command="autopipe tune train.py:workload --epochs 20")
-    made = Found(result=found, described=DESCRIBED, hardware=hardware(cores=4), settings=settings)
-    kept = made.profile(found.best_config)
+def result(**asked: Any) -> Result:
+    """Return the result of such a search."""
+    return searched(**asked).result
+
+
+def profile(found: Result | None = None, **changes: Any) -> Profile:
+    """Return the profile of such a search."""
+    kept = profile_of(found or result(), DESCRIBED, hardware(cores=4), Settings())
     assert kept is not None
     return kept.model_copy(update={"workload": digest(samples=20_000), "measured_at": NOON, **changes})

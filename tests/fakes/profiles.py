@@ -8,22 +8,20 @@ from typing import Any
 
 from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Ceiling
+from autopipe.core.result import Baseline, Origin, Reason, Result, Stop, Trial, Winner
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
 from autopipe.ops.values import Rescale
 from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
-from autopipe.tuned.findings import Findings
 from autopipe.tuned.request import Request
 from autopipe.tuned.schema import (
     Artifact,
-    Baseline,
-    Figures,
     FileReference,
     Gpu,
     Hardware,
-    Limit,
     OpRecord,
     Profile,
     WorkloadDigest,
@@ -63,25 +61,53 @@ def digest(**changes: Any) -> WorkloadDigest:
 
 
 def profile(**changes: Any) -> Profile:
-    """Return a profile of 1000 images a second, of at most 1250."""
+    """Return a profile of 1000 images a second, of at most 1250; `changes` of it, of its result, or of its winner."""
+    winner: dict[str, Any] = {
+        "config": config(),
+        "key": "0123456789ab",
+        "images_per_second": about(1000.0),
+        "data_wait_share": 0.05,
+    }
+    found: dict[str, Any] = {
+        "baselines": (baseline("keras", 400.0),),
+        "ceiling": ceiling(1250.0),
+        "proved": True,
+        "stop": Stop(reason=Reason.NO_GAIN, message="No gain."),
+        "ended_at": NOON,
+    }
     plain: dict[str, Any] = {
         "hardware": hardware(),
         "workload": digest(),
-        "config": config(),
-        "key": "0123456789ab",
-        "measurement": figures(1000.0),
-        "baselines": (Baseline(name="keras", images_per_second=Estimate(value=400.0, low=390.0, high=410.0)),),
-        "ceiling": Limit(model_images_per_second=Estimate(value=1250.0, low=1240.0, high=1260.0)),
         "measured_at": NOON,
         "request": Request(),
-        "findings": Findings(proved=True),
     }
-    return Profile(**{**plain, **changes})
+    for name, value in changes.items():
+        (plain if name in Profile.model_fields else found if name in Result.model_fields else winner)[name] = value
+    if (alone := found["ceiling"]) is not None:
+        share = winner["images_per_second"].value / alone.model_images_per_second.value
+        winner.setdefault("share_of_model", share if share <= 1 else None)
+    return Profile(**{"result": Result(winner=Winner(**winner), **found), **plain})
 
 
-def figures(rate: float) -> Figures:
-    """Return a measurement of that many images a second, give or take 2 %."""
-    return Figures(images_per_second=Estimate(value=rate, low=0.98 * rate, high=1.02 * rate), data_wait_share=0.05)
+def about(rate: float) -> Estimate:
+    """Return a rate, give or take 2 %."""
+    return Estimate(value=rate, low=0.98 * rate, high=1.02 * rate)
+
+
+def baseline(name: str, rate: float, **changes: Any) -> Baseline:
+    """Return a baseline of so many images a second."""
+    ran = PipelineConfig(**{"loader": Threads(workers=1), "finish": "host", **changes})
+    return Baseline(name=name, key=ran.key(), config=ran.model_dump(mode="json"), images_per_second=about(rate))
+
+
+def trial(ran: JsonObject, rate: float) -> Trial:
+    """Return a trial of so many images a second."""
+    return Trial(origin=Origin.SAMPLER, key=digests.digest(str(ran)), config=ran, images_per_second=about(rate))
+
+
+def ceiling(rate: float) -> Ceiling:
+    """Return a model that takes so many images a second, and costs nothing."""
+    return Ceiling(model_images_per_second=about(rate), model_core_seconds_per_image=0.0)
 
 
 def artifact(*profiles: Profile, **changes: Any) -> Artifact:
@@ -96,7 +122,7 @@ def of_this_machine(folder: Path, **changes: Any) -> Path:
     here = {
         "hardware": fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
         "workload": fingerprint.workload_digest(workload),
-        "measurement": figures(1.0),
+        "images_per_second": about(1.0),
         "measured_at": datetime.datetime.now(datetime.UTC),
     }
     known = artifact(profile(**here | changes), workload=FileReference(path="train.py"))

@@ -174,7 +174,7 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupte
     assert document["best"]["loader"]["kind"] in ("threads", "tfdata")
     assert not document["images_per_second"]["proved"]
     assert document["warnings"][0].startswith("The search was interrupted")
-    assert files.read(home / "tuned" / "autopipe.json").profiles[0].config == document["best"]
+    assert files.read(home / "tuned" / "autopipe.json").profiles[0].winner.config == document["best"]
     assert (home / "tuned" / "tuned_pipeline.py").exists()
     assert interrupted.said[-1] == "interrupted\n"
 
@@ -210,7 +210,7 @@ def test_the_same_command_goes_on_and_proves_the_best(home: Path, interrupted: E
     assert document["trials"] > json.loads(interrupted.out)["trials"]
     assert document["failed"] == 1
     assert document["artifact"] == "tuned/autopipe.json"
-    assert files.read(home / "tuned" / "autopipe.json").profiles[0].config == document["best"]
+    assert files.read(home / "tuned" / "autopipe.json").profiles[0].winner.config == document["best"]
 
 
 def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, resumed: Ended) -> None:
@@ -238,6 +238,6 @@ def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resu
     assert any(line.startswith("as before") and f"--space {home / 'space.yaml'}" in line for line in retuned.said)
     assert document["retuned"]
     profiles = files.read(home / "tuned" / "autopipe.json").profiles
-    assert [each.config for each in profiles] == [document["config"]]
+    assert [each.winner.config for each in profiles] == [document["config"]]
     fits = ended(home, *again)
     assert (fits.status, json.loads(fits.out)["retuned"]) == (7, False)

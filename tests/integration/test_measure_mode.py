@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from autopipe.tuned import artifact as files
-from autopipe.tuned.findings import Findings
 from tests.fakes.commands import autopipe, succeeded
 from tests.fakes.profiles import of_this_machine
 from tests.fakes.workload_script import TRAIN
@@ -16,12 +15,10 @@ from tests.fakes.workload_script import TRAIN
 
 @pytest.mark.slow
 def test_a_step_is_timed_and_kept(tmp_path: Path) -> None:
-    path = of_this_machine(tmp_path, findings=Findings())
+    path = of_this_machine(tmp_path)
     line = "measure train.py:workload --mode predict --seconds 0.5 --json --keep autopipe.json"
     told = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
-    findings = files.read(path).profiles[0].findings
-    assert findings is not None
-    (kept,) = findings.step_times
+    (kept,) = files.read(path).profiles[0].step_times
     assert kept.model_dump(mode="json") == told
     assert (kept.mode, kept.batch_size) == ("predict", 4)
     assert "How long does the model itself take?" in (tmp_path / "report.html").read_text()

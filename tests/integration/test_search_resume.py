@@ -68,8 +68,8 @@ SCRIPT = textwrap.dedent(
         print(type(event).__name__, flush=True)
 
     with lock.held(f"autopipe-test-{folder.parent.name}-{folder.name}", lambda who: print("waits", flush=True)):
-        result = study.run(space, surface, surface.facts(), settings, show)
-    print("calls", surface.calls, "proved", result.proved, "best", result.best_config.key())
+        ended = study.run(space, surface, surface.facts(), settings, show)
+    print("calls", surface.calls, "proved", ended.result.proved, "best", ended.best_config.key())
     """
 )
 

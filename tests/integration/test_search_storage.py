@@ -20,9 +20,9 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.errors import TrialError
 from autopipe.search import budget, library, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.events import Event, StorageLost, StorageWaited
 from autopipe.search.measurer import Effort
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface
 
@@ -53,7 +53,7 @@ class Breaking(Surface):
 
 def searched(
     folder: Path, harm: Callable[[], None], on_event: Callable[[Event], None] = lambda event: None
-) -> tuple[SearchResult, list[Event]]:
+) -> tuple[Searched, list[Event]]:
     surface = Breaking(quirks=1, model_rate=60_000.0)
     surface.harm = harm
     settings = Settings(
@@ -72,8 +72,8 @@ def searched(
         on_event(event)
 
     space = library.parse(SPACE, {"cores": 4, "gpus": 0})
-    result = study.run(space, surface, surface.facts(), settings, tell)
-    return result, told
+    ended = study.run(space, surface, surface.facts(), settings, tell)
+    return ended, told
 
 
 def lost(told: Sequence[Event]) -> list[str]:
@@ -89,26 +89,26 @@ def nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def unharmed(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
-    result, told = searched(tmp_path_factory.mktemp("unharmed"), nothing)
+def unharmed(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    ended, told = searched(tmp_path_factory.mktemp("unharmed"), nothing)
     assert lost(told) == []
-    return result
+    return ended
 
 
 def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> None:
-    result, _ = searched(tmp_path, nothing)
-    assert [(each.number, each.state, each.values, each.params, each.user_attrs) for each in result.study.trials] == [
+    ended, _ = searched(tmp_path, nothing)
+    assert [(each.number, each.state, each.values, each.params, each.user_attrs) for each in ended.study.trials] == [
         (each.number, each.state, each.values, each.params, each.user_attrs) for each in written(tmp_path)
     ]
-    assert result.unsaved is None
+    assert ended.result.unsaved is None
 
 
-def test_a_file_that_is_removed_costs_no_result(tmp_path: Path, unharmed: SearchResult) -> None:
-    result, told = searched(tmp_path, lambda: (tmp_path / "study.db").unlink())
+def test_a_file_that_is_removed_costs_no_result(tmp_path: Path, unharmed: Searched) -> None:
+    ended, told = searched(tmp_path, lambda: (tmp_path / "study.db").unlink())
     assert lost(told) == [f"`{tmp_path / 'study.db'}` is gone"]
-    assert result.unsaved == lost(told)[0]
-    assert result.best_config == unharmed.best_config
-    assert [row.value for row in result.trials] == [row.value for row in unharmed.trials]
+    assert ended.result.unsaved == lost(told)[0]
+    assert ended.best_config == unharmed.best_config
+    assert [row.value for row in ended.rows] == [row.value for row in unharmed.rows]
     assert not (tmp_path / "study.db").exists()
 
 
@@ -119,30 +119,30 @@ def lock(folder: Path) -> sqlite3.Connection:
 
 
 def test_a_database_that_stays_locked_is_waited_for_and_then_done_without(
-    tmp_path: Path, unharmed: SearchResult, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, unharmed: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "_MOST_PATIENCE_SECONDS", 0.1)
     holders: list[sqlite3.Connection] = []
-    result, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)))
+    ended, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)))
     holders[0].close()
     reason = "another process holds the database locked"
     assert [each for each in told if isinstance(each, StorageWaited)] == [StorageWaited(reason=reason, seconds=0.1)]
     assert lost(told) == [reason]
-    assert result.best_config == unharmed.best_config
-    assert result.proved
+    assert ended.best_config == unharmed.best_config
+    assert ended.result.proved
     assert [each.state for each in written(tmp_path)].count(TrialState.COMPLETE) == BROKEN_AT
 
 
-def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unharmed: SearchResult) -> None:
+def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unharmed: Searched) -> None:
     holders: list[sqlite3.Connection] = []
 
     def release(event: Event) -> None:
         if isinstance(event, StorageWaited):
             holders[0].close()
 
-    result, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)), release)
+    ended, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)), release)
     assert lost(told) == []
-    assert result.unsaved is None
+    assert ended.result.unsaved is None
     assert [each.values for each in written(tmp_path)] == [each.values for each in unharmed.study.trials]
 
 
@@ -166,8 +166,8 @@ FULL = textwrap.dedent(
             import resource
             resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db-wal").stat().st_size, -1))
 
-    result, told = searched(folder, fill)
-    print(lost(told), result.proved, sum(row.value is not None for row in result.trials))
+    ended, told = searched(folder, fill)
+    print(lost(told), ended.result.proved, sum(row.value is not None for row in ended.rows))
     """
 )
 
@@ -190,21 +190,21 @@ def small_disk(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_full_disk_costs_no_result(small_disk: Path, unharmed: SearchResult) -> None:
+def test_a_full_disk_costs_no_result(small_disk: Path, unharmed: Searched) -> None:
     try:
         ended = full(small_disk, "disk")
     finally:
         subprocess.run(["umount", str(small_disk)], check=True)
-    assert ended.stdout == f"['the disk is full'] True {len(unharmed.trials)}\n", ended.stderr
+    assert ended.stdout == f"['the disk is full'] True {len(unharmed.rows)}\n", ended.stderr
     assert ended.stderr == ""
 
 
-def test_a_limit_of_a_files_size_costs_no_result(tmp_path: Path, unharmed: SearchResult) -> None:
+def test_a_limit_of_a_files_size_costs_no_result(tmp_path: Path, unharmed: Searched) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ended = full(tmp_path, "limit")
     assert resource.getrlimit(resource.RLIMIT_FSIZE) == before
     reason, _, rest = ended.stdout.partition("]")
-    assert rest == f" True {len(unharmed.trials)}\n", ended.stderr
+    assert rest == f" True {len(unharmed.rows)}\n", ended.stderr
     assert "disk" in reason
     assert ended.stderr == ""
 

@@ -20,7 +20,7 @@ from autopipe.search.events import Event, WaitingForMachine
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import FileReference, Profile
-from tests.fakes.profiles import artifact, figures, profile
+from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 
 
@@ -28,7 +28,7 @@ def _profile(described: Description, rate: float) -> Profile:
     """Return what a tune in this very child would have found, at another rate."""
     here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
     digest, now = workload_digest(described), datetime.datetime.now(datetime.UTC)
-    return profile(hardware=here, workload=digest, measurement=figures(rate), ceiling=None, measured_at=now)
+    return profile(hardware=here, workload=digest, images_per_second=about(rate), ceiling=None, measured_at=now)
 
 
 @pytest.mark.slow

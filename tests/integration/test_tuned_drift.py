@@ -20,7 +20,7 @@ import autopipe as ap
 from autopipe.core.value import Estimate
 from autopipe.tuned import factory, fingerprint
 from autopipe.tuned.drift import DriftMonitor, DriftWarning
-from tests.fakes.profiles import digest, figures, profile
+from tests.fakes.profiles import about, digest, profile
 
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 model.compile(optimizer="sgd", loss="mse")
@@ -29,7 +29,7 @@ workload = ap.Workload(data=data, ops=[ap.Rescale(2.0)], batch_size=4, model=mod
 here = fingerprint.detect(data)
 
 def train(promised):
-    known = profile(hardware=here, workload=fingerprint.workload_digest(workload), measurement=figures(promised))
+    known = profile(hardware=here, workload=fingerprint.workload_digest(workload), images_per_second=about(promised))
     tuned = factory.of_profile(known, workload)
     with warnings.catch_warnings(record=True) as seen, tuned.make_trainer() as trainer:
         warnings.simplefilter("always")

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopipe.tuned import pick
-from tests.fakes.profiles import NOON, artifact, figures, hardware, profile
+from tests.fakes.profiles import NOON, about, artifact, hardware, profile
 
 PROFILES = st.builds(
     lambda cores, days, rate: profile(
-        hardware=hardware(cores=cores), measured_at=NOON + datetime.timedelta(days=days), measurement=figures(rate)
+        hardware=hardware(cores=cores), measured_at=NOON + datetime.timedelta(days=days), images_per_second=about(rate)
     ),
     st.integers(1, 4),
     st.integers(0, 3),

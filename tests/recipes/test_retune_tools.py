@@ -22,7 +22,7 @@ from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import FileReference
-from tests.fakes.profiles import artifact, figures, profile
+from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 from tests.integration.test_retune_recipes import RECIPES, ROOT, SHELL
 
@@ -57,7 +57,7 @@ def _tuned(project: Path, measured_at: datetime.datetime) -> Path:
     here = profile(
         hardware=fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
         workload=fingerprint.workload_digest(workload),
-        measurement=figures(1.0),
+        images_per_second=about(1.0),
         measured_at=measured_at,
     )
     (project / "tuned").mkdir()

@@ -101,7 +101,7 @@ def test_the_life_of_a_fleet(fleet: Fleet, folder: Path, tmp_path: Path) -> None
     fleet.at(A, of_a())
     ap.tune("train.py:workload", space="space.yaml", budget=None).save(path)
     first = profiles(path)[16]
-    assert first.config["devices"] == 4
+    assert first.winner.config["devices"] == 4
     assert checked(path).verdict is Verdict.FITS
 
     # Another machine takes the nearest profile, until its first job retunes.
@@ -118,9 +118,9 @@ def test_the_life_of_a_fleet(fleet: Fleet, folder: Path, tmp_path: Path) -> None
     assert (stale.verdict, stale.reasons) == (Verdict.STALE, ("keras was 3.15 and is 3.16 now",))
     ap.retune(path, if_stale=True)
     measured = [key for key, _ in fleet.trials.surface.measured]
-    assert measured == [first.key] * 3  # the rounds of a check
+    assert measured == [first.winner.key] * 3  # the rounds of a check
     kept = profiles(path)[16]
-    assert (kept.key, kept.hardware.packages["keras"]) == (first.key, "3.16.0")
+    assert (kept.winner.key, kept.hardware.packages["keras"]) == (first.winner.key, "3.16.0")
     assert checked(path).verdict is Verdict.FITS
 
     # The second one has a copy of its own, and a neighbour: it drifts, and is retuned.
@@ -133,7 +133,7 @@ def test_the_life_of_a_fleet(fleet: Fleet, folder: Path, tmp_path: Path) -> None
     ap.retune(own, if_drifted=True)
     assert checked(own).verdict is Verdict.FITS
     slower, before = profiles(own)[4], profiles(path)[4]
-    assert slower.measurement.images_per_second.high < before.measurement.images_per_second.low
+    assert slower.winner.images_per_second.high < before.winner.images_per_second.low
 
     # United, the latest of each machine stays; moved, the workload is found still.
     later = a_year_later(own, slower)
@@ -185,7 +185,7 @@ MANY = textwrap.dedent(
             tuned = ap.load(path, on_new_hardware="retune")
         imported = sorted({"tensorflow", "keras", "jax", "torch"} & sys.modules.keys())
         warned = [str(each.message) for each in seen]
-        said = json.dumps([tuned.profile.key, tuned.profile.hardware.cores, warned, imported])
+        said = json.dumps([tuned.profile.winner.key, tuned.profile.hardware.cores, warned, imported])
         os.write(1, f"{said}\\n".encode())  # one write: lines of several jobs do not mix
 
     jobs = []
@@ -228,7 +228,7 @@ def test_of_fifty_jobs_that_start_at_once_one_retunes_and_all_have_its_profile(k
     said, failed = many(known_elsewhere, "lives")
     profile = profiles(known_elsewhere)[4]
     assert failed == 0
-    assert said == [[profile.key, 4, [], []]] * JOBS
+    assert said == [[profile.winner.key, 4, [], []]] * JOBS
     assert len((known_elsewhere.parent / "retunes").read_text().splitlines()) == 1
 
 
@@ -236,7 +236,7 @@ def test_if_the_job_that_retunes_is_killed_the_next_one_does(known_elsewhere: Pa
     said, failed = many(known_elsewhere, "dies")
     profile = profiles(known_elsewhere)[4]
     assert failed == 1
-    assert said == [[profile.key, 4, [], []]] * (JOBS - 1)
+    assert said == [[profile.winner.key, 4, [], []]] * (JOBS - 1)
     retuned = (known_elsewhere.parent / "retunes").read_text().split()
     died = (known_elsewhere.parent / "died").read_text().split()
     assert len(retuned) == 2

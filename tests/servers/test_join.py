@@ -66,8 +66,8 @@ SCRIPT = textwrap.dedent(
         storage=url, digests={"workload": "w", "data": "d"}, join=True,
     )
     settings = searching.joined(settings, hardware(), tell)
-    result = study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
-    says("ends", result.proved, len(surface.measured), result.unsaved)
+    ended = study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
+    says("ends", ended.result.proved, len(surface.measured), ended.result.unsaved)
     """
 )
 SPACE = """

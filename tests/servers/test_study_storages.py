@@ -12,8 +12,8 @@ import sqlalchemy
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.search import library, storage, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Effort
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
@@ -46,7 +46,7 @@ class Restarting(Surface):
         return super().measure(config, effort=effort, must_reach=must_reach)
 
 
-def searched(url: str | None, restart: Callable[[], None] = lambda: None, name: str = "autopipe") -> SearchResult:
+def searched(url: str | None, restart: Callable[[], None] = lambda: None, name: str = "autopipe") -> Searched:
     surface = Restarting(quirks=1, model_rate=60_000.0)
     surface.restart = restart
     settings = Settings(
@@ -63,7 +63,7 @@ def searched(url: str | None, restart: Callable[[], None] = lambda: None, name: 
 
 
 @pytest.fixture(scope="module")
-def unharmed() -> SearchResult:
+def unharmed() -> Searched:
     return searched(None)
 
 
@@ -73,9 +73,9 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-def same(found: SearchResult, unharmed: SearchResult) -> bool:
-    return found.best_config == unharmed.best_config and [row.value for row in found.trials] == [
-        row.value for row in unharmed.trials
+def same(found: Searched, unharmed: Searched) -> bool:
+    return found.best_config == unharmed.best_config and [row.value for row in found.rows] == [
+        row.value for row in unharmed.rows
     ]
 
 
@@ -83,23 +83,23 @@ def kept(url: str, name: str) -> list[float | None]:
     return [each.value for each in optuna.load_study(study_name=name, storage=storage.open_storage(url)).trials]
 
 
-def test_a_search_in_postgresql_finds_the_same_and_keeps_it(postgres: Postgres, unharmed: SearchResult) -> None:
+def test_a_search_in_postgresql_finds_the_same_and_keeps_it(postgres: Postgres, unharmed: Searched) -> None:
     found = searched(postgres.url, name="plain")
     assert same(found, unharmed)
-    assert found.unsaved is None
+    assert found.result.unsaved is None
     assert kept(postgres.url, "plain") == [each.value for each in unharmed.study.trials]
 
 
 def test_a_server_that_is_killed_and_restarted_in_mid_study_loses_no_trial(
-    postgres: Postgres, unharmed: SearchResult
+    postgres: Postgres, unharmed: Searched
 ) -> None:
     found = searched(postgres.url, postgres.restart, name="restarted")
     assert same(found, unharmed)
-    assert found.unsaved is None
+    assert found.result.unsaved is None
     assert kept(postgres.url, "restarted") == [each.value for each in unharmed.study.trials]
 
 
-def test_a_connection_that_breaks_at_any_statement_loses_no_trial(postgres: Postgres, unharmed: SearchResult) -> None:
+def test_a_connection_that_breaks_at_any_statement_loses_no_trial(postgres: Postgres, unharmed: Searched) -> None:
     seen: set[str] = set()
 
     def broken(connection: object, cursor: object, statement: str, *rest: object) -> None:
@@ -114,27 +114,27 @@ def test_a_connection_that_breaks_at_any_statement_loses_no_trial(postgres: Post
         found = searched(postgres.url, begin, name="broken")
     finally:
         sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", broken)
-    assert found.unsaved is None
+    assert found.result.unsaved is None
     assert len(seen) > 5
     assert same(found, unharmed)
     assert kept(postgres.url, "broken") == [each.value for each in unharmed.study.trials]
 
 
-def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, unharmed: SearchResult) -> None:
+def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, unharmed: Searched) -> None:
     searched(postgres.url, name="one")
-    fastest = max(unharmed.trials, key=lambda row: row.value or 0.0)
+    fastest = max(unharmed.rows, key=lambda row: row.value or 0.0)
     assert fastest.key in {each.key() for each in best_elsewhere(postgres.url, "w")}
     assert best_elsewhere(postgres.url, "another workload") == []
 
 
-def test_a_search_through_optunas_proxy_finds_the_same(tmp_path: Path, unharmed: SearchResult) -> None:
+def test_a_search_through_optunas_proxy_finds_the_same(tmp_path: Path, unharmed: Searched) -> None:
     with served(f"sqlite:///{tmp_path}/study.db") as url:
         found = searched(url)
         assert same(found, unharmed)
-        assert found.unsaved is None
+        assert found.result.unsaved is None
 
 
-def test_a_journal_on_a_file_system_that_machines_share_finds_the_same(tmp_path: Path, unharmed: SearchResult) -> None:
+def test_a_journal_on_a_file_system_that_machines_share_finds_the_same(tmp_path: Path, unharmed: Searched) -> None:
     url = f"journal:///{tmp_path}/study.log"
     found = searched(url)
     assert same(found, unharmed)

@@ -22,7 +22,7 @@ def check(
     5 if it has drifted (it is measured again, and is slower than it was). `autopipe retune` renews it.
     """
     from autopipe.api import checking
-    from autopipe.reports import fitness
+    from autopipe.reports import tables
     from autopipe.search.events import Event, WaitingForMachine
 
     known = stored.read()
@@ -34,9 +34,9 @@ def check(
     with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
         result = checking.check(known, quick=quick, on_search=tell)
     if as_json:
-        print(json.dumps(fitness.document(result), indent=2))
+        print(json.dumps(tables.fitness_document(result), indent=2))
     else:
-        screen.show(fitness.render(result))
+        screen.show(tables.fitness(result))
         if result.exit_code:
             screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
     raise typer.Exit(result.exit_code)

@@ -18,10 +18,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSO
     import json
 
     from autopipe.hardware import machine, opencv
-    from autopipe.reports import doctor as report
+    from autopipe.reports import tables
 
     found = machine.detect()
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        screen.show(report.render(found, opencv.installed()))
+        screen.show(tables.machine(found, opencv.installed()))

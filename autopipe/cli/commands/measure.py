@@ -51,7 +51,7 @@ def measure(
     from autopipe.errors import ConfigError
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
-    from autopipe.reports import single_measurement
+    from autopipe.reports import tables
     from autopipe.search.settings import Settings
     from autopipe.tuned import artifact as files
 
@@ -87,15 +87,15 @@ def measure(
     if as_json:
         print(measurement.model_dump_json(indent=2))
     else:
-        screen.show(single_measurement.render(measurement, config, ceiling, settings.simulate))
+        screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
 
 
 def _print_step(found: StepTime, described: Description, keep: Path | None, *, as_json: bool) -> None:
     from autopipe.api import keeping
     from autopipe.cli.output import write_report
-    from autopipe.reports import step_lines
+    from autopipe.reports import tables
 
-    print(found.model_dump_json(indent=2) if as_json else "\n".join(step_lines.lines(found)))
+    print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
     report = None if keep is None else write_report(keep, keeping.step_time(keep, found, described))
     if report is not None:
         screen.say(f"report      {report}")

@@ -32,7 +32,7 @@ def report(
     from autopipe.api import reporting
     from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError
-    from autopipe.reports import story
+    from autopipe.reports import profile_report
 
     if as_json:
         options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
@@ -44,7 +44,7 @@ def report(
     file = reporting.located(paths[0])
     made = reporting.compare(paths) if compare else reporting.of_file(file, use=functools.partial(use_beside, file))
     if as_json:
-        print(story.json_text(made.document), end="")
+        print(profile_report.json_text(made.document), end="")
         return
     beside = Path("comparison.html") if compare else file.with_name(reporting.NAME)
     written = made.save(beside if out is None else out / beside.name if out.is_dir() else out)

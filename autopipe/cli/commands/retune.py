@@ -16,7 +16,7 @@ from autopipe.cli import options, screen
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
     from autopipe.api.stored_workload import Stored
-    from autopipe.search.result import SearchResult
+    from autopipe.core.result import Result
     from autopipe.tuned.schema import Profile
 
 _KEPT, _NOTHING = 6, 7
@@ -68,7 +68,7 @@ def retune(
     if retuned.result is None or retuned.profile is None:
         _without_search(retuned, stored.artifact, as_json=as_json)
     else:
-        before = {each.key for each in known.artifact.profiles}
+        before = {each.winner.key for each in known.artifact.profiles}
         what = _changed(retuned.profile, before, kept=retuned.kept)
         _searched(retuned.result, retuned.profile, known.path, what, kept=retuned.kept, as_json=as_json)
         workload = None if retuned.converted else _workload(known)
@@ -103,19 +103,17 @@ def _changed(profile: Profile, before: Collection[str], *, kept: bool) -> str:
     """Print what is new in the artefact, which held the configurations `before`."""
     if kept:
         return "the former configuration stays: no other was proved faster"
-    return "the same configuration, with new figures" if profile.key in before else "a new configuration"
+    return "the same configuration, with new figures" if profile.winner.key in before else "a new configuration"
 
 
-def _searched(result: SearchResult, profile: Profile, path: Path, what: str, *, kept: bool, as_json: bool) -> None:
-    from autopipe.reports import document, headline, text
-    from autopipe.reports.summary import summary_of
+def _searched(result: Result, profile: Profile, path: Path, what: str, *, kept: bool, as_json: bool) -> None:
+    from autopipe.reports import text
 
-    summary = summary_of(result)
     if as_json:
-        done = {"retuned": True, "kept": kept, "config": profile.config}
-        print(json.dumps({**done, **document.document(summary, str(path))}, indent=2))
+        done = {"retuned": True, "kept": kept, "config": profile.winner.config}
+        print(json.dumps({**done, **text.document(result, str(path))}, indent=2))
     else:
-        screen.show(text.render(summary, headline.sentence(profile)))
+        screen.show(text.render(result))
     screen.say(f"wrote     {path}: {what}")
 
 

@@ -18,7 +18,7 @@ def show(
     import datetime
 
     from autopipe.errors import ArtifactError
-    from autopipe.reports import profiles as report
+    from autopipe.reports import tables
     from autopipe.tuned import artifact as files
     from autopipe.tuned import fingerprint, pick
 
@@ -32,4 +32,4 @@ def show(
             used, note = choice.profile, choice.warning
         except ArtifactError as error:  # its loader is of a package that is missing: what is known is told all the same
             used, note = None, str(error)
-        screen.show(report.render(content, used, note, here=here, now=datetime.datetime.now(datetime.UTC)))
+        screen.show(tables.profiles(content, used, note, here=here, now=datetime.datetime.now(datetime.UTC)))

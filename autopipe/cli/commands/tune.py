@@ -36,8 +36,7 @@ def tune(
     from autopipe.api.unmeasured import nothing_measured
     from autopipe.cli.output import folder_of, reserved, say_where, write_outputs
     from autopipe.cli.progress import Progress
-    from autopipe.reports import document, headline, text
-    from autopipe.reports.summary import summary_of
+    from autopipe.reports import text
     from autopipe.reports.terminal import Console
     from autopipe.search.storage import without_password
 
@@ -53,15 +52,15 @@ def tune(
         ):
             settings = dataclasses.replace(settings, options=tracing.options)
             result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
-        summary, written, unwritten = summary_of(result, settings.simulate), None, None
+        written, unwritten = None, None
         try:
             written = None if tuned is None else write_outputs(tuned, [out, *folder_of(search.storage)])
         except ArtifactError as error:  # told when the figures have been shown: they are all that is left
             unwritten = error
         if as_json:
-            print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
+            print(json.dumps(text.document(result, None if written is None else str(written.artifact)), indent=2))
         elif tuned is not None:
-            screen.show(text.render(summary, headline.sentence(tuned.profile)))
+            screen.show(text.render(result))
         if unwritten is not None:
             raise unwritten
         if tuned is None or written is None:

@@ -117,9 +117,10 @@ def _file(url: str) -> Path | None:
 
 
 def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:
-    winner = next(readable([profile.config]), None)
-    rate = profile.measurement.images_per_second.value
-    rivals = [each.images_per_second.value for each in profile.baselines if each.images_per_second.value > 0]
+    winner = next(readable([profile.winner.config]), None)
+    rate = profile.winner.images_per_second.value
+    rates = [each.images_per_second.value for each in profile.result.baselines if each.images_per_second is not None]
+    rivals = [each for each in rates if each > 0]
     return Member(
         workload=path.stem if artifact.workload is None else reference.text(artifact.workload),
         machine=profile.hardware,

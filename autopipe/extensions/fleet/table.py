@@ -11,8 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autopipe.extensions.fleet.members import Member
-from autopipe.reports import labelled, page, wording
+from autopipe.reports import page, wording
 from autopipe.reports.figure import Column, Row, Table
+from autopipe.reports.terminal import labelled
 
 _UNKNOWN = "-"
 _WIDE = 110  # columns of a terminal: with fewer, a machine's name takes six lines of a table
@@ -38,7 +39,7 @@ def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> 
 
 def _blocks(table: Table) -> Iterator[RenderableType]:
     for cells in table.cells():
-        yield labelled.table((column.title, cell) for column, cell in zip(table.columns, cells, strict=True))
+        yield labelled((column.title, cell) for column, cell in zip(table.columns, cells, strict=True))
         yield Text()
 
 

@@ -58,7 +58,8 @@ def whatif(
 def render(found: WhatIf, measured: float) -> Table:
     """Return a prediction as a table; `measured` is the rate of the winner on the machine where it was tuned."""
     from autopipe.hardware.memory import size_text
-    from autopipe.reports import labelled, wording
+    from autopipe.reports import wording
+    from autopipe.reports.terminal import labelled
 
     changes = found.images_per_second.value / measured
     lines = [
@@ -75,4 +76,4 @@ def render(found: WhatIf, measured: float) -> Table:
         gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
         size = "" if buy.cache_bytes is None else f" ({size_text(buy.cache_bytes)})"
         lines.append(("would bring" if number == 0 else "", f"{buy.what}{size}: {gain}"))
-    return labelled.table([*lines, *(("note", note) for note in found.notes)])
+    return labelled([*lines, *(("note", note) for note in found.notes)])

@@ -25,6 +25,7 @@ from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint, pick
 
+_EVIDENCE = 8  # configurations that predictions are compared with, the fastest
 _LEAST_ERROR = 0.05
 _FEW_PAIRS_ERROR = 0.15  # where too few were measured to tell
 _FEW_PAIRS = 3
@@ -128,27 +129,28 @@ def read(artifact: Path) -> Measured:
         ArtifactError: the artefact cannot be read, or keeps no costs.
     """
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
-    findings = profile.findings
-    if findings.ceiling is None or not findings.ceiling.op_costs:
+    found = profile.result
+    if found.ceiling is None or not found.ceiling.op_costs:
         raise ArtifactError(
             f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
             hint="The ops of a wrapped dataset cannot be told apart; those of other workloads are measured by: "
             + again.autopipe("retune", artifact),
         )
     winner = pick.config_of(profile)
-    pairs = [(winner, profile.measurement.images_per_second.value)]
-    pairs += [
-        (config, each.images_per_second)
-        for each in profile.tried
-        for config in pick.readable([each.config])
-        if config != winner and not config.loader.is_foreign
+    ours = [
+        (config, rate)
+        for known, rate in found.measured()
+        for config in pick.readable([known])
+        if not config.loader.is_foreign
     ]
+    pairs = [(winner, profile.winner.images_per_second.value)]
+    pairs += [(config, rate) for config, rate in ours[:_EVIDENCE] if config != winner]
     return Measured(
-        ceiling=findings.ceiling,
+        ceiling=found.ceiling,
         batch_size=profile.workload.batch_size,
         winner=winner,
         pairs=pairs,
-        cache_bytes=findings.cache_bytes,
+        cache_bytes=found.cache_bytes,
         memory_bytes=profile.hardware.memory_bytes,
     )
 

@@ -17,7 +17,7 @@ from autopipe.search.settings import Settings
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import FileReference
-from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
+from tests.fakes.profiles import NOON, about, artifact, digest, hardware, profile
 from tests.fakes.surface import Surface
 
 TOMORROW = NOON + datetime.timedelta(days=1)
@@ -28,7 +28,7 @@ NEXT_YEAR = NOON + datetime.timedelta(days=365)
 def folder(tmp_path: Path) -> Path:
     """Two artefacts of one workload on machines alike, one of another workload, and what is no artefact."""
     named = FileReference(path="train.py")
-    fast = profile(hardware=hardware(cores=4), measurement=figures(3000.0))
+    fast = profile(hardware=hardware(cores=4), images_per_second=about(3000.0))
     files.write(artifact(profile(), workload=named), tmp_path / "one.json")
     (tmp_path / "deep").mkdir()
     files.write(artifact(fast, workload=named), tmp_path / "deep" / "two.json")
@@ -49,7 +49,7 @@ def test_each_profile_of_each_artefact_is_a_member(folder: Path) -> None:
 @pytest.mark.parametrize("other", [{"samples": 50_000}, {"mean_bytes": 110_000.0}, {"model": "a" * 16}])
 def test_a_rate_with_other_data_or_another_model_is_compared_with_none(folder: Path, other: dict[str, Any]) -> None:
     named = FileReference(path="train.py")
-    fastest = profile(workload=digest(**other), hardware=hardware(cores=6), measurement=figures(9000.0))
+    fastest = profile(workload=digest(**other), hardware=hardware(cores=6), images_per_second=about(9000.0))
     files.write(artifact(fastest, workload=named), folder / "three.json")
     found = {Path(each.place).name: each.best_on_similar for each in members.of_folder(folder, TOMORROW)}
     assert (found["one.json"], found["three.json"]) == (3000.0, None)
@@ -120,7 +120,7 @@ def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_ti
 def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
     url, surface = f"sqlite:///{tmp_path}/study.db", Surface(decode_seconds=0.004, sample_count=50_000, noise=0.002)
     settings = Settings(trials=6, clock=surface.clock, storage=url, epochs=1, digests={"workload": "w"})
-    ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).trials
+    ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).rows
     rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, Measurement)}
     (member,) = members.of_storage(url, TOMORROW)
     assert member.images_per_second in rates

@@ -13,10 +13,8 @@ from autopipe.core.value import Estimate
 from autopipe.extensions.whatif import prediction
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
-from autopipe.tuned.findings import Findings
-from autopipe.tuned.schema import Tried
 from tests.extensions.whatif.test_prediction import ceiling
-from tests.fakes.profiles import artifact, config, figures, profile
+from tests.fakes.profiles import about, artifact, config, profile, trial
 from tests.unit.cli.conftest import Autopipe
 
 
@@ -25,9 +23,10 @@ def tuned(tmp_path: Path) -> Path:
     here = profile(
         hardware=fingerprint.detect(),
         config=config(),
-        measurement=figures(1500.0),
-        tried=(Tried(config=config(cache="memory"), images_per_second=1400.0),),
-        findings=Findings(ceiling=ceiling(), cache_bytes=300 * 2**30),
+        images_per_second=about(1500.0),
+        trials=(trial(config(cache="memory"), 1400.0),),
+        ceiling=ceiling(),
+        cache_bytes=300 * 2**30,
     )
     return files.write(artifact(here), tmp_path / "autopipe.json")
 
@@ -47,8 +46,9 @@ def test_it_is_told_as_json(autopipe: Autopipe, tuned: Path) -> None:
 
 def test_a_configuration_whose_loader_is_not_installed_is_left_out(autopipe: Autopipe, tuned: Path) -> None:
     (here,) = files.read(tuned).profiles
-    theirs = Tried(config={**config(), "loader": {"kind": "theirs"}}, images_per_second=1200.0)
-    files.write(artifact(here.model_copy(update={"tried": (*here.tried, theirs)})), tuned)
+    theirs = trial({**config(), "loader": {"kind": "theirs"}}, 1200.0)
+    result = here.result.model_copy(update={"trials": (*here.result.trials, theirs)})
+    files.write(artifact(here.model_copy(update={"result": result})), tuned)
     ended = autopipe("whatif", tuned, "--json")
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["pairs"] == 2

@@ -20,10 +20,9 @@ from autopipe.core.value import Estimate, JsonObject
 from autopipe.search import lock
 from autopipe.trial import protocol
 from autopipe.tuned.check import Result, Verdict
-from autopipe.tuned.findings import Findings
-from autopipe.tuned.schema import Limit, Profile
+from autopipe.tuned.schema import Profile
 from tests.fakes.facts import DESCRIBED
-from tests.fakes.profiles import artifact, hardware, profile
+from tests.fakes.profiles import artifact, ceiling, hardware, profile
 
 SHARE = 0.86
 
@@ -59,11 +58,9 @@ def _own_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def known() -> Profile:
     """Return a profile whose tune told 86 %, where the model alone was once read at a faster moment."""
-    rate = 1000 * SHARE / 0.74
-    limit = Limit(model_images_per_second=Estimate(value=rate, low=rate, high=rate))
     return profile(
-        ceiling=limit,
-        findings=Findings(share_of_model=SHARE),
+        ceiling=ceiling(1000 * SHARE / 0.74),
+        share_of_model=SHARE,
         workload=workload_digest(DESCRIBED),
         measured_at=datetime.datetime.now(datetime.UTC),
     )

@@ -14,6 +14,7 @@ from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import WrappedDataset
 from autopipe.core.outcome import Verification
+from autopipe.core.result import Trial
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import ConfigError
@@ -23,9 +24,8 @@ from autopipe.loaders.wrapped import Wrapped
 from autopipe.ops.decode import Decode
 from autopipe.ops.sizes import Resize
 from autopipe.tuned import fingerprint, wrap
-from autopipe.tuned.schema import Tried
 from tests.fakes.facts import DESCRIBED
-from tests.fakes.profiles import artifact, config, profile
+from tests.fakes.profiles import artifact, config, profile, trial
 
 PLAIN = config(loader=TfData(num_parallel_calls=2))
 
@@ -39,8 +39,8 @@ def workload(tmp_path: Path) -> Workload:
     return Workload(data=ImageFolder(tmp_path), ops=[Decode(), Resize(4, 4)], batch_size=2)
 
 
-def stored(workload: Workload, tuned: object, *tried: Tried) -> Stored:
-    known = profile(hardware=fingerprint.detect(), config=tuned, tried=tried)
+def stored(workload: Workload, tuned: object, *trials: Trial) -> Stored:
+    known = profile(hardware=fingerprint.detect(), config=tuned, trials=trials)
     return Stored(path=Path("autopipe.json"), artifact=artifact(known), workload=workload)
 
 
@@ -53,9 +53,9 @@ def test_a_plain_loader_becomes_a_file_without_autopipe(workload: Workload) -> N
 
 
 def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: Workload) -> None:
-    slow = Tried(config=config(loader=TfData(num_parallel_calls=1)), images_per_second=300.0)
-    theirs = Tried(config={**config(), "loader": {"kind": "theirs"}}, images_per_second=900.0)  # is not installed
-    known = stored(workload, config(), theirs, slow, Tried(config=PLAIN, images_per_second=800.0))
+    slow = trial(config(loader=TfData(num_parallel_calls=1)), 300.0)
+    theirs = trial({**config(), "loader": {"kind": "theirs"}}, 900.0)  # is not installed
+    known = stored(workload, config(), theirs, slow, trial(PLAIN, 800.0))
     with pytest.raises(ConfigError, match="the `threads` loader is autopipe's own") as raised:
         eject(known)
     assert raised.value.hint == "The fastest measured one that can reaches 80% of its images/s: use --plain."
@@ -65,7 +65,7 @@ def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: Work
 
 
 def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
-    other = Tried(config=config(loader=Threads(workers=1)), images_per_second=300.0)
+    other = trial(config(loader=Threads(workers=1)), 300.0)
     with pytest.raises(ConfigError) as raised:
         eject(stored(workload, config(), other), plain=True)
     assert str(raised.value.hint).startswith("Neither can any other that was measured")

@@ -14,7 +14,6 @@ from autopipe.errors import ArtifactError
 from autopipe.hardware import machine
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
-from autopipe.tuned.findings import Findings
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, digest, hardware, profile
 
@@ -26,7 +25,7 @@ def step(mode: Mode, seconds: float = 0.004) -> StepTime:
 
 def written(folder: Path, **changes: Any) -> Path:
     here = fingerprint.of_machine(machine.detect(), DESCRIBED.storage_kind, DESCRIBED.backend, 0)
-    plain = {"hardware": here, "workload": digest(model="m"), "findings": Findings()}
+    plain = {"hardware": here, "workload": digest(model="m")}
     other = profile(hardware=hardware(cpu_model="another"))
     return files.write(artifact(other, profile(**{**plain, **changes})), folder / "autopipe.json")
 
@@ -39,7 +38,7 @@ def test_a_step_is_kept_in_this_machines_profile_one_of_each_mode(tmp_path: Path
     other, here = files.read(path).profiles
     assert other == before.profiles[0]
     assert here == kept
-    assert here.findings.step_times == (step(Mode.TRAIN), step(Mode.PREDICT, 0.002))
+    assert here.step_times == (step(Mode.TRAIN), step(Mode.PREDICT, 0.002))
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_where_a_retune_comes_to_nothing_the_nearest_is_taken(path: Path, monkey
 def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     surface = Failing()
     space = library.load("quick", {"cores": 2, "gpus": 0})
-    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2))
+    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     monkeypatch.setattr(retuning, "run", lambda *_, **__: retuning.Retuned(result=result))
     with pytest.warns(ProfileWarning) as warnings:
         ap.load(path, on_new_hardware="retune")

@@ -11,14 +11,15 @@ import pytest
 
 import autopipe as ap
 from autopipe.api import retuning
-from autopipe.api.found import Found
-from autopipe.api.retuning import FORMER, When, chosen
+from autopipe.api.retuning import FORMER, When
 from autopipe.core.config import PipelineConfig
+from autopipe.core.result import Reason, Stop
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError, SearchInterruptedError
 from autopipe.loaders.threads import Threads
-from autopipe.search import library, study
+from autopipe.search import confirmation, library, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
 from autopipe.tuned import artifact as files
@@ -26,8 +27,7 @@ from autopipe.tuned import fingerprint
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import ProfileWarning
 from autopipe.tuned.schema import FileReference
-from tests.fakes.facts import DESCRIBED
-from tests.fakes.profiles import artifact, hardware, profile
+from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
 from tests.unit.api.test_unmeasured import Failing
 
@@ -42,7 +42,7 @@ class Rivalled(Surface):
     former: PipelineConfig
 
     def baselines(self) -> Sequence[Baseline]:
-        return [*super().baselines(), Baseline(name=FORMER, config=self.former)]
+        return [*super().baselines(), Baseline(name=FORMER, config=self.former, incumbent=True)]
 
 
 @pytest.fixture
@@ -50,34 +50,44 @@ def space() -> Space:
     return library.load("quick", {"cores": 4, "gpus": 0})
 
 
-def searched(space: Space, former: PipelineConfig, **changes: object) -> Found:
+def searched(space: Space, former: PipelineConfig, **changes: object) -> Searched:
     surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1)
     settings = dataclasses.replace(Settings(clock=surface.clock, trials=12), **changes)  # type: ignore[arg-type]
-    result = study.run(space, surface, surface.facts(), settings)
-    return Found(result=result, described=DESCRIBED, hardware=hardware(), settings=Settings())
+    return study.run(space, surface, surface.facts(), settings)
+
+
+def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former(space: Space) -> None:
+    found = searched(space, SLOW)
+    assert found.confirmation is not None
+    assert found.best_config is not None
+    assert found.best_config.key() == found.confirmation.winner != SLOW.key()
 
 
 def test_the_former_stays_if_no_proof_was_run(space: Space) -> None:
-    profile, kept = chosen(searched(space, SLOW, blocks=(0, 0)), SLOW)
-    assert profile is not None
-    assert (profile.key, kept) == (SLOW.key(), True)
+    found = searched(space, SLOW, blocks=(0, 0))
+    assert found.best_config == SLOW
+    assert found.result.winner is not None
+    (former,) = (each for each in found.result.baselines if each.incumbent)
+    assert (former.key, former.images_per_second) == (found.result.winner.key, found.result.winner.images_per_second)
 
 
-def test_the_former_stays_if_the_search_was_interrupted(space: Space) -> None:
+def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(confirmation, "run", cut)
     found = searched(space, SLOW)
-    cut = dataclasses.replace(found, result=dataclasses.replace(found.result, interrupted=True))
-    assert chosen(cut, SLOW)[1]
+    assert found.result.interrupted
+    assert found.best_config == SLOW
 
 
 def test_a_former_that_wins_again_stays_with_its_new_figures(space: Space) -> None:
-    best = searched(space, SLOW).result.best_config
+    best = searched(space, SLOW).best_config
     assert best is not None
     found = searched(space, best)
-    profile, kept = chosen(found, best)
-    assert profile is not None
-    assert (profile.key, kept) == (best.key(), True)
-    assert found.result.estimate is not None
-    assert profile.measurement.images_per_second == found.result.estimate
+    assert found.best_config == best
+    assert found.confirmation is not None
+    assert found.result.images_per_second == found.confirmation.rates[best.key()]
 
 
 def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
@@ -85,12 +95,9 @@ def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
     surface = Rivalled(
         former=GOOD, cores=4, model_rate=60_000.0, noise=0.01, fails=lambda config: config.key() == broken
     )
-    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=12))
-    found = Found(result=result, described=DESCRIBED, hardware=hardware(), settings=Settings())
-    profile, kept = chosen(found, GOOD)
-    assert profile is not None
-    assert not kept
-    assert profile.key != GOOD.key()
+    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=12))
+    assert found.best_config is not None
+    assert found.best_config != GOOD
 
 
 # ---------------------------------------------------------------- when
@@ -133,8 +140,9 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     known = artifact(profile(hardware=fingerprint.detect()), workload=FileReference(path="train.py"))
     path = files.write(known, tmp_path / "autopipe.json")
     surface = Failing()
-    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2))
-    ended = retuning.Retuned(result=dataclasses.replace(result, interrupted=interrupted))
+    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
+    cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.") if interrupted else result.stop
+    ended = retuning.Retuned(result=result.model_copy(update={"stop": cut}))
     monkeypatch.setattr(retuning, "run", lambda *_, **__: ended)
     if interrupted:
         with pytest.raises(SearchInterruptedError):
@@ -149,13 +157,3 @@ def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:
     numbers = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
     with pytest.raises(ConfigError, match=r"`workload` must be the name of a workload.*FILE\.py:workload"):
         ap.retune(tmp_path / "autopipe.json", workload=numbers)  # type: ignore[arg-type]
-
-
-def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former_if_there_is_one(space: Space) -> None:
-    found = searched(space, SLOW)
-    assert found.result.best_config is not None
-    for former in (SLOW, None):
-        profile, kept = chosen(found, former)
-        assert profile is not None
-        assert (profile.key, kept) == (found.result.best_config.key(), False)
-        assert profile.key != SLOW.key()

@@ -1,4 +1,4 @@
-"""How many devices a search looks at: those that Keras and NVML both see, played by the fake NVML."""
+"""What is known around a search: how many devices there are, played by the fake NVML, and the profile of its result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import pytest
 from autopipe.api import search_facts
 from autopipe.core.facts import Description
 from autopipe.hardware import gpu
+from autopipe.search import storage
+from autopipe.search.settings import Settings
+from tests.fakes import findings, profiles
+from tests.fakes.facts import DESCRIBED
 from tests.fakes.nvml import Device, FakeNvml
 
 FOUR = tuple(Device(uuid=f"GPU-{number}") for number in range(4))
@@ -53,3 +57,24 @@ def test_devices_are_those_that_keras_and_nvml_both_see(
 
 def test_virtual_devices_are_called_so() -> None:
     assert search_facts.devices_of(described(virtual_devices=2), 0) == (2, "2 virtual devices were asked for")
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("sqlite:////studies/a.db", "sqlite:////studies/a.db"),
+        ("postgresql://me:secret@host:5432/studies", "postgresql://me@host:5432/studies"),
+    ],
+)
+def test_the_storages_password_is_not_kept(url: str, kept: str) -> None:
+    assert storage.without_password(url) == kept
+
+
+def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
+    result = findings.result()
+    made = search_facts.profile_of(result, DESCRIBED, profiles.hardware(), Settings())
+    assert made is not None
+    assert made.result == result
+    assert made.measured_at == result.ended_at
+    nothing = result.model_copy(update={"winner": None})
+    assert search_facts.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None

@@ -24,6 +24,7 @@ from autopipe.api.tuning import tune
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.facts import Ceiling, Limits, WrappedDataset
 from autopipe.core.outcome import Agreement, Measurement, Verification
+from autopipe.core.result import Origin
 from autopipe.core.value import JsonObject
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
@@ -32,11 +33,12 @@ from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.search import library, lock
+from autopipe.search.conclusion import Searched
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.search.feasible import Rule
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.trial import protocol
+from autopipe.tuned import pick
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.surface import Surface
@@ -73,14 +75,14 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
                 another_tune.close()
 
         settings = Settings(space="quick", trials=2, blocks=(0, 0), budget_seconds=None, began=5.0)
-        found = searching.search(runner, site, settings, listen)  # type: ignore[arg-type]  # plays it
+        _, asked = searching.search(runner, site, settings, listen)  # type: ignore[arg-type]  # plays it
     kinds = [each if isinstance(each, str) else type(each) for each in runner.told]
     assert kinds[0] is WaitingForMachine
     assert "started" in kinds[1 : kinds.index(StudyOpened)]
     trimmed = next(each for each in runner.told if isinstance(each, SpaceTrimmed))
     assert Rule.CACHE in {drop.rule for drop in trimmed.drops}
-    assert found.settings.began is not None
-    assert found.settings.began > 5.0
+    assert asked.began is not None
+    assert asked.began > 5.0
 
 
 @pytest.mark.parametrize(("limits", "asked"), [(Limits(), True), (Limits(only={"loader": ("threads",)}), False)])
@@ -205,7 +207,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
     """The second runs within a trial of the first, as one on another machine of the kind may."""
     monkeypatch.setattr(searching, "foreign_runner", lambda runner, code: runner)
     url, opened, ran = f"journal:///{tmp_path}/studies.log", list[tuple[str, int]](), Counter[str]()
-    found: dict[str, SearchResult] = {}
+    found: dict[str, Searched] = {}
 
     def search(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         def measures() -> None:
@@ -221,7 +223,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
         monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")  # machines of their own
         site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=tmp_path / name)
         settings = Settings(space="quick", trials=trials, blocks=(0, 0), budget_seconds=None, storage=url)
-        found[name] = searching.search(runner, site, settings, listen).result  # type: ignore[arg-type]  # plays it
+        found[name] = searching.search(runner, site, settings, listen)[0]  # type: ignore[arg-type]  # plays it
 
     search("one", 12, lambda: None if "other" in ran else search("other", 13))
     assert {name: len(result.study.trials) for name, result in found.items()} == ran
@@ -246,7 +248,8 @@ def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_st
     settings = Settings(space=str(file), blocks=(0, 0), budget_seconds=None)
     found, tuned = tuning.run("train.py:workload", settings, Watcher())
     assert tuned is not None
-    assert {row.config.loader.worker_count() for row in found.trials if not row.config.loader.is_foreign} <= {1, 4}
+    ours = [pick.parse_config(each.config) for each in found.trials if each.origin is not Origin.BASELINE]
+    assert {each.loader.worker_count() for each in ours} <= {1, 4}
     assert len(looks) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import threading
@@ -14,8 +13,8 @@ from autopipe import again
 from autopipe.api import retuning
 from autopipe.api.merging import merge
 from autopipe.cli.output import use
+from autopipe.core.result import Reason, Result, Stop
 from autopipe.search import library, study
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.tuned import artifact as files
 from autopipe.tuned import codegen, fingerprint, joining, pin
@@ -51,7 +50,7 @@ def test_show_tells_of_a_profile_whose_loader_is_not_installed(autopipe: Autopip
     ended = autopipe("show", files.write(known, tmp_path / "a.json"))
     said = " ".join(ended.out.split())
     assert ended.status == 0
-    assert "a package with its loader is missing" in said
+    assert "the package of its loader is missing" in said
     assert "note: The `config` of a profile cannot be used:" in said
 
 
@@ -219,12 +218,13 @@ def test_a_module_of_the_users_own_is_left_alone(autopipe: Autopipe, renamed: Pa
 NAMED = FileReference(path="train.py")
 
 
-def searched(surface: Surface) -> SearchResult:
+def searched(surface: Surface) -> Result:
     space = library.load("quick", {"cores": 4, "gpus": 0})
-    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=4))
+    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=4)).result
 
 
 def stored(folder: Path, **changes: object) -> tuple[Path, Profile]:
+    folder.mkdir(exist_ok=True)
     (folder / "train.py").touch()
     known = profile(hardware=fingerprint.detect(), **changes)
     return files.write(artifact(known, workload=NAMED), folder / "autopipe.json"), known
@@ -251,7 +251,7 @@ def test_only_a_configuration_that_was_not_there_before_is_called_new(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool
 ) -> None:
     path, known = stored(tmp_path)
-    found = known if same else known.model_copy(update={"key": "another"})
+    found = known if same else stored(tmp_path / "other", key="another")[1]
     said = "\n".join(retuned(autopipe, monkeypatch, path, found))
     assert ("a new configuration" in said) is not same
     assert ("the same configuration" in said) is same
@@ -283,7 +283,8 @@ def test_without_a_module_for_the_artefact_there_is_none_to_train_with(
 def test_a_retune_that_is_interrupted_says_how_to_go_on(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
-    done = retuning.Retuned(result=dataclasses.replace(searched(Failing()), interrupted=True))
+    cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
+    done = retuning.Retuned(result=searched(Failing()).model_copy(update={"stop": cut}))
 
     def run(*_: object, **__: object) -> retuning.Retuned:
         if early:

@@ -14,12 +14,12 @@ from autopipe.cli.progress import Progress
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Ceiling
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.result import Reason, Stop
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop, Rule
 from autopipe.search.origin import AskedBy
-from autopipe.search.stopping import Reason, Stop
 from autopipe.trial import protocol
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")

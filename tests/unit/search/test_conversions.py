@@ -9,8 +9,8 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import ConversionCost, Measurement, TrialFailure
 from autopipe.search import library, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Effort
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface
 
@@ -48,44 +48,44 @@ class Converting(Surface):
         return outcome.model_copy(update={"conversion": cost})
 
 
-def searched(epochs: int | None, convert_seconds: float = 0.001) -> SearchResult:
+def searched(epochs: int | None, convert_seconds: float = 0.001) -> Searched:
     surface = Converting(cores=2, model_rate=60_000.0, noise=0.001, convert_seconds=convert_seconds)
     space = library.parse(SPACE, {"cores": 2, "gpus": 0})
     return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, epochs=epochs, budget_seconds=None))
 
 
 def test_a_conversion_that_pays_in_time_wins() -> None:
-    result = searched(epochs=50)
-    assert result.best_config is not None
-    assert result.best_config.storage == "array"
-    (row,) = result.paybacks
+    ended = searched(epochs=50)
+    assert ended.best_config is not None
+    assert ended.best_config.storage == "array"
+    (row,) = ended.result.paybacks
     assert row.epochs is not None
     assert 0 < row.epochs < 50
     assert not row.overruled
 
 
 def test_one_that_pays_too_late_does_not_and_is_shown() -> None:
-    result = searched(epochs=2, convert_seconds=0.01)
-    assert result.best_config is not None
-    assert result.best_config.storage == "files"
-    (row,) = result.paybacks
-    assert result.estimate is not None
-    assert row.rate.value > result.estimate.value
+    ended = searched(epochs=2, convert_seconds=0.01)
+    assert ended.best_config is not None
+    assert ended.best_config.storage == "files"
+    (row,) = ended.result.paybacks
+    assert ended.result.images_per_second is not None
+    assert row.rate.value > ended.result.images_per_second.value
     assert row.epochs is not None
     assert row.epochs > 2
     assert row.overruled
 
 
 def test_the_figures_are_those_of_the_whole_set() -> None:
-    result = searched(epochs=50)
-    (row,) = result.paybacks
+    ended = searched(epochs=50)
+    (row,) = ended.result.paybacks
     samples = Surface().sample_count
     assert row.cut == 2
     assert row.convert_seconds.value == pytest.approx(samples * 0.001)
     assert row.bytes == samples * 100
     rival = max(
         each.outcome.images_per_second.value
-        for each in result.trials
+        for each in ended.rows
         if each.config.storage == "files" and isinstance(each.outcome, Measurement)
     )
     assert row.saved_seconds == pytest.approx(samples / rival - samples / row.rate.value, rel=0.02)
@@ -94,7 +94,7 @@ def test_the_figures_are_those_of_the_whole_set() -> None:
 
 
 def test_without_known_epochs_the_fastest_wins_whatever_it_costs() -> None:
-    result = searched(epochs=None, convert_seconds=1.0)
-    assert result.best_config is not None
-    assert result.best_config.storage == "array"
-    assert not result.paybacks[0].overruled
+    ended = searched(epochs=None, convert_seconds=1.0)
+    assert ended.best_config is not None
+    assert ended.best_config.storage == "array"
+    assert not ended.result.paybacks[0].overruled

@@ -24,8 +24,8 @@ def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: 
             digests={"workload": workload},
             clock=surface.clock,
         )
-        result = study.run(space, surface, surface.facts(), settings)
-        values = {row.key: row.value for row in result.trials if row.value is not None and row.feasible}
+        ended = study.run(space, surface, surface.facts(), settings)
+        values = {row.key: row.value for row in ended.rows if row.value is not None and row.feasible}
         best[name] = max(values, key=lambda key: values[key])
     assert [config.key() for config in best_elsewhere(url, "w")] == list(dict.fromkeys([best["there"], best["here"]]))
     assert [config.key() for config in best_elsewhere(url, "v")] == [best["other"]]

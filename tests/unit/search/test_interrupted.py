@@ -11,12 +11,12 @@ import pytest
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.facts import Ceiling, Limits
 from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.result import Reason
 from autopipe.core.space import Space
 from autopipe.search import study
 from autopipe.search.events import Event, SearchStopped
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Reason
 from tests.fakes.surface import Surface
 
 Phase = Literal["baselines", "ceilings", "first trial", "second trial", "tenth trial", "proof"]
@@ -69,20 +69,21 @@ def pressed(phase: Phase) -> Impatient:
 )
 def test_what_is_said_is_true_in_each_phase(space: Space, phase: Phase, said: str) -> None:
     surface, told = pressed(phase), list[Event]()
-    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock), told.append)
-    assert (result.interrupted, result.proved, result.stopped_because.reason) == (True, False, Reason.INTERRUPTED)
-    assert (result.best_config is None) == (said == NOTHING)
+    ended = study.run(space, surface, surface.facts(), Settings(clock=surface.clock), told.append)
+    assert ended.result.stop.reason is Reason.INTERRUPTED
+    assert (ended.result.interrupted, ended.result.proved) == (True, False)
+    assert (ended.best_config is None) == (said == NOTHING)
     stops = [event.stop.message for event in told if isinstance(event, SearchStopped)]
-    assert stops[-1] == result.stopped_because.message == said
-    assert all(trial.state.is_finished() for trial in result.study.trials)
+    assert stops[-1] == ended.result.stop.message == said
+    assert all(trial.state.is_finished() for trial in ended.study.trials)
 
 
 def test_what_breaks_a_limit_is_not_called_the_best(space: Space) -> None:
     surface = pressed("second trial")
     settings = Settings(clock=surface.clock, limits=Limits(cpu_percent=1.0))
-    result = study.run(space, surface, surface.facts(), settings)
-    assert result.best_config is None
-    assert result.stopped_because.message == NOTHING
+    ended = study.run(space, surface, surface.facts(), settings)
+    assert ended.best_config is None
+    assert ended.result.stop.message == NOTHING
 
 
 @pytest.mark.parametrize("phase", ["baselines", "first trial"])
@@ -93,4 +94,4 @@ def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, tmp_p
     surface = pressed(phase)
     again = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, storage=url))
     assert again.best_config == first.best_config is not None
-    assert again.stopped_because.message == SO_FAR
+    assert again.result.stop.message == SO_FAR

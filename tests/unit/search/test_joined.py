@@ -17,10 +17,10 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.space import Space
 from autopipe.search import study
+from autopipe.search.conclusion import Searched
 from autopipe.search.events import ConfirmationStarted, Event, StudyJoined
 from autopipe.search.measurer import Effort
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.storage import open_storage
 from tests.fakes.surface import Surface
@@ -64,7 +64,7 @@ class Search:
     surface: Meeting
     told: list[Event] = dataclasses.field(default_factory=list)
 
-    def run(self, space: Space, url: str, *, join: bool = True) -> SearchResult:
+    def run(self, space: Space, url: str, *, join: bool = True) -> Searched:
         settings = Settings(
             clock=self.surface.clock,
             storage=url,
@@ -107,11 +107,11 @@ def test_two_searches_take_different_trials_and_each_proves_the_winner(space: Sp
     assert set(once.values()) == {1}
     assert 8 <= once.total() <= 10  # both may be in a trial when the last one is begun
     for each, result in zip(searches, results, strict=True):
-        assert result.proved
-        assert result.unsaved is None
+        assert result.result.proved
+        assert result.result.unsaved is None
         assert sum(isinstance(event, ConfirmationStarted) for event in each.told) == 1
-        assert len({row.key for row in result.trials if row.block is None}) == len(once)
-        assert all(baseline.estimate is not None for baseline in result.baselines)
+        assert len({row.key for row in result.rows if row.block is None}) == len(once)
+        assert all(baseline.images_per_second is not None for baseline in result.result.baselines)
     hosts = {each.user_attrs["owner"]["host"] for each in measured(url)}
     assert len(hosts) == 2
 
@@ -121,18 +121,16 @@ def test_a_search_that_comes_late_measures_nothing_but_its_own_proof(space: Spac
     with ThreadPoolExecutor() as threads:
         late = search(1)
         again = threads.submit(late.run, space, url).result()
-    assert [row.key for row in again.trials if row.block is None] == [
-        row.key for row in found.trials if row.block is None
-    ]
+    assert [row.key for row in again.rows if row.block is None] == [row.key for row in found.rows if row.block is None]
     assert all(effort is Effort.PROOF for _, effort in late.surface.measured)
-    assert again.proved
+    assert again.result.proved
 
 
 def test_a_search_that_nobody_joins_finds_what_a_search_of_its_own_finds(space: Space, url: str) -> None:
     shared, alone = search(0), search(0)
     ours = shared.run(space, url)
     own = alone.run(space, f"{url}-other", join=False)
-    assert [(row.key, row.value) for row in ours.trials] == [(row.key, row.value) for row in own.trials]
+    assert [(row.key, row.value) for row in ours.rows] == [(row.key, row.value) for row in own.rows]
     assert ours.best_config == own.best_config
     assert shared.joined() == [()]
 
@@ -150,11 +148,11 @@ def test_if_one_is_interrupted_another_runs_its_trial(space: Space, url: str) ->
         one = threads.submit(first.run, space, url)
         begun.wait(60)
         two = threads.submit(second.run, space, url)
-        assert one.result().interrupted
+        assert one.result().result.interrupted
         found = two.result()
-    assert "the same command joins it again" in one.result().stopped_because.message
+    assert "the same command joins it again" in one.result().result.stop.message
     assert len(second.joined()[0]) == 1
-    assert found.proved
-    assert {row.key for row in found.trials if row.outcome is not None} == {
+    assert found.result.proved
+    assert {row.key for row in found.rows if row.outcome is not None} == {
         each.user_attrs["key"] for each in optuna.load_study(study_name=NAME, storage=url).trials
     }

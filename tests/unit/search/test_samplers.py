@@ -64,9 +64,9 @@ def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) 
 def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> None:
     surface = Surface(fails=lambda config: config.loader.kind == "processes", quirks=2)
     settings = Settings(trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
-    result = study.run(space, surface, surface.facts(), settings)
-    assert 1 <= len(result.failed) <= 5
-    assert result.best_config is not None
+    ended = study.run(space, surface, surface.facts(), settings)
+    assert 1 <= ended.result.failed <= 5
+    assert ended.best_config is not None
 
 
 def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:

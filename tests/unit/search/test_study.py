@@ -18,13 +18,15 @@ from autopipe.core.costs import bounds
 from autopipe.core.facts import Ceiling, Limits, ReadCosts, ReadRung
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
+from autopipe.core.result import Reason
 from autopipe.core.space import Parameter, ParameterSpec, Space
 from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
-from autopipe.reports.summary import summary_of
+from autopipe.reports import verdict
 from autopipe.search import budget, library, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.events import (
     BudgetPlanned,
     CeilingMeasured,
@@ -40,11 +42,9 @@ from autopipe.search.feasible import Rule, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
-from autopipe.search.result import SearchResult
 from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Reason
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import SPACE
 
@@ -53,7 +53,7 @@ def settings(surface: Surface, **chosen: object) -> Settings:
     return dataclasses.replace(Settings(clock=surface.clock), **chosen)  # type: ignore[arg-type]
 
 
-def run(space: Space, surface: Surface, url: str | None = None, **chosen: object) -> SearchResult:
+def run(space: Space, surface: Surface, url: str | None = None, **chosen: object) -> Searched:
     return study.run(space, surface, surface.facts(), settings(surface, storage=url, **chosen))
 
 
@@ -69,22 +69,23 @@ def fed_by_four(*, quirks: int = 0, seed: int = 0) -> Surface:
 @pytest.mark.parametrize("quirks", range(1, 7))
 def test_the_winner_is_within_a_few_percent_of_the_best_there_is(space: Space, quirks: int) -> None:
     surface = Surface(quirks=quirks, seed=quirks, model_rate=60_000.0)
-    result = run(space, surface, budget_seconds=150.0)
-    assert result.proved
-    assert result.best_config is not None
-    assert surface.true_rate(result.best_config) >= 0.95 * top(space, surface)
-    assert result.seconds <= 160.0
+    ended = run(space, surface, budget_seconds=150.0)
+    assert ended.result.proved
+    assert ended.best_config is not None
+    assert surface.true_rate(ended.best_config) >= 0.95 * top(space, surface)
+    assert ended.result.seconds <= 160.0
 
 
 def test_what_is_reported_is_the_proofs_figure_and_holds_the_truth(space: Space) -> None:
     surface = Surface(quirks=3, model_rate=60_000.0)
-    result = run(space, surface)
-    assert result.best_config is not None
-    assert result.estimate is not None
-    blocks = [row for row in result.trials if row.block is not None and row.key == result.best_config.key()]
+    ended = run(space, surface)
+    assert ended.best_config is not None
+    rate = ended.result.images_per_second
+    assert rate is not None
+    blocks = [row for row in ended.rows if row.block is not None and row.key == ended.best_config.key()]
     rates = [row.outcome.images_per_second.value for row in blocks if isinstance(row.outcome, Measurement)]
-    assert min(rates) <= result.estimate.value <= max(rates)
-    assert result.estimate.low <= surface.true_rate(result.best_config) <= result.estimate.high
+    assert min(rates) <= rate.value <= max(rates)
+    assert rate.low <= surface.true_rate(ended.best_config) <= rate.high
 
 
 def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the_search() -> None:
@@ -93,26 +94,27 @@ def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the
     described = told.workload.model_copy(update={"cuts": {"tfrecord": {0: 1, 1: 1}}})
     converted = library.parse(SPACE.replace("storage: [files]", "storage: [tfrecord]"), {"cores": 4, "gpus": 0})
     chosen = settings(surface, trials=6, limits=Limits(only={"cache": ("none",)}))
-    result = study.run(converted, surface, dataclasses.replace(told, workload=described), chosen)
-    assert result.best_config is not None
-    assert result.ceiling is not None
-    assert result.best_config.storage == "tfrecord"
-    found = bounds(result.ceiling, result.best_config).images_per_second
-    assert found == result.ceiling.bound_images_per_second
+    ended = study.run(converted, surface, dataclasses.replace(told, workload=described), chosen)
+    assert ended.best_config is not None
+    assert ended.result.ceiling is not None
+    assert ended.best_config.storage == "tfrecord"
+    found = bounds(ended.result.ceiling, ended.best_config).images_per_second
+    assert found == ended.result.ceiling.bound_images_per_second
 
 
 def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> None:
     surface = Surface(quirks=3, model_rate=60_000.0)
-    result = run(space, surface)
-    assert result.best_config is not None
-    assert [baseline.name for baseline in result.baselines] == ["keras", "tfdata"]
-    for baseline in result.baselines:
-        assert baseline.gain is not None
-        truth = surface.true_rate(result.best_config) / surface.true_rate(baseline.config)
-        assert baseline.gain.ratio == pytest.approx(truth, rel=0.05)
-        assert baseline.gain.faster
-    assert result.drift is not None
-    assert abs(result.drift) < 0.05
+    ended = run(space, surface)
+    assert ended.best_config is not None
+    assert [baseline.name for baseline in ended.result.baselines] == ["keras", "tfdata"]
+    for baseline in ended.result.baselines:
+        gain = ended.result.contest(baseline)
+        assert gain is not None
+        truth = surface.true_rate(ended.best_config) / surface.true_rate(PipelineConfig.model_validate(baseline.config))
+        assert gain.ratio == pytest.approx(truth, rel=0.05)
+        assert gain.faster
+    assert ended.result.drift is not None
+    assert abs(ended.result.drift) < 0.05
 
 
 class Taken(Surface):
@@ -128,15 +130,15 @@ class Taken(Surface):
 
 def test_a_machine_that_became_slower_shows_in_the_baselines_and_mere_noise_does_not(space: Space) -> None:
     slower, noisy = run(space, Taken(model_rate=60_000.0)), run(space, Surface(model_rate=60_000.0, noise=0.12, seed=1))
-    assert slower.drift == pytest.approx(-0.45, abs=0.1)
-    assert noisy.drift == 0.0
+    assert slower.result.drift == pytest.approx(-0.45, abs=0.1)
+    assert noisy.result.drift == 0.0
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space: Space, seed: int) -> None:
     surface, told = Surface(quirks=3, seed=seed, model_rate=60_000.0, noise=0.12), list[Event]()
-    result = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=None), on_event=told.append)
-    found = {row.key: row.outcome for row in result.trials if row.block is None}
+    ended = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=None), on_event=told.append)
+    found = {row.key: row.outcome for row in ended.rows if row.block is None}
     rates = {key: each.images_per_second.value for key, each in found.items() if isinstance(each, Measurement)}
     proved = next(event for event in told if isinstance(event, ConfirmationStarted))
     assert set(sorted(rates, key=lambda key: rates[key])[-2:]) <= {config.key() for config in proved.configs}
@@ -144,14 +146,14 @@ def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space
 
 def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Space) -> None:
     surface = Surface(model_rate=500.0, seed=2)  # any two workers will do
-    result = run(space, surface, reached_share=2.0, trials=40, budget_seconds=None, patience=99)
-    assert result.best_config is not None
-    assert (result.best_config.loader.worker_count() or 99) <= 2
-    assert result.confirmation is not None
-    assert len(result.confirmation.tied) > 1
+    ended = run(space, surface, reached_share=2.0, trials=40, budget_seconds=None, patience=99)
+    assert ended.best_config is not None
+    assert (ended.best_config.loader.worker_count() or 99) <= 2
+    assert ended.confirmation is not None
+    assert len(ended.confirmation.tied) > 1
 
 
-def with_devices(surface: Surface, gpus: int, **chosen: object) -> SearchResult:
+def with_devices(surface: Surface, gpus: int, **chosen: object) -> Searched:
     """Search a space with so many devices."""
     space = library.parse(SPACE.replace("devices: [1, 2]", "devices: [1, 2, 4, 8]"), {"cores": 4, "gpus": gpus})
     usual = surface.facts()
@@ -162,16 +164,16 @@ def with_devices(surface: Surface, gpus: int, **chosen: object) -> SearchResult:
 
 def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has_baselines_of_its_own() -> None:
     surface = Surface(model_rate=900.0, read_seconds=1e-5, decode_seconds=1e-4, scaling=lambda devices: min(devices, 2))
-    result = with_devices(surface, 8)
-    assert result.best_config is not None
-    assert result.best_config.devices == 2
-    assert [each.devices for each in result.device_counts] == [1, 2, 4]  # four bring nothing, so eight are not asked
-    reasons = [drop.reason for drop in result.dropped]
+    ended = with_devices(surface, 8)
+    assert ended.best_config is not None
+    assert ended.best_config.devices == 2
+    assert [each.devices for each in ended.result.devices] == [1, 2, 4]  # four bring nothing, so eight are not asked
+    reasons = [drop.reason for drop in ended.result.left_out]
     assert "devices 8: the model alone is no faster so: 1.00 times the rate of devices 2" in reasons
-    names = [each.name for each in result.baselines]
+    names = [each.name for each in ended.result.baselines]
     assert names == ["keras", "tfdata", "keras, 2 virtual devices", "tfdata, 2 virtual devices"]
-    assert [each.config.devices for each in result.baselines] == [1, 1, 2, 2]
-    assert all(each.estimate is not None for each in result.baselines)
+    assert [each.config["devices"] for each in ended.result.baselines] == [1, 1, 2, 2]
+    assert all(each.images_per_second is not None for each in ended.result.baselines)
 
 
 @pytest.mark.parametrize("blocks", [(0, 0), (3, 6)])
@@ -185,47 +187,49 @@ def test_a_winner_whose_setup_there_was_no_time_to_measure_first_has_its_ceiling
 
     limits = Limits(only={"devices": (2,), "finish": ("host",)})
     surface = Slow(model_rate=900.0, scaling=float)
-    result = with_devices(surface, 2, limits=limits, budget_seconds=200.0, blocks=blocks, trials=12)
-    assert result.best_config is not None
-    assert result.best_config.model_setup == ModelSetup(devices=2, finish="host")
-    assert result.ceiling is not None
-    assert result.ceiling.setup == result.best_config.model_setup
-    assert summary_of(result).bottleneck is not None
+    ended = with_devices(surface, 2, limits=limits, budget_seconds=200.0, blocks=blocks, trials=12)
+    assert ended.best_config is not None
+    assert ended.best_config.model_setup == ModelSetup(devices=2, finish="host")
+    assert ended.result.ceiling is not None
+    assert ended.result.ceiling.setup == ended.best_config.model_setup
+    assert ended.result.winner is not None
+    assert ended.result.winner.limit is not None
 
 
 def test_where_the_loader_is_the_limit_one_device_wins_the_tie() -> None:
-    slow_loader = Surface(model_rate=600_000.0, scaling=float)
-    result = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
-    assert result.best_config is not None
-    assert result.best_config.devices == 1
-    assert [each.devices for each in result.device_counts] == [1, 2]
+    slow_loader = Surface(model_rate=60_000.0, scaling=float)
+    ended = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
+    assert ended.best_config is not None
+    assert ended.best_config.devices == 1
+    assert [each.devices for each in ended.result.devices] == [1, 2]
 
 
 def test_devices_that_the_user_names_are_tried_whether_they_pay_or_not() -> None:
     surface = Surface(model_rate=900.0)
-    result = with_devices(surface, 4, limits=Limits(only={"devices": (4,)}), trials=8)
-    assert result.best_config is not None
-    assert result.best_config.devices == 4
+    ended = with_devices(surface, 4, limits=Limits(only={"devices": (4,)}), trials=8)
+    assert ended.best_config is not None
+    assert ended.best_config.devices == 4
 
 
 def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
     surface = Surface(model_rate=30.0)
-    result = run(space, surface)
-    assert result.stopped_because.reason is Reason.CEILING
-    assert "The baseline" in result.stopped_because.message
-    assert len(result.trials) <= 8
-    assert result.best_config is not None
-    assert result.best_config.loader.worker_count() == 1  # the simplest that does
-    assert not result.proved
-    assert result.share_of_ceiling == pytest.approx(1.0, abs=0.05)
+    ended = run(space, surface)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert "The baseline" in ended.result.stop.message
+    assert len(ended.rows) <= 8
+    assert ended.best_config is not None
+    assert ended.best_config.loader.worker_count() == 1  # the simplest that does
+    assert not ended.result.proved
+    assert ended.result.winner is not None
+    assert ended.result.winner.share_of_model == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_search_that_reaches_the_ceiling_stops_there(space: Space) -> None:
     surface = Surface(model_rate=2000.0)
-    result = run(space, surface)
-    assert result.stopped_because.reason is Reason.CEILING
-    assert len([row for row in result.trials if row.block is None]) <= 10
-    assert result.proved
+    ended = run(space, surface)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert len([row for row in ended.rows if row.block is None]) <= 10
+    assert ended.result.proved
 
 
 def test_a_ceiling_that_came_out_too_low_does_not_end_a_search(space: Space) -> None:
@@ -238,12 +242,12 @@ def test_a_ceiling_that_came_out_too_low_does_not_end_a_search(space: Space) -> 
             return found.model_copy(update={"model_images_per_second": Estimate(value=low, low=low, high=low)})
 
     surface = Disturbed(model_rate=60_000.0, quirks=1)
-    result = run(space, surface)
-    assert result.stopped_because.reason is not Reason.CEILING
-    assert result.best_config is not None
-    assert surface.true_rate(result.best_config) >= 0.9 * top(space, surface)
-    assert result.ceiling is not None
-    assert result.ceiling.model_images_per_second.value == 60_000.0
+    ended = run(space, surface)
+    assert ended.result.stop.reason is not Reason.CEILING
+    assert ended.best_config is not None
+    assert surface.true_rate(ended.best_config) >= 0.9 * top(space, surface)
+    assert ended.result.ceiling is not None
+    assert ended.result.ceiling.model_images_per_second.value == 60_000.0
 
 
 def test_a_ceiling_below_what_was_trained_at_ends_no_search_however_often_it_is_read(space: Space) -> None:
@@ -254,16 +258,16 @@ def test_a_ceiling_below_what_was_trained_at_ends_no_search_however_often_it_is_
             return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
 
     surface = Busy(model_rate=60_000.0, quirks=1)
-    result = run(space, surface)
-    assert result.stopped_because.reason is not Reason.CEILING
-    assert result.best_config is not None
-    assert surface.true_rate(result.best_config) >= 0.9 * top(space, surface)
+    ended = run(space, surface)
+    assert ended.result.stop.reason is not Reason.CEILING
+    assert ended.best_config is not None
+    assert surface.true_rate(ended.best_config) >= 0.9 * top(space, surface)
 
 
 def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_any_so_far(space: Space) -> None:
     surface = Surface(model_rate=60_000.0, decode_seconds=0.0001, read_seconds=0.00002)
-    result = run(space, surface)
-    seeds = [row.config for row in result.trials if row.origin.asker is Asker.SEED]
+    ended = run(space, surface)
+    seeds = [row.config for row in ended.rows if row.origin.asker is Asker.SEED]
     assert len(seeds) > 1
     assert {config.cache for config in seeds} == {"memory"}
 
@@ -275,8 +279,8 @@ def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> 
             top = Estimate(value=rate, low=rate, high=rate)
             return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
 
-    result = run(space, SlowOnTheHost(model_rate=60_000.0, quirks=1))
-    assert result.stopped_because.reason is not Reason.CEILING
+    ended = run(space, SlowOnTheHost(model_rate=60_000.0, quirks=1))
+    assert ended.result.stop.reason is not Reason.CEILING
 
 
 @pytest.mark.parametrize("disturbed", [2, 99])
@@ -295,10 +299,10 @@ def test_a_model_alone_that_is_slower_than_an_unsteady_training_ends_no_search(s
             return found.model_copy(update=alone if disturbed_now else {})
 
     surface = Shaken(model_rate=60_000.0, quirks=1, noise=0.25)
-    result = run(space.only("devices", [1]), surface)
-    assert result.stopped_because.reason is not Reason.CEILING
-    assert result.ceiling is not None
-    assert (result.ceiling.model_images_per_second.value > 38_000.0) == (disturbed == 2)
+    ended = run(space.only("devices", [1]), surface)
+    assert ended.result.stop.reason is not Reason.CEILING
+    assert ended.result.ceiling is not None
+    assert (ended.result.ceiling.model_images_per_second.value > 38_000.0) == (disturbed == 2)
 
 
 @pytest.mark.parametrize("block", [1, 2])
@@ -316,19 +320,19 @@ def test_who_fails_in_the_proof_is_left_out_and_does_not_win(space: Space, block
             return super().measure(config, effort=effort, must_reach=must_reach)
 
     Breaking.proved.clear()
-    result = run(space, Breaking(model_rate=500.0, seed=2), reached_share=2.0, trials=12, budget_seconds=None)
-    assert result.proved
-    assert result.best_config is not None
-    assert result.best_config.key() != Breaking.proved[0]
+    ended = run(space, Breaking(model_rate=500.0, seed=2), reached_share=2.0, trials=12, budget_seconds=None)
+    assert ended.result.proved
+    assert ended.best_config is not None
+    assert ended.best_config.key() != Breaking.proved[0]
     assert Breaking.proved.count(Breaking.proved[0]) == block
 
 
 def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) -> None:
     surface = Surface(quirks=1, model_rate=12_000.0)  # with a baseline that is not ten times slower
-    result = run(space, surface, trials=999, budget_seconds=30.0, patience=99)
-    blocks = {row.block for row in result.trials if row.block is not None}
+    ended = run(space, surface, trials=999, budget_seconds=30.0, patience=99)
+    blocks = {row.block for row in ended.rows if row.block is not None}
     assert len(blocks) == 2
-    assert result.proved
+    assert ended.result.proved
 
 
 def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
@@ -342,49 +346,53 @@ def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
                 self.model_rate = 1000.0
             return super().measure(config, effort=effort, must_reach=must_reach)
 
-    result = run(space, Slowing(model_rate=2000.0))
-    assert result.ceiling is not None
-    assert result.estimate is not None
-    assert result.estimate.value < 0.6 * result.ceiling.model_images_per_second.value
-    assert result.confirmation is not None
-    assert result.confirmation.reached_share is not None
-    assert 0.95 <= result.confirmation.reached_share.value <= 1.0
-    assert result.share_of_ceiling == result.confirmation.reached_share.value
+    ended = run(space, Slowing(model_rate=2000.0))
+    assert ended.result.ceiling is not None
+    rate = ended.result.images_per_second
+    assert rate is not None
+    assert rate.value < 0.6 * ended.result.ceiling.model_images_per_second.value
+    assert ended.confirmation is not None
+    assert ended.confirmation.reached_share is not None
+    assert 0.95 <= ended.confirmation.reached_share.value <= 1.0
+    assert ended.result.winner is not None
+    assert ended.result.winner.share_of_model == ended.confirmation.reached_share.value
 
 
 def test_who_is_far_behind_runs_in_one_block_and_the_result_says_so(space: Space) -> None:
-    result = run(space, fed_by_four(quirks=1))
-    keras = next(each for each in result.baselines if each.name == "keras")
-    assert result.confirmation is not None
-    ran = {key: len(blocks) for key, blocks in result.confirmation.rounds.items()}
-    assert ran[result.confirmation.winner] >= 3
-    assert ran[keras.config.key()] == 1
-    assert keras.gain is not None
-    assert keras.gain.few
-    assert keras.gain.interval.low < keras.gain.ratio < keras.gain.interval.high
+    ended = run(space, fed_by_four(quirks=1))
+    keras = next(each for each in ended.result.baselines if each.name == "keras")
+    assert ended.confirmation is not None
+    ran = {key: len(blocks) for key, blocks in ended.confirmation.rounds.items()}
+    assert ran[ended.confirmation.winner] >= 3
+    assert ran[keras.key] == 1
+    gain = ended.result.contest(keras)
+    assert gain is not None
+    assert gain.high is not None
+    assert gain.few
+    assert gain.low < gain.ratio < gain.high
 
 
 @pytest.mark.parametrize("budget_seconds", [12.0, 16.0, 20.0, *np.arange(30.0, 54.0, 3.0)])
 def test_the_budget_holds_within_ten_percent(space: Space, budget_seconds: float) -> None:
-    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=budget_seconds, patience=99)
-    assert result.seconds <= 1.1 * budget_seconds
-    assert beyond_baselines(result)
-    assert result.proved == (budget_seconds >= 30.0)  # with less there is time for no two blocks
-    message = result.stopped_because.message
-    assert (", with the confirmation run, takes about" in message) == result.proved
+    ended = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=budget_seconds, patience=99)
+    assert ended.result.seconds <= 1.1 * budget_seconds
+    assert beyond_baselines(ended)
+    assert ended.result.proved == (budget_seconds >= 30.0)  # with less there is time for no two blocks
+    message = ended.result.stop.message
+    assert (", with the confirmation run, takes about" in message) == ended.result.proved
 
 
-def beyond_baselines(result: SearchResult) -> bool:
-    return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in result.trials)
+def beyond_baselines(ended: Searched) -> bool:
+    return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in ended.rows)
 
 
 def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_it_takes_is_told(space: Space) -> None:
     surface, told = fed_by_four(quirks=1), list[Event]()
-    result = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=1.0), on_event=told.append)
-    assert [row.origin.asker for row in result.trials] == [Asker.BASELINE, Asker.SEED]
+    ended = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=1.0), on_event=told.append)
+    assert [row.origin.asker for row in ended.rows] == [Asker.BASELINE, Asker.SEED]
     (planned,) = [event for event in told if isinstance(event, BudgetPlanned)]
     assert planned.trials == 0
-    assert result.seconds == pytest.approx(planned.needed_seconds, rel=0.2)
+    assert ended.result.seconds == pytest.approx(planned.needed_seconds, rel=0.2)
     assert planned.needed_seconds < planned.advised_seconds
 
 
@@ -413,12 +421,12 @@ class Busy(Surface):
 
 def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: Space) -> None:
     surface = Busy(model_rate=60_000.0, quirks=1)
-    result = run(space, surface, budget_seconds=80.0, end_seconds=8.0, patience=99, blocks=(0, 0))
-    assert result.stopped_because.reason is Reason.TIME
-    assert result.seconds <= 1.05 * 72.0
-    (cut,) = [row for row in result.trials if row.outcome is None]
-    assert cut.key not in {each.config.key() for each in result.baselines}
-    assert result.best_config is not None
+    ended = run(space, surface, budget_seconds=80.0, end_seconds=8.0, patience=99, blocks=(0, 0))
+    assert ended.result.stop.reason is Reason.TIME
+    assert ended.result.seconds <= 1.05 * 72.0
+    (cut,) = [row for row in ended.rows if row.outcome is None]
+    assert cut.key not in {each.key for each in ended.result.baselines}
+    assert ended.best_config is not None
 
 
 @pytest.mark.parametrize("required", [False, True])
@@ -448,19 +456,19 @@ def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beat
             self.now = began + 60.0 if second and effort is Effort.SEARCH else self.now
             return found
 
-    result = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=90.0, blocks=(0, 0))
-    second = result.baselines[1]
-    assert (second.estimate is not None) is required
+    ended = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=90.0, blocks=(0, 0))
+    second = ended.result.baselines[1]
+    assert (second.images_per_second is not None) is required
     if not required:
         assert second.failure is None
-        assert len([row for row in result.trials if row.value is not None]) > 5
+        assert len([row for row in ended.rows if row.value is not None]) > 5
 
 
 @pytest.mark.parametrize("end_seconds", [0.0, 20.0])
 def test_what_comes_after_the_search_is_kept_of_the_budget(space: Space, end_seconds: float) -> None:
-    result = run(space, Surface(model_rate=60_000.0, quirks=1), end_seconds=end_seconds, patience=99, trials=999)
-    assert result.seconds <= 1.05 * (120.0 - end_seconds)
-    assert result.seconds >= 0.8 * (120.0 - end_seconds)
+    ended = run(space, Surface(model_rate=60_000.0, quirks=1), end_seconds=end_seconds, patience=99, trials=999)
+    assert ended.result.seconds <= 1.05 * (120.0 - end_seconds)
+    assert ended.result.seconds >= 0.8 * (120.0 - end_seconds)
 
 
 @pytest.mark.parametrize("budget_seconds", [1.0, 12.0, 30.0])
@@ -473,10 +481,10 @@ def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_ti
         def baselines(self) -> Sequence[Baseline]:
             return [*super().baselines(), Baseline(name="former", config=former, required=True)]
 
-    result = run(space, Retuned(quirks=1, model_rate=60_000.0), budget_seconds=budget_seconds, patience=99)
-    *_, rival = result.baselines
-    assert rival.estimate is not None
-    assert (rival.gain is not None) == result.proved
+    ended = run(space, Retuned(quirks=1, model_rate=60_000.0), budget_seconds=budget_seconds, patience=99)
+    *_, rival = ended.result.baselines
+    assert rival.images_per_second is not None
+    assert (ended.result.contest(rival) is not None) == ended.result.proved
 
 
 class Theirs(Surface):
@@ -485,7 +493,7 @@ class Theirs(Surface):
     share = 1.0
 
     def baselines(self) -> Sequence[Baseline]:
-        unable = TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message="left out: no arrays")
+        unable = TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message="no arrays")
         names = {"theirs": None, "unable": unable}
         made = {name: PipelineConfig(loader=Foreign(code=name), finish="host", device_prefetch=0) for name in names}
         return [Baseline(name=name, config=made[name], unable=why) for name, why in names.items()]
@@ -495,13 +503,14 @@ class Theirs(Surface):
 
 
 def test_somebody_elses_code_is_compared_with_and_cannot_win(space: Space) -> None:
-    result = run(space, Theirs(model_rate=60_000.0), trials=12)
-    theirs, unable = result.baselines
-    assert result.best_config is not None
-    assert not result.best_config.loader.is_foreign
-    assert theirs.gain is not None
-    assert theirs.gain.ratio < 1
-    assert (unable.estimate, unable.failure and unable.failure.message) == (None, "left out: no arrays")
+    ended = run(space, Theirs(model_rate=60_000.0), trials=12)
+    theirs, unable = ended.result.baselines
+    assert ended.best_config is not None
+    assert not ended.best_config.loader.is_foreign
+    gain = ended.result.contest(theirs)
+    assert gain is not None
+    assert gain.ratio < 1
+    assert (unable.images_per_second, unable.failure and unable.failure.message) == (None, "no arrays")
 
 
 def test_a_baseline_has_as_many_workers_as_the_measured_waits_make_useful(space: Space) -> None:
@@ -523,9 +532,9 @@ def test_a_baseline_has_as_many_workers_as_the_measured_waits_make_useful(space:
         return dataclasses.replace(theirs, name=loader.code, config=theirs.config.model_copy(update={"loader": loader}))
 
     surface = Waiting(model_rate=60_000.0)
-    (theirs,) = run(space, surface, trials=4).baselines
+    (theirs,) = run(space, surface, trials=4).result.baselines
     assert theirs.name == f"workers={5 * surface.cores}"
-    assert theirs.estimate is not None
+    assert theirs.images_per_second is not None
 
 
 def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_the_others_are_known_by_a_trial(
@@ -541,9 +550,9 @@ def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_the_others
         def true_rate(self, config: PipelineConfig) -> float:
             return self.rates[str(config.loader.model_dump()["code"])] if config.loader.is_foreign else 4000.0
 
-    result = run(space, Many(model_rate=60_000.0), trials=12)
-    assert [each.name for each in result.baselines if each.gain is not None] == ["best", "next"]
-    assert all(each.estimate is not None for each in result.baselines)
+    ended = run(space, Many(model_rate=60_000.0), trials=12)
+    assert [each.name for each in ended.result.baselines if ended.result.contest(each) is not None] == ["best", "next"]
+    assert all(each.images_per_second is not None for each in ended.result.baselines)
 
 
 class Unlasting(Theirs):
@@ -561,26 +570,26 @@ class Unlasting(Theirs):
 
 
 def test_where_all_fail_in_the_proof_another_is_the_best_and_baselines_do_not_run_on_alone(space: Space) -> None:
-    result = run(space, Unlasting(model_rate=60_000.0), trials=12, budget_seconds=None)
-    blocks = [row for row in result.trials if row.block is not None]
+    ended = run(space, Unlasting(model_rate=60_000.0), trials=12, budget_seconds=None)
+    blocks = [row for row in ended.rows if row.block is not None]
     assert {row.block for row in blocks} == {0}
     failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
     assert len(failed) == 3
-    assert not result.proved
-    assert result.best_config is not None
-    assert result.best_config.key() not in failed
-    assert not [each for each in summary_of(result).warnings if "failed in its confirmation" in each]
+    assert not ended.result.proved
+    assert ended.best_config is not None
+    assert ended.best_config.key() not in failed
+    assert not [each for each in verdict.notes(ended.result) if "failed in its confirmation" in each]
 
 
 def test_the_only_one_that_there_is_stays_the_best_where_it_fails_in_the_proof_and_that_is_told(space: Space) -> None:
     only = space.only("loader", ["processes"]).only("processes.workers", [2]).only("cache", ["none"])
     one = only.only("finish", ["device"]).only("device_prefetch", [2]).only("devices", [1])
-    result = run(one, Unlasting(model_rate=60_000.0), budget_seconds=None)
-    assert result.best_config is not None
-    assert not result.proved
-    assert summary_of(result).warnings == (
-        "The winner failed in its confirmation run, and may fail again: out of memory in fill: too much",
-    )
+    ended = run(one, Unlasting(model_rate=60_000.0), budget_seconds=None)
+    assert ended.best_config is not None
+    assert not ended.result.proved
+    assert verdict.notes(ended.result) == [
+        "The winner failed in its confirmation run, and may fail again: out of memory in fill: too much"
+    ]
 
 
 def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(space: Space) -> None:
@@ -588,8 +597,8 @@ def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(
         share = 0.8
 
     def ended(surface: Surface) -> tuple[Reason, int]:
-        result = run(space, surface, patience=99, trials=40)
-        return result.stopped_because.reason, len(result.trials)
+        ended = run(space, surface, patience=99, trials=40)
+        return ended.result.stop.reason, len(ended.rows)
 
     quick, thorough = ended(Theirs(model_rate=900.0, noise=0.001)), ended(Slower(model_rate=900.0, noise=0.001))
     assert quick[0] is Reason.CEILING
@@ -615,13 +624,13 @@ def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once
             return self.model_rate
 
     surface = Slow(model_rate=30.0, noise=0.002)
-    result = run(space, surface, budget_seconds=120.0)
-    assert result.stopped_because.reason is Reason.CEILING
-    assert result.stopped_because.message.startswith("The best reaches")
-    assert result.best_config is not None
-    assert result.best_config.loader.worker_count() == 1
-    assert not result.proved
-    assert result.seconds < 80
+    ended = run(space, surface, budget_seconds=120.0)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert ended.result.stop.message.startswith("The best reaches")
+    assert ended.best_config is not None
+    assert ended.best_config.loader.worker_count() == 1
+    assert not ended.result.proved
+    assert ended.result.seconds < 80
 
 
 def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_to_be_proved(space: Space) -> None:
@@ -637,11 +646,12 @@ def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_
             low = 0.4 * self.model_rate
             return found.model_copy(update={"model_images_per_second": Estimate(value=low, low=low, high=low)})
 
-    result = run(space, Misread(model_rate=900.0, noise=0.001))
-    assert result.proved
-    theirs = next(each for each in result.baselines if each.name == "theirs")
-    assert theirs.gain is not None
-    assert theirs.gain.ratio < 0.5 or theirs.gain.ratio > 2
+    ended = run(space, Misread(model_rate=900.0, noise=0.001))
+    assert ended.result.proved
+    theirs = next(each for each in ended.result.baselines if each.name == "theirs")
+    gain = ended.result.contest(theirs)
+    assert gain is not None
+    assert gain.ratio < 0.5 or gain.ratio > 2
 
 
 def test_what_has_to_be_beaten_is_compared_with_though_other_peoples_code_is_at_the_ceiling(space: Space) -> None:
@@ -653,20 +663,21 @@ def test_what_has_to_be_beaten_is_compared_with_though_other_peoples_code_is_at_
 
     surface = Retuned(model_rate=3000.0, noise=0.001)
     assert surface.true_rate(former) < 0.6 * surface.model_rate
-    result = run(space, surface)
-    assert result.stopped_because.reason is Reason.CEILING
-    assert result.proved
-    *_, rival = result.baselines
-    assert rival.gain is not None
-    assert rival.gain.faster
+    ended = run(space, surface)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert ended.result.proved
+    *_, rival = ended.result.baselines
+    gain = ended.result.contest(rival)
+    assert gain is not None
+    assert gain.faster
 
 
 def test_several_steps_that_bring_nothing_are_not_tried() -> None:
     steps = library.parse(f"{SPACE}  steps_per_execution: [1, 8, 32]\n", {"cores": 4, "gpus": 0})
-    result = run(steps, fed_by_four(quirks=1))
-    assert {row.config.steps_per_execution for row in result.trials} == {1}
+    ended = run(steps, fed_by_four(quirks=1))
+    assert {row.config.steps_per_execution for row in ended.rows} == {1}
     why = "the model alone is no faster so: 1.00 times the rate of steps_per_execution 1"
-    assert f"steps_per_execution 8: {why}" in [drop.reason for drop in result.dropped]
+    assert f"steps_per_execution 8: {why}" in [drop.reason for drop in ended.result.left_out]
 
 
 @pytest.mark.parametrize(
@@ -688,8 +699,8 @@ def test_several_steps_are_judged_beside_one_when_the_machine_may_have_been_busy
             return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
 
     steps = library.parse(f"{SPACE}  steps_per_execution: [1, 8]\n", {"cores": 4, "gpus": 0})
-    result = run(steps, Shared(model_rate=60_000.0))
-    assert {row.config.steps_per_execution for row in result.trials} == {1, 8}
+    ended = run(steps, Shared(model_rate=60_000.0))
+    assert {row.config.steps_per_execution for row in ended.rows} == {1, 8}
 
 
 def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same() -> None:
@@ -701,9 +712,9 @@ def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same() -
             top = Estimate(value=rate, low=rate, high=rate)
             return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
 
-    result = run(steps, Slower(model_rate=60_000.0))
-    assert result.best_config is not None
-    assert result.best_config.steps_per_execution == 8
+    ended = run(steps, Slower(model_rate=60_000.0))
+    assert ended.best_config is not None
+    assert ended.best_config.steps_per_execution == 8
 
 
 @pytest.mark.parametrize(
@@ -719,9 +730,9 @@ def test_where_nothing_waits_a_space_of_many_workers_or_reads_is_searched_all_th
     usual = {"loader": ["threads"], "threads.workers": [2], "threads.queue_size": [2, 8], "finish": ["host", "device"]}
     written = usual | many
     asked = library.parse(json.dumps({"schema_version": 1, "parameters": written}), {"cores": 4, "gpus": 0})
-    result = run(asked, Alone(model_rate=60_000.0))
-    assert result.best_config is not None
-    assert result.stopped_because.message == "Every configuration that can run has been measured."
+    ended = run(asked, Alone(model_rate=60_000.0))
+    assert ended.best_config is not None
+    assert ended.result.stop.message == "Every configuration that can run has been measured."
 
 
 def test_who_has_to_be_beaten_may_win_with_more_workers_than_are_of_use(space: Space) -> None:
@@ -742,33 +753,33 @@ def test_who_has_to_be_beaten_may_win_with_more_workers_than_are_of_use(space: S
 def test_a_study_whose_time_is_used_up_keeps_what_it_proved(space: Space, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     first = run(space, fed_by_four(quirks=2), url, budget_seconds=60.0)
-    assert first.proved
+    assert first.result.proved
     again = fed_by_four(quirks=2)
-    second = run(space, again, url, budget_seconds=sum(row.seconds for row in first.trials))
-    assert second.proved
+    second = run(space, again, url, budget_seconds=sum(row.seconds for row in first.rows))
+    assert second.result.proved
     assert second.best_config == first.best_config
     assert again.measured == []
 
 
 def test_over_epochs_a_slow_first_batch_does_not_hold_a_search_at_the_ceiling(space: Space) -> None:
     surface = Surface(model_rate=900.0, sample_count=2000, noise=0.001)
-    result = run(space, surface, epochs=5, patience=99)
-    assert result.stopped_because.reason is Reason.CEILING
+    ended = run(space, surface, epochs=5, patience=99)
+    assert ended.result.stop.reason is Reason.CEILING
 
 
 def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
     surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
-    result = run(space, surface, epochs=2, budget_seconds=None, patience=99)
-    assert result.best_config is not None
-    assert result.best_config.cache == "none"
+    ended = run(space, surface, epochs=2, budget_seconds=None, patience=99)
+    assert ended.best_config is not None
+    assert ended.best_config.cache == "none"
 
 
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     surface.now = 30.0
-    result = run(space, surface, trials=999, budget_seconds=60.0, patience=99, began=0.0)
-    assert 30.0 < result.seconds <= 66.0
-    assert result.proved
+    ended = run(space, surface, trials=999, budget_seconds=60.0, patience=99, began=0.0)
+    assert 30.0 < ended.result.seconds <= 66.0
+    assert ended.result.proved
 
 
 def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Space) -> None:
@@ -816,8 +827,8 @@ def test_the_winner_has_a_ceiling_though_there_was_no_time_for_its_setup_at_the_
     few = settings(surface, budget_seconds=64.0, trials=3, finalists=1, blocks=(2, 2))
     usual = study.run(space, surface, surface.facts(), few)
     assert usual.best_config is not None
-    assert usual.ceiling is not None
-    assert usual.ceiling.setup == usual.best_config.model_setup
+    assert usual.result.ceiling is not None
+    assert usual.result.ceiling.setup == usual.best_config.model_setup
 
 
 def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
@@ -865,47 +876,47 @@ def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: S
             self.now += 1.0
             return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="once is enough")
 
-    result = run(space, Once(model_rate=500.0, noise=0.001), trials=20, budget_seconds=None, patience=99)
-    looks = Counter(row.key for row in result.trials if row.origin.asker is Asker.AGAIN)
+    ended = run(space, Once(model_rate=500.0, noise=0.001), trials=20, budget_seconds=None, patience=99)
+    looks = Counter(row.key for row in ended.rows if row.origin.asker is Asker.AGAIN)
     assert set(looks.values()) == {1}
 
 
 def test_trials_are_a_budget(space: Space) -> None:
-    result = run(space, fed_by_four(quirks=1), trials=9, budget_seconds=None, patience=99)
-    assert result.stopped_because.reason is Reason.TRIALS
-    assert len([row for row in result.trials if row.block is None]) == 9
+    ended = run(space, fed_by_four(quirks=1), trials=9, budget_seconds=None, patience=99)
+    assert ended.result.stop.reason is Reason.TRIALS
+    assert len([row for row in ended.rows if row.block is None]) == 9
 
 
 def test_a_budget_of_trials_that_other_peoples_code_uses_up_leaves_one_for_what_can_be_used(space: Space) -> None:
-    result = run(space, Theirs(model_rate=60_000.0), trials=1, budget_seconds=None)
-    assert result.best_config is not None
-    assert result.proved
-    assert [row.origin.asker for row in result.trials if row.block is None] == [Asker.BASELINE, Asker.SEED]
-    assert result.stopped_because.message == "1 trial was allowed, and 2 have run, the baselines among them."
+    ended = run(space, Theirs(model_rate=60_000.0), trials=1, budget_seconds=None)
+    assert ended.best_config is not None
+    assert ended.result.proved
+    assert [row.origin.asker for row in ended.rows if row.block is None] == [Asker.BASELINE, Asker.SEED]
+    assert ended.result.stop.message == "1 trial was allowed, and 2 have run, the baselines among them."
 
 
 def test_time_is_a_budget_that_keeps_room_for_the_proof(space: Space) -> None:
     surface = fed_by_four(quirks=1)
-    result = run(space, surface, trials=999, budget_seconds=60.0, patience=99)
-    assert result.stopped_because.reason is Reason.TIME
-    assert result.proved
-    assert result.seconds <= 66.0
+    ended = run(space, surface, trials=999, budget_seconds=60.0, patience=99)
+    assert ended.result.stop.reason is Reason.TIME
+    assert ended.result.proved
+    assert ended.result.seconds <= 66.0
 
 
 def test_no_gain_for_long_ends_the_search(space: Space) -> None:
-    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=8)
-    assert result.stopped_because.reason is Reason.NO_GAIN
+    ended = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=8)
+    assert ended.result.stop.reason is Reason.NO_GAIN
 
 
 def test_a_small_space_is_exhausted(space: Space) -> None:
     small = space.only("loader", ["processes"]).only("finish", ["device"]).only("processes.workers", [1, 2])
-    result = run(small, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=99)
-    assert result.stopped_because.reason is Reason.EXHAUSTED
+    ended = run(small, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=99)
+    assert ended.result.stop.reason is Reason.EXHAUSTED
 
 
 def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) -> None:
     small = space.only("loader", ["keras"]).only("devices", [2, 1])
-    result = run(
+    ended = run(
         small,
         Surface(),
         budget_seconds=None,
@@ -915,15 +926,15 @@ def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) 
         patience=99,
         seeding=False,
     )
-    assert result.stopped_because.reason in (Reason.EXHAUSTED, Reason.TRIALS)
+    assert ended.result.stop.reason in (Reason.EXHAUSTED, Reason.TRIALS)
 
 
 def test_hopeless_trials_end_early_and_the_proofs_never_do(space: Space) -> None:
     surface = fed_by_four(quirks=1)
-    result = run(space, surface, budget_seconds=None, trials=20, patience=99)
+    ended = run(space, surface, budget_seconds=None, trials=20, patience=99)
     windows = {
         row.number: (row.block is not None, len(row.outcome.windows))
-        for row in result.trials
+        for row in ended.rows
         if isinstance(row.outcome, Measurement)
     }
     assert any(count == 5 for proving, count in windows.values() if not proving)
@@ -932,8 +943,8 @@ def test_hopeless_trials_end_early_and_the_proofs_never_do(space: Space) -> None
 
 def test_a_repeat_is_one_more_measurement_of_the_same_point(space: Space) -> None:
     surface = Surface(noise=0.05, model_rate=60_000.0)
-    result = run(space, surface)
-    last = [row for row in result.trials if row.key == result.trials[-1].key]
+    ended = run(space, surface)
+    last = [row for row in ended.rows if row.key == ended.rows[-1].key]
     assert len(last) > 2
     raw = [row.outcome.images_per_second.value for row in last if isinstance(row.outcome, Measurement)]
     values = [row.value for row in last if row.value is not None]
@@ -943,37 +954,37 @@ def test_a_repeat_is_one_more_measurement_of_the_same_point(space: Space) -> Non
 
 def test_failures_are_values_and_the_search_goes_on(space: Space) -> None:
     surface = Surface(fails=lambda config: config.loader.kind in ("threads", "keras"), model_rate=60_000.0)
-    result = run(space, surface)
-    assert result.best_config is not None
-    assert result.best_config.loader.kind in ("processes", "tfdata")
-    keras = result.baselines[0]
-    assert keras.estimate is None
+    ended = run(space, surface)
+    assert ended.best_config is not None
+    assert ended.best_config.loader.kind in ("processes", "tfdata")
+    keras = ended.result.baselines[0]
+    assert keras.images_per_second is None
     assert isinstance(keras.failure, TrialFailure)
 
 
 def test_when_everything_fails_there_is_no_best(space: Space) -> None:
-    result = run(space, Surface(fails=lambda config: True), trials=6)
-    assert result.best_config is None
-    assert result.estimate is None
-    assert len(result.failed) == len(result.trials) == 6
+    ended = run(space, Surface(fails=lambda config: True), trials=6)
+    assert ended.best_config is None
+    assert ended.result.images_per_second is None
+    assert ended.result.failed == len(ended.rows) == 6
 
 
 def test_limits_hold_for_the_winner(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     limits = Limits(memory_bytes=3 * 2**30, workers=3, only={"loader": ("threads", "processes")})
-    result = run(space, surface, limits=limits)
-    assert result.best_config is not None
-    assert result.best_config.loader.kind in ("threads", "processes")
-    assert (result.best_config.loader.worker_count() or 99) <= 3
-    assert (surface.resources(result.best_config).peak_rss_bytes or 0) <= limits.memory_bytes  # type: ignore[operator]
-    assert any("--max-workers" in drop.reason for drop in result.dropped)
+    ended = run(space, surface, limits=limits)
+    assert ended.best_config is not None
+    assert ended.best_config.loader.kind in ("threads", "processes")
+    assert (ended.best_config.loader.worker_count() or 99) <= 3
+    assert (surface.resources(ended.best_config).peak_rss_bytes or 0) <= limits.memory_bytes  # type: ignore[operator]
+    assert any("--max-workers" in drop.reason for drop in ended.result.left_out)
 
 
 def test_what_breaks_a_limit_when_measured_does_not_win(space: Space) -> None:
     surface = fed_by_four(quirks=1)
-    result = run(space, surface, limits=Limits(cpu_percent=250.0))
-    assert result.best_config is not None
-    assert (surface.resources(result.best_config).cpu_percent or 999) <= 250.0
+    ended = run(space, surface, limits=Limits(cpu_percent=250.0))
+    assert ended.best_config is not None
+    assert (surface.resources(ended.best_config).cpu_percent or 999) <= 250.0
 
 
 def test_few_epochs_do_not_pay_for_a_cache_that_many_do(space: Space) -> None:
@@ -983,11 +994,9 @@ def test_few_epochs_do_not_pay_for_a_cache_that_many_do(space: Space) -> None:
     assert once.best_config is not None
     assert often.best_config is not None
     assert often.best_config.cache == "memory"
-    scored = {row.key: row.value for row in once.trials if row.block is None and row.value is not None}
-    steady = {
-        row.key: row.outcome.images_per_second.value for row in once.trials if isinstance(row.outcome, Measurement)
-    }
-    cached = [row.key for row in once.trials if row.config.cache == "memory" and row.key in scored]
+    scored = {row.key: row.value for row in once.rows if row.block is None and row.value is not None}
+    steady = {row.key: row.outcome.images_per_second.value for row in once.rows if isinstance(row.outcome, Measurement)}
+    cached = [row.key for row in once.rows if row.config.cache == "memory" and row.key in scored]
     assert all(scored[key] < 0.5 * steady[key] for key in cached)
 
 
@@ -1000,14 +1009,14 @@ def test_ctrl_c_gives_the_best_so_far(space: Space) -> None:
                 raise KeyboardInterrupt
             return super().measure(config, effort=effort, must_reach=must_reach)
 
-    result = run(space, Impatient(quirks=1, model_rate=60_000.0))
-    assert result.interrupted
-    assert result.stopped_because.reason is Reason.INTERRUPTED
-    assert not result.proved
-    best = max((row for row in result.trials if row.value is not None), key=lambda row: row.value or 0.0)
-    assert result.best_config == best.config
-    assert len(result.trials) == 6
-    assert result.trials[-1].outcome is None
+    ended = run(space, Impatient(quirks=1, model_rate=60_000.0))
+    assert ended.result.interrupted
+    assert ended.result.stop.reason is Reason.INTERRUPTED
+    assert not ended.result.proved
+    best = max((row for row in ended.rows if row.value is not None), key=lambda row: row.value or 0.0)
+    assert ended.best_config == best.config
+    assert len(ended.rows) == 6
+    assert ended.rows[-1].outcome is None
 
 
 def test_ctrl_c_in_the_proof_uses_the_blocks_that_are_there(space: Space) -> None:
@@ -1019,10 +1028,10 @@ def test_ctrl_c_in_the_proof_uses_the_blocks_that_are_there(space: Space) -> Non
                 raise KeyboardInterrupt
             return super().measure(config, effort=effort, must_reach=must_reach)
 
-    result = run(space, Impatient(quirks=1, model_rate=60_000.0))
-    assert result.interrupted
-    assert not result.proved
-    assert result.baselines[0].gain is not None
+    ended = run(space, Impatient(quirks=1, model_rate=60_000.0))
+    assert ended.result.interrupted
+    assert not ended.result.proved
+    assert ended.result.contest(ended.result.baselines[0]) is not None
 
 
 def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, tmp_path: Path) -> None:
@@ -1035,15 +1044,15 @@ def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(spac
     url = f"sqlite:///{tmp_path}/study.db"
     with pytest.raises(ZeroDivisionError):
         run(space, Broken(), url)
-    result = run(space, Surface(quirks=1), url)
-    assert result.trials[0].outcome is None
-    assert result.best_config is not None
+    ended = run(space, Surface(quirks=1), url)
+    assert ended.rows[0].outcome is None
+    assert ended.best_config is not None
 
 
 def test_the_same_seed_gives_the_same_search(space: Space) -> None:
     first, second = (run(space, fed_by_four(quirks=2, seed=4), seed=9) for _ in range(2))
-    assert [row.key for row in first.trials] == [row.key for row in second.trials]
-    assert first.estimate == second.estimate
+    assert [row.key for row in first.rows] == [row.key for row in second.rows]
+    assert first.result.images_per_second == second.result.images_per_second
 
 
 def test_a_study_that_is_done_is_not_run_again(space: Space, tmp_path: Path) -> None:
@@ -1059,10 +1068,10 @@ def test_more_trials_go_on_where_the_study_ended(space: Space, tmp_path: Path) -
     url = f"sqlite:///{tmp_path}/study.db"
     first = run(space, fed_by_four(quirks=2), url, trials=8, budget_seconds=None)
     second = run(space, fed_by_four(quirks=2, seed=1), url, trials=14, budget_seconds=None, patience=99)
-    searched = [row.key for row in second.trials if row.block is None]
+    searched = [row.key for row in second.rows if row.block is None]
     assert len(searched) == len(set(searched)) == 14
-    assert [row.key for row in second.trials[: len(first.trials)]] == [row.key for row in first.trials]
-    assert second.proved
+    assert [row.key for row in second.rows[: len(first.rows)]] == [row.key for row in first.rows]
+    assert second.result.proved
 
 
 def test_trials_that_the_user_enqueued_run_first(space: Space, tmp_path: Path) -> None:
@@ -1079,18 +1088,18 @@ def test_trials_that_the_user_enqueued_run_first(space: Space, tmp_path: Path) -
 def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     known = max(trim(space, surface.facts()).candidates, key=lambda each: surface.true_rate(each.config))
-    result = run(space, surface, known=[known.config], trials=4)
-    assert [str(row.origin) for row in result.trials[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
-    assert result.trials[2].key == known.key
-    assert not any(row.origin.asker is Asker.SEED for row in result.trials)
+    ended = run(space, surface, known=[known.config], trials=4)
+    assert [str(row.origin) for row in ended.rows[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
+    assert ended.rows[2].key == known.key
+    assert not any(row.origin.asker is Asker.SEED for row in ended.rows)
 
 
 def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     known = PipelineConfig(loader=Threads(workers=4))
-    result = run(space, surface, known=[known], limits=Limits(workers=2), trials=6)
-    assert not any(row.origin.asker is Asker.KNOWN for row in result.trials)
-    assert any(row.origin.asker is Asker.SEED for row in result.trials)
+    ended = run(space, surface, known=[known], limits=Limits(workers=2), trials=6)
+    assert not any(row.origin.asker is Asker.KNOWN for row in ended.rows)
+    assert any(row.origin.asker is Asker.SEED for row in ended.rows)
 
 
 def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
@@ -1154,16 +1163,16 @@ def test_a_study_is_resumed_by_a_version_whose_space_has_one_more_field_with_a_d
 
     url = f"sqlite:///{tmp_path}/study.db"
     run(space, Surface(), url, trials=3)
-    assert len(run(later(""), Surface(), url, trials=5, blocks=(0, 0)).trials) >= 5
+    assert len(run(later(""), Surface(), url, trials=5, blocks=(0, 0)).rows) >= 5
     with pytest.raises(TrialError, match="another space"):
         run(later("threads"), Surface(), url, trials=5)
 
 
 def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
     surface = fed_by_four(quirks=1)
-    result = run(space, surface, limits=Limits(only={"loader": ("processes",)}))
-    assert [baseline.estimate is not None for baseline in result.baselines] == [True, True]
-    assert result.best_config is not None
+    ended = run(space, surface, limits=Limits(only={"loader": ("processes",)}))
+    assert [baseline.images_per_second is not None for baseline in ended.result.baselines] == [True, True]
+    assert ended.best_config is not None
 
 
 def test_nothing_that_can_run_is_an_error_before_anything_is_measured(space: Space) -> None:
@@ -1176,14 +1185,14 @@ def test_nothing_that_can_run_is_an_error_before_anything_is_measured(space: Spa
 def test_events_tell_the_story_in_order(space: Space) -> None:
     told: list[Event] = []
     surface = fed_by_four(quirks=1)
-    result = study.run(space, surface, surface.facts(), settings(surface, trials=7), told.append)
+    ended = study.run(space, surface, surface.facts(), settings(surface, trials=7), told.append)
     kinds = [type(event) for event in told]
     assert kinds[:3] == [SpaceTrimmed, StudyOpened, CeilingMeasured]
     assert kinds.index(SearchStopped) + 1 == kinds.index(ConfirmationStarted)
     finished = [event for event in told if isinstance(event, TrialFinished)]
     started = [event for event in told if isinstance(event, TrialStarted)]
     assert [event.number for event in started] == [event.number for event in finished] == list(range(len(started)))
-    assert [event.origin for event in finished] == [row.origin for row in result.trials]
+    assert [event.origin for event in finished] == [row.origin for row in ended.rows]
     assert all(event.predicted is not None for event in started)
 
 
@@ -1195,34 +1204,34 @@ def converting() -> Space:
 def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win(converting: Space) -> None:
     surface = fed_by_four()
     only = {"cache": ("none",)}
-    result = run(converting, surface, limits=Limits(convert=False, only=only), budget_seconds=300.0)
-    advised = [row for row in result.trials if row.origin.asker is Asker.ADVICE]
+    ended = run(converting, surface, limits=Limits(convert=False, only=only), budget_seconds=300.0)
+    advised = [row for row in ended.rows if row.origin.asker is Asker.ADVICE]
     assert {row.config.storage for row in advised} == {"array"}
-    assert result.best_config is not None
-    assert result.best_config.storage == "files"
-    best = max(row.value for row in result.trials if row.value is not None)
+    assert ended.best_config is not None
+    assert ended.best_config.storage == "files"
+    best = max(row.value for row in ended.rows if row.value is not None)
     assert best == max(row.value for row in advised if row.value is not None)
 
 
 def test_nothing_is_converted_where_the_user_refuses_it(converting: Space) -> None:
     limits = Limits(convert=False, only={"cache": ("none",)})
-    result = run(converting, fed_by_four(), limits=limits, convert=False, budget_seconds=300.0)
-    assert {row.config.storage for row in result.trials} == {"files"}
+    ended = run(converting, fed_by_four(), limits=limits, convert=False, budget_seconds=300.0)
+    assert {row.config.storage for row in ended.rows} == {"files"}
 
 
 def test_no_converted_form_is_measured_where_it_should_bring_little(converting: Space) -> None:
-    result = run(converting, fed_by_four(), limits=Limits(convert=False), budget_seconds=300.0)  # a cache holds all
-    assert not [row for row in result.trials if row.origin.asker is Asker.ADVICE]
+    ended = run(converting, fed_by_four(), limits=Limits(convert=False), budget_seconds=300.0)  # a cache holds all
+    assert not [row for row in ended.rows if row.origin.asker is Asker.ADVICE]
 
 
 def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) -> None:
     surface = Surface(model_rate=1500.0)
     known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "cache": "memory"})]
-    result = run(space, surface, known=known, budget_seconds=300.0)
-    assert result.stopped_because.reason is Reason.CEILING
-    assert "seed:cheaper" in {str(row.origin) for row in result.trials}
-    assert result.best_config is not None
-    assert (result.best_config.loader.worker_count() or 99) < 8
+    ended = run(space, surface, known=known, budget_seconds=300.0)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert "seed:cheaper" in {str(row.origin) for row in ended.rows}
+    assert ended.best_config is not None
+    assert (ended.best_config.loader.worker_count() or 99) < 8
 
 
 def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
@@ -1254,16 +1263,16 @@ def test_values_that_are_measured_are_tried_and_stay_the_studys(tmp_path: Path) 
     first = run(space, surface, url, trials=3, blocks=(0, 0))
     first.study.set_user_attr("ceilings", [])
     surface.latency_seconds = 0.02  # 100 reads at a time would be of use, where 50 were
-    result = run(space, surface, url, trials=9, blocks=(0, 0))
-    tried = {row.config.loader.samples_ahead(1) for row in result.trials if isinstance(row.config.loader, Threads)}
+    ended = run(space, surface, url, trials=9, blocks=(0, 0))
+    tried = {row.config.loader.samples_ahead(1) for row in ended.rows if isinstance(row.config.loader, Threads)}
     assert {Threads(workers=2, read_ahead=count).samples_ahead(1) for count in (0, 9, 50)} == tried
-    assert result.stopped_because.reason is Reason.EXHAUSTED
+    assert ended.result.stop.reason is Reason.EXHAUSTED
 
 
 def test_reads_count_beside_the_model_on_more_devices_too() -> None:
     surface = Far(model_rate=900.0, read_seconds=1e-5, decode_seconds=1e-4, scaling=lambda devices: min(devices, 2))
-    result = with_devices(surface, 8)
-    assert result.best_config is not None
-    assert result.ceiling is not None
-    assert (result.best_config.devices, result.ceiling.devices) == (2, 2)
-    assert result.ceiling.reads is not None
+    ended = with_devices(surface, 8)
+    assert ended.best_config is not None
+    assert ended.result.ceiling is not None
+    assert (ended.best_config.devices, ended.result.ceiling.devices) == (2, 2)
+    assert ended.result.ceiling.reads is not None

@@ -45,7 +45,7 @@ def test_another_version_is_refused_with_both_versions_and_what_to_do(version: o
     assert "autopipe tune" in str(error.value.hint)
 
 
-@pytest.mark.parametrize("missing", ["findings", "request"])
+@pytest.mark.parametrize("missing", ["result", "request"])
 def test_a_profile_that_lacks_what_every_tune_writes_says_to_tune_again(missing: str) -> None:
     content = json.loads(_text())
     del content["profiles"][0][missing]
@@ -69,7 +69,7 @@ def test_a_cut_file_is_refused_with_the_place() -> None:
     ("path", "value", "said"),
     [
         (("profiles", 0, "hardware", "cores"), "two", r"`profiles\[0\].hardware.cores` is wrong: .* but got 'two'"),
-        (("profiles", 0, "measurement", "data_wait_share"), 2, r"`profiles\[0\].measurement.data_wait_share` is wrong"),
+        (("profiles", 0, "result", "winner", "data_wait_share"), 2, r"winner.data_wait_share` is wrong"),
         (("profiles", 0, "colour"), 2, r"`profiles\[0\].colour` is no key"),
         (("profiles",), [], r"`profiles` is wrong"),
         (
@@ -91,8 +91,8 @@ def test_a_wrong_value_is_refused_with_the_place(path: tuple[str | int, ...], va
 
 def test_a_missing_value_is_refused_with_the_place() -> None:
     content = json.loads(_text())
-    del content["profiles"][0]["key"]
-    with pytest.raises(ArtifactError, match=r"`profiles\[0\].key` is missing"):
+    del content["profiles"][0]["result"]["winner"]["key"]
+    with pytest.raises(ArtifactError, match=r"`profiles\[0\].result.winner.key` is missing"):
         files.parse(json.dumps(content).encode())
 
 

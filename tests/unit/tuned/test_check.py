@@ -7,9 +7,8 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned.check import Rates, Verdict, check, judge
-from autopipe.tuned.findings import Findings
-from autopipe.tuned.schema import Artifact, Limit, WorkloadDigest
-from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
+from autopipe.tuned.schema import Artifact, WorkloadDigest
+from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)
 
@@ -30,10 +29,9 @@ def _by_turns(*rounds: tuple[float, float], spread: float = 0.01) -> Rates:
     return Rates.by_turns([(about(rate), about(alone)) for rate, alone in rounds])
 
 
-def _shaken(share_of_model: float | None = 0.86, alone: float = 1350.0) -> Artifact:
+def _shaken(share_of_model: float = 0.86, alone: float = 1350.0) -> Artifact:
     """Return the artefact of a tune on a machine whose fastest moment gave the model alone this rate: 74 % by that."""
-    limit = Limit(model_images_per_second=Estimate(value=alone, low=0.99 * alone, high=1.01 * alone))
-    return artifact(profile(ceiling=limit, findings=Findings(share_of_model=share_of_model)))
+    return artifact(profile(ceiling=ceiling(alone), share_of_model=share_of_model))
 
 
 def test_the_same_machine_workload_and_speed_fit() -> None:
@@ -95,7 +93,7 @@ def test_a_smaller_share_of_the_ceiling_is_drift() -> None:
 
 
 def test_slow_rates_are_told_with_digits_that_differ() -> None:
-    slow = artifact(profile(measurement=figures(8.4), ceiling=None))
+    slow = artifact(profile(images_per_second=about(8.4), ceiling=None))
     result = check(slow, hardware(), TOMORROW, measure=lambda config: _rates(7.6, ceiling=None))
     assert result.reasons == ("it feeds 7.6 images/s, but 8.4 when it was tuned",)
 
@@ -118,8 +116,9 @@ def test_without_a_ceiling_the_plain_rates_are_compared(rate: float, verdict: Ve
 
 
 def test_a_ceiling_that_was_read_too_low_when_it_was_tuned_makes_no_drift() -> None:
-    low = Limit(model_images_per_second=Estimate(value=200.0, low=190.0, high=210.0))
-    result = check(artifact(profile(ceiling=low)), hardware(), TOMORROW, measure=lambda config: _rates(1000.0))
+    result = check(
+        artifact(profile(ceiling=ceiling(200.0))), hardware(), TOMORROW, measure=lambda config: _rates(1000.0)
+    )
     assert result.recorded_share is None
     assert result.verdict is Verdict.FITS
 
@@ -140,17 +139,16 @@ def test_what_is_measured_is_the_recorded_configuration() -> None:
         return _rates(1000.0)
 
     check(artifact(), hardware(), TOMORROW, measure=measure)
-    assert measured == [profile().config]
+    assert measured == [profile().winner.config]
 
 
 def test_the_share_when_it_was_tuned_is_the_one_that_the_tune_told() -> None:
     result = check(_shaken(), hardware(), TOMORROW, measure=lambda config: _rates(1000.0))
     assert result.recorded_share == 0.86
-    assert check(_shaken(None), hardware(), TOMORROW).recorded_share == pytest.approx(1000 / 1350)
 
 
 def test_no_share_is_more_than_all_of_it() -> None:
-    above = _shaken(None, alone=950.0)
+    above = _shaken(1.0, alone=950.0)
     result = check(above, hardware(), TOMORROW, measure=lambda config: _rates(1060.0, ceiling=1000.0))
     assert (result.verdict, result.share, result.recorded_share) == (Verdict.FITS, 1.0, 1.0)
 
@@ -189,9 +187,7 @@ def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
 
 
 def test_half_of_a_rate_that_was_recorded_in_one_window_is_drift() -> None:
-    recorded = profile()
-    measured = recorded.measurement.model_copy(update={"images_per_second": Estimate.of_one(1000.0)})
-    recorded = recorded.model_copy(update={"measurement": measured, "ceiling": None})
+    recorded = profile(images_per_second=Estimate.of_one(1000.0), ceiling=None)
 
     def checked(rate: float) -> Verdict:
         now = Rates(images_per_second=Estimate(value=rate, low=0.98 * rate, high=1.02 * rate), share=None)

@@ -14,7 +14,7 @@ from autopipe.tuned import artifact as files
 from autopipe.tuned import factory
 from autopipe.tuned.schema import Artifact, FileReference, ModuleReference, Profile
 from tests.fakes import profiles
-from tests.fakes.profiles import config, digest, figures, hardware
+from tests.fakes.profiles import about, config, digest, hardware
 
 WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
 
@@ -59,9 +59,9 @@ def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path
 def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     tuned = factory.load(path, import_workload=importer, here=hardware())
-    assert tuned.measurement == figures(1000.0)
+    assert tuned.measurement == profile().winner
     assert tuned.baselines[0].name == "keras"
-    assert tuned.ceiling == profile().ceiling
+    assert tuned.ceiling == profile().result.ceiling
     assert tuned.study is None
 
 
@@ -69,15 +69,15 @@ def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: 
     path = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
     tuned = factory.load(path, import_workload=importer, here=hardware())
     assert repr(tuned) == (
-        "<Tuned: config threads(workers=2), measured 1,000 (980 to 1,020) images/s, keras 400 (390 to 410) images/s,"
-        " the model alone 1,250 (1,240 to 1,260) images/s, machine Imaginary 9000, 2 cores, of train.py:workload>"
+        "<Tuned: config threads(workers=2), measured 1,000 (980 to 1,020) images/s, keras 400 (392 to 408) images/s,"
+        " the model alone 1,250 (1,225 to 1,275) images/s, machine Imaginary 9000, 2 cores, of train.py:workload>"
     )
     assert tuned._repr_html_().startswith("<table><tr><th>config</th><td>threads(workers=2)</td></tr>")
     assert len(tuned._repr_html_()) < 1000
 
 
 def test_high_rates_are_shown_in_full(tmp_path: Path, importer: _Importer) -> None:
-    fast = profile().model_copy(update={"measurement": figures(14_912.0)})
+    fast = profile(images_per_second=about(14_912.0), ceiling=None)
     path = files.write(artifact(fast), tmp_path / "autopipe.json")
     tuned = factory.load(path, import_workload=importer, here=hardware())
     assert "measured 14,912 (14," in repr(tuned)
@@ -109,7 +109,7 @@ def test_what_is_no_path_is_not_saved_to() -> None:
 def test_a_training_is_held_to_what_the_artefact_says(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     promise = factory.load(path, import_workload=importer, here=hardware()).promise
-    assert (promise.images_per_second, promise.artifact) == (figures(1000.0).images_per_second, path)
+    assert (promise.images_per_second, promise.artifact) == (about(1000.0), path)
 
 
 def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer: _Importer) -> None:

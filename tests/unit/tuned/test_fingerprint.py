@@ -214,4 +214,4 @@ def test_the_digest_of_a_model_stays_what_artefacts_hold() -> None:
 
 
 def test_the_profile_maker_makes_valid_profiles() -> None:
-    assert profiles.profile().share_of_ceiling == pytest.approx(0.8)
+    assert profiles.profile().result.share_by_figures == pytest.approx(0.8)

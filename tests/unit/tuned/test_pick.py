@@ -5,14 +5,13 @@ import datetime
 import pytest
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.value import Estimate
 from autopipe.errors import ArtifactError
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import MatchLevel
-from autopipe.tuned.schema import Baseline, Hardware, Profile, Tried
-from tests.fakes.profiles import GIB, H200, NOON, artifact, config, digest, figures, hardware, profile
+from autopipe.tuned.schema import Hardware, Profile
+from tests.fakes.profiles import GIB, H200, NOON, about, artifact, baseline, config, digest, hardware, profile, trial
 
 SMALL = profile(hardware=hardware(cores=1, memory_bytes=2 * GIB), config=config(loader=Threads(workers=1)))
 HERE = profile()
@@ -24,7 +23,7 @@ THREE = artifact(SMALL, HERE, GPUS)
 def test_each_machine_gets_its_own_profile_without_a_warning(own: Profile) -> None:
     choice = pick.pick(THREE, own.hardware, strict=True)
     assert own == choice.profile
-    assert own.config == choice.config.model_dump(mode="json")
+    assert own.winner.config == choice.config.model_dump(mode="json")
     assert choice.warning is None
 
 
@@ -73,12 +72,12 @@ def test_devices_that_cannot_share_out_a_batch_are_reduced_to_as_many_as_can() -
 def test_an_unknown_machine_gets_the_configuration_with_the_best_worst_case() -> None:
     wild, steady = config(loader=Threads(workers=16)), config(loader=Threads(workers=4))
     one = profile(
-        hardware=hardware(cpu_model="A"), config=wild, measurement=figures(1000.0),
-        tried=(Tried(config=steady, images_per_second=900.0),),
+        hardware=hardware(cpu_model="A"), config=wild, images_per_second=about(1000.0),
+        trials=(trial(steady, 900.0),),
     )  # fmt: skip
     two = profile(
-        hardware=hardware(cpu_model="B"), config=steady, measurement=figures(500.0),
-        tried=(Tried(config=wild, images_per_second=100.0),),
+        hardware=hardware(cpu_model="B"), config=steady, images_per_second=about(500.0),
+        trials=(trial(wild, 100.0),),
     )  # fmt: skip
     choice = pick.pick(artifact(one, two), hardware(cpu_model="C"))
     assert steady == choice.config.model_dump(mode="json")  # 0.9 and 1.0, against 1.0 and 0.2
@@ -88,13 +87,10 @@ def test_an_unknown_machine_gets_the_configuration_with_the_best_worst_case() ->
 
 
 def test_what_was_not_measured_on_a_machine_counts_as_the_slowest_there() -> None:
-    rate = Estimate(value=10.0, low=9.0, high=11.0)
-    fast = profile(
-        config=config(loader=Threads(workers=3)), baselines=(Baseline(name="keras", images_per_second=rate),)
-    )
+    fast = profile(config=config(loader=Threads(workers=3)), baselines=(baseline("keras", 10.0),))
     slow = profile(
-        config=config(loader=Threads(workers=4)), measurement=figures(100.0),
-        baselines=(Baseline(name="keras", images_per_second=Estimate(value=90.0, low=80.0, high=99.0)),),
+        config=config(loader=Threads(workers=4)), images_per_second=about(100.0),
+        baselines=(baseline("keras", 90.0),),
     )  # fmt: skip
     assert fast == pick.most_robust([slow, fast])  # 0.9 of the best on the other machine, against 0.01
 
@@ -114,7 +110,7 @@ def test_of_two_backends_on_one_machine_the_one_in_use_is_taken() -> None:
 def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() -> None:
     near = profile(
         hardware=hardware(cores=4), config=config(loader=Threads(workers=4)),
-        tried=(Tried(config=config(loader=Threads(workers=3)), images_per_second=1.0),),
+        trials=(trial(config(loader=Threads(workers=3)), 1.0),),
     )  # fmt: skip
     far = profile(hardware=hardware(cpu_model="B"), config=config(loader=Threads(workers=4)))
     farther = profile(hardware=hardware(cpu_model="B", cores=64), config=config(loader=Threads(workers=8)))
@@ -123,21 +119,21 @@ def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() 
 
 
 def test_a_warm_start_tries_what_was_best_elsewhere_before_what_was_only_good() -> None:
-    here = profile(tried=(Tried(config=config(loader=Threads(workers=3)), images_per_second=1.0),))
+    here = profile(trials=(trial(config(loader=Threads(workers=3)), 1.0),))
     elsewhere = PipelineConfig(loader=Threads(workers=5))
     found = pick.warm_start(artifact(here), hardware(), [elsewhere, pick.config_of(here)])
     assert [each.loader.worker_count() for each in found] == [2, 5, 3]
 
 
 def test_a_new_profile_takes_the_place_of_the_same_machines_old_one() -> None:
-    new = profile(measurement=figures(2000.0))
+    new = profile(images_per_second=about(2000.0))
     assert (SMALL, GPUS, new) == pick.with_profile(THREE, new).profiles
 
 
 def test_merging_unites_machines_and_keeps_the_latest_of_each() -> None:
-    old = profile(measured_at=NOON - datetime.timedelta(days=1), measurement=figures(1.0))
+    old = profile(measured_at=NOON - datetime.timedelta(days=1), images_per_second=about(1.0))
     merged = pick.merge([artifact(HERE, SMALL), artifact(old, GPUS)])
-    assert {HERE.key: 3} == {merged.profiles[0].key: len(merged.profiles)}
+    assert {HERE.winner.key: 3} == {merged.profiles[0].winner.key: len(merged.profiles)}
     assert old not in merged.profiles
     assert all(known in merged.profiles for known in (HERE, SMALL, GPUS))
 

@@ -1,0 +1,274 @@
+"""A profile as a report, as one HTML page and as one JSON document; and profiles side by side."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from autopipe._version import __version__
+from autopipe.core.outcome import StepTime
+from autopipe.errors import ArtifactError
+from autopipe.hardware.memory import size_text
+from autopipe.reports import curves, forest, ladder, page, verdict, wording
+from autopipe.reports.figure import NARROW, Column, Row, Section, Table
+from autopipe.tuned import reference
+from autopipe.tuned.schema import Artifact, Profile
+
+SCHEMA_VERSION = 1
+MOST = 6
+"""Profiles that stand beside each other."""
+
+
+def sections(profile: Profile) -> list[Section]:
+    """Return the sections of a profile for which there is something to show, in their order."""
+    result = profile.result
+    found = [
+        ladder.ladder(result),
+        ladder.costs(result),
+        forest.confirmation(result),
+        forest.settings(result),
+        curves.history(result),
+        curves.payback(result, profile.workload.samples),
+        _steps(profile.step_times),
+        _circumstances(profile),
+    ]
+    return [each for each in found if each is not None]
+
+
+def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
+    """Return the report as JSON: the verdict, the action, and the raw figures of each section under its key."""
+    result = profile.result
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "workload": named(artifact),
+        "verdict": verdict.headline(result),
+        "action": verdict.action(result),
+        "measured_at": profile.measured_at.isoformat(),
+        "config": profile.winner.config,
+        "images_per_second": profile.winner.images_per_second.model_dump(),
+        "trust": verdict.trust_text(result),
+        "limit": profile.winner.limit,
+        "notes": verdict.notes(result),
+        **{
+            each.key: {"title": each.title, "rows": [dict(row) for row in each.table.rows]}
+            for each in sections(profile)
+        },
+    }
+
+
+def json_text(found: dict[str, Any]) -> str:
+    """Return a document as `report.json` holds it."""
+    return json.dumps(found, indent=1, allow_nan=False) + "\n"
+
+
+def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
+    """Return the report as HTML; `use` is the line that trains with the winner, if it is known."""
+    said = f"{named(artifact)}, {profile.measured_at:%d %B %Y %H:%M} UTC, {wording.machine(profile.hardware)}"
+    head = f"<p>{page.words(said)}</p><h1>{page.words(verdict.headline(profile.result))}</h1>"
+    limit = profile.winner.limit or ""
+    notes = [each for each in (limit[:1].upper() + limit[1:], *verdict.notes(profile.result)) if each]
+    body = page.facts(_facts(profile)) + _action(profile, use) + (page.listed(notes) if notes else "")
+    body += "".join(page.section(each) for each in sections(profile))
+    return page.page(f"autopipe: {named(artifact)}", head, body, _foot())
+
+
+def named(artifact: Artifact) -> str:
+    """Return the name of the workload."""
+    named = artifact.workload
+    return "a workload that no file holds" if named is None else reference.short_text(named)
+
+
+def piece(profile: Profile) -> str:
+    """Return the verdict and the ladder as a piece of HTML with its own style, for a notebook."""
+    part = ladder.ladder(profile.result)
+    said = html.escape(verdict.headline(profile.result))
+    table = page.fold("The same as a table", page.table(part.table, part.title))
+    return page.framed(f"<p><b>{said}</b></p>{page.figure(part)}{table}")
+
+
+def note(profile: Profile) -> str:
+    """Return the verdict as Markdown."""
+    said, todo = verdict.headline(profile.result), verdict.action(profile.result)
+    return f"**{said}**\n\n{todo}\n\nThe winner: `{wording.config(profile.winner.config)}`\n"
+
+
+def _foot() -> str:
+    return f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are beside it, as JSON.</p>"
+
+
+def _facts(profile: Profile) -> list[tuple[str, str, str]]:
+    result, best = profile.result, profile.winner
+    rate, rival = best.images_per_second, verdict.compared_with(result)
+    items = [("images/s, the winner", wording.rate(rate.value), wording.span(rate.low, rate.high))]
+    if rival is not None and (times := result.times_faster(rival)) is not None:
+        which = "your own pipeline" if verdict.is_own(rival) else "the fastest baseline"
+        which += "" if verdict.is_proved(result, rival) else ", not proved"
+        items.append((f"times {rival.name}", wording.times(times), which))
+    if best.share_of_model is not None:
+        items.append(("of the model alone", f"{best.share_of_model:.0%}", "no loader can bring more than all of it"))
+    good, why = verdict.trust(result)
+    return [*items, ("trust in these figures", "good" if good else "low", why)]
+
+
+def _action(profile: Profile, use: str) -> str:
+    line = f"<p><code>{html.escape(use)}</code></p>" if use else ""
+    return (
+        f'<div class="do"><p><b>{page.words(verdict.action(profile.result))}</b></p>'
+        f"<p>The winner: <code>{html.escape(wording.config(profile.winner.config))}</code></p>{line}</div>"
+    )
+
+
+def _steps(step_times: Sequence[StepTime]) -> Section | None:
+    """Return the model's own time of a step by mode; None if it was not measured."""
+    if not step_times:
+        return None
+    columns = (
+        Column("", lambda row: row["mode"], numeric=False),
+        Column("a step", lambda row: wording.milliseconds(row["step_seconds"]["value"])),
+        Column("95 % interval", _step_interval),
+        Column("images", lambda row: str(row["batch_size"])),
+        Column("images/s", lambda row: wording.rate(row["images_per_second"])),
+        Column("first call", lambda row: wording.seconds(row["first_call_seconds"])),
+    )
+    rows = [{**each.model_dump(mode="json"), "images_per_second": each.images_per_second} for each in step_times]
+    return Section(
+        key="steps",
+        title="How long does the model itself take?",
+        text="A step on a batch that is there, compiled and warm, without a loader. The first call compiles.",
+        table=Table(columns=columns, rows=rows),
+    )
+
+
+def _step_interval(row: Row) -> str:
+    took = row["step_seconds"]
+    return f"{wording.milliseconds(took['low'])} to {wording.milliseconds(took['high'])}"
+
+
+def _circumstances(profile: Profile) -> Section:
+    """Return what the figures depend on, and the command that repeats them."""
+    hardware, workload, result = profile.hardware, profile.workload, profile.result
+    budget = "none" if result.budget_seconds is None else wording.seconds(result.budget_seconds)
+    found = [
+        ("command", result.command),
+        ("seed", str(result.seed)),
+        ("machine", wording.machine(hardware)),
+        ("memory", size_text(hardware.memory_bytes)),
+        ("data on", hardware.storage),
+        ("system", f"{hardware.system}, Python {hardware.python}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in hardware.packages.items())),
+        ("samples", f"{workload.samples:,} of {size_text(round(workload.mean_bytes))} on average"),
+        ("batch size", str(workload.batch_size)),
+        ("files were", "in memory" if profile.winner.page_cache == "warm" else "on disk"),
+        ("ops", ", ".join(op.text for op in workload.op_list)),
+        ("search space", result.space),
+        ("budget", budget),
+    ]
+    found += [("epochs charged", str(result.epochs))] if result.epochs is not None else []
+    found += [("data digest", result.data)] if result.data else []
+    found.append(("digests", f"ops {workload.ops}, model {workload.model or 'none'}"))
+    rows: list[Row] = [{"name": name, "value": value} for name, value in found]
+    columns = (Column("", lambda row: row["name"], numeric=False), Column("", lambda row: row["value"], numeric=False))
+    return Section(
+        key="circumstances",
+        title="On which machine, with which data?",
+        text="Figures hold for these; `autopipe check` says whether they still do.",
+        table=Table(columns=columns, rows=rows),
+    )
+
+
+# ---------------------------------------------------------------- side by side
+
+
+def comparison_document(found: Sequence[tuple[Artifact, Profile]]) -> dict[str, Any]:
+    """Return the comparison as JSON: the rows of its table, and each profile's report."""
+    _require(found)
+    rows = [dict(row) for row in _compared(found).rows]
+    reports = [document(artifact, profile) for artifact, profile in found]
+    return {"schema_version": SCHEMA_VERSION, "rows": rows, "reports": reports}
+
+
+def comparison_page(found: Sequence[tuple[Artifact, Profile]]) -> str:
+    """Return the comparison as HTML.
+
+    Raises:
+        ArtifactError: there is nothing to compare, or more than stands beside each other.
+    """
+    _require(found)
+    title = _sentence(found)
+    names = list(dict.fromkeys(named(artifact) for artifact, _ in found))
+    head = f"<p>{html.escape(', '.join(names))}</p><h1>{html.escape(title)}</h1>"
+    body = (
+        '<section aria-labelledby="s-all"><h2 id="s-all">What differs?</h2>'
+        f"{page.table(_compared(found), 'What differs', 'wide')}</section>"
+        '<section aria-labelledby="s-ladders"><h2 id="s-ladders">How fast could each part be?</h2>'
+        f'<p>All on one axis.</p><div class="pair">{_ladders(found)}</div></section>'
+    )
+    return page.page("autopipe: comparison", head, body, _foot())
+
+
+def _require(found: Sequence[tuple[Artifact, Profile]]) -> None:
+    if not 2 <= len(found) <= MOST:
+        raise ArtifactError(
+            f"A comparison takes 2 to {MOST} profiles, but these artefacts hold {len(found)}.",
+            hint="Name two artefacts: autopipe report --compare a/autopipe.json b/autopipe.json",
+        )
+
+
+def _sentence(found: Sequence[tuple[Artifact, Profile]]) -> str:
+    first, last = (found[at][1].winner.images_per_second for at in (0, -1))
+    ratio = last.value / first.value if first.value > 0 else 0.0
+    apart = first.has_interval and last.has_interval and (last.low > first.high or last.high < first.low)
+    said = f"{wording.rate(first.value)} images/s and {wording.rate(last.value)}"
+    if not apart:
+        return f"{said}: no difference that their intervals would tell."
+    which = wording.times(ratio) if ratio >= 1 else wording.times(1 / ratio)
+    return f"{said}: the last is {which} {'faster' if ratio >= 1 else 'slower'} than the first."
+
+
+def _ladders(found: Sequence[tuple[Artifact, Profile]]) -> str:
+    lines = [ladder.rungs(profile.result) for _, profile in found]
+    top = max(ladder.highest(each) for each in lines)
+    return "".join(
+        f'<div class="always"><h3>{html.escape(_title(profile))}</h3>'
+        f"<figure>{ladder.draw_ladder(each, NARROW, top).render(css='narrow')}</figure></div>"
+        for each, (_, profile) in zip(lines, found, strict=True)
+    )
+
+
+def _title(profile: Profile) -> str:
+    return f"{wording.machine(profile.hardware)}, {profile.measured_at:%Y-%m-%d %H:%M}"
+
+
+def _compared(found: Sequence[tuple[Artifact, Profile]]) -> Table:
+    columns = [_column(number, profile) for number, (_, profile) in enumerate(found)]
+    told = [dict(_told(profile)) for _, profile in found]
+    names = dict.fromkeys(name for each in told for name in each)
+    rows: list[Row] = [{"name": name, "values": [each.get(name, "") for each in told]} for name in names]
+    return Table(columns=(Column("", lambda row: row["name"], numeric=False), *columns), rows=rows)
+
+
+def _column(number: int, profile: Profile) -> Column:
+    return Column(_title(profile), lambda row: row["values"][number], numeric=False)
+
+
+def _told(profile: Profile) -> list[tuple[str, str]]:
+    """Return what is worth comparing, as text."""
+    result, best, hardware = profile.result, profile.winner, profile.hardware
+    rival = verdict.compared_with(result)
+    times = None if rival is None else result.times_faster(rival)
+    share, alone = best.share_of_model, result.ceiling
+    found = [
+        ("images/s", wording.rates(best.images_per_second)),
+        ("the winner", wording.config(best.config)),
+        ("gain", "" if rival is None or times is None else f"{wording.times(times)} {rival.name}"),
+        ("of the model alone", "" if share is None else f"{share:.0%}"),
+        ("the model alone", "" if alone is None else wording.rates(alone.model_images_per_second)),
+    ]
+    rates = [(each.name, each.images_per_second) for each in result.baselines]
+    found += [(name, wording.rates(rate)) for name, rate in rates if rate is not None]
+    found += [(f"an image: {each.name}", wording.milliseconds(each.whole)) for each in ladder.steps(result)]
+    versions = ", ".join(f"{name} {version}" for name, version in hardware.packages.items())
+    found += [("machine", wording.machine(hardware)), ("data on", hardware.storage), ("versions", versions)]
+    return [*found, ("trust", verdict.trust_text(result))]

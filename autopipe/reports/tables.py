@@ -1,0 +1,198 @@
+"""What commands beside `tune` print: doctor, measure, check and show. Each function takes values and returns text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autopipe.core import bottleneck as core_bottleneck
+from autopipe.core import costs as cost_model
+from autopipe.core.config import PipelineConfig
+from autopipe.core.costs import Costs
+from autopipe.core.facts import Ceiling
+from autopipe.core.outcome import Measurement, StepTime
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.hardware import opencv
+from autopipe.hardware.machine import Machine
+from autopipe.hardware.memory import size_text
+from autopipe.reports import wording
+from autopipe.reports.terminal import labelled
+from autopipe.tuned import check
+from autopipe.tuned.schema import Artifact, Hardware, Profile
+
+_NOTE = Text("note", style="bold yellow")
+_STYLES = {
+    check.Verdict.FITS: "bold green",
+    check.Verdict.STALE: "bold yellow",
+    check.Verdict.DRIFTED: "bold red",
+}
+
+
+# ---------------------------------------------------------------- doctor
+
+
+def machine(found: Machine, opencv_found: Mapping[str, str]) -> Table:
+    """Return what `autopipe doctor` prints of a machine."""
+    cpu, memory = found.cpu, found.memory
+    table = labelled(
+        [
+            ("cores", f"{cpu.cores} usable of {cpu.logical_cores} ({cpu.model})"),
+            ("memory", f"{size_text(memory.available_bytes)} free of {size_text(memory.usable_bytes)}"),
+        ]
+    )
+    if not found.gpus:
+        table.add_row("GPU", "none found by NVML")
+    for gpu in found.gpus:
+        size = "" if gpu.memory_bytes is None else f", {size_text(gpu.memory_bytes)}"
+        table.add_row("GPU", f"{gpu.name}{size}, driver {gpu.driver or 'unknown'}")
+    table.add_row("system", f"{found.os}, {found.kernel}, Python {found.python}")
+    for name, version in found.versions.items():
+        table.add_row(name, version or "not installed")
+    table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
+    if (warning := opencv.warning(opencv_found)) is not None:
+        table.add_row(_NOTE, warning)
+    return table
+
+
+# ---------------------------------------------------------------- measure
+
+
+def measurement(
+    found: Measurement, config: PipelineConfig, ceiling: Ceiling, simulated: SimulatedAccelerator | None = None
+) -> RenderableType:
+    """Return what `autopipe measure` prints; `simulated` is the accelerator in the model's place, if any."""
+    rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
+    unsteady = "" if found.stable else ", unsteady"
+    share = min(1.0, rate.value / limits.images_per_second)
+    table = labelled(
+        [
+            ("config", config.short()),
+            ("images/s", f"{wording.rates(rate)}, {len(found.windows)} windows{unsteady}"),
+            ("model alone", f"{wording.rate(limits.model_images_per_second)} images/s"),
+            ("share of bound", f"{share:.0%} of {wording.rate(limits.images_per_second)} images/s"),
+            ("bottleneck", core_bottleneck.bottleneck(limits, rate.value).sentence),
+        ]
+    )
+    if simulated is not None:
+        share = simulated.utilisation(rate.value, found.batch_size)
+        table.add_row("AU", f"{share:.1%} of the time the simulated accelerator computes")
+    table.add_row("waiting for data", f"{found.data_wait_share:.1%} of the time")
+    table.add_row("first batch", f"{found.first_batch_seconds:.3f} s after opening")
+    if found.cache_fill_seconds is not None:
+        table.add_row("cache fill", f"{found.cache_fill_seconds:.1f} s for all samples, once")
+    if said := wording.elsewhere(rate.value, found.hand_over_seconds, found.batch_size, config, limits):
+        table.add_row("elsewhere", said)
+    table.add_row("resources", wording.resources(found.resources))
+    table.add_row("page cache", found.page_cache)
+    ran = found.ran
+    where = f"{', '.join(ran.devices)} ({ran.backend})"
+    table.add_row("ran", f"{ran.threads} threads, {ran.processes} processes on {where}")
+    differ = config.loader.pixels_differ()
+    for warning in (*found.warnings, *([] if differ is None else [differ])):
+        table.add_row(_NOTE, warning)
+    return Group(table, Text(), _costs(limits.costs.of_workers(config))) if ceiling.op_costs else table
+
+
+def _costs(costs: Costs) -> Table:
+    """Return what an image costs these workers, op by op, and the model's share of the cores."""
+    whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("an image costs", no_wrap=True)
+    for column in ("wall", "core", "of it locked", "share"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for op in costs.ops:
+        figures = (op.wall_seconds_per_image, op.seconds_per_image, op.lock_seconds_per_image)
+        share = op.wall_seconds_per_image / whole
+        table.add_row(op.name, *map(wording.milliseconds, figures), f"{share:.0%}")
+    table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds), "", "")
+    return table
+
+
+def step_time(found: StepTime) -> list[str]:
+    """Return what `autopipe measure --mode` prints."""
+    took = found.step_seconds
+    interval = f"{wording.milliseconds(took.low)} to {wording.milliseconds(took.high)}"
+    return [
+        f"step        {wording.milliseconds(took.value)} ({interval}) for {found.batch_size} images: {found.mode}",
+        f"images/s    {wording.rate(found.images_per_second)} on a batch that is there, without a loader",
+        f"first call  {wording.seconds(found.first_call_seconds)}: it traces and compiles, and then does a step",
+    ]
+
+
+# ---------------------------------------------------------------- check
+
+
+def fitness(found: check.Result) -> Table:
+    """Return what `autopipe check` prints."""
+    table = labelled([("verdict", Text(found.verdict, style=_STYLES[found.verdict]))])
+    for reason in found.reasons:
+        table.add_row("because", reason)
+    table.add_row("age", wording.count(found.age_days, "day"))
+    if found.images_per_second is not None:
+        table.add_row("images/s", f"{wording.rates(found.images_per_second)} now")
+    if found.share is not None:
+        then = "" if found.recorded_share is None else f", {found.recorded_share:.0%} when it was tuned"
+        table.add_row("share of ceiling", f"{found.share:.0%} now{then}")
+    return table
+
+
+def fitness_document(found: check.Result) -> dict[str, Any]:
+    """Return the document that `autopipe check --json` prints.
+
+    Keys: `verdict` (fits, stale, drifted), `reasons`, `age_days`, `share` and `recorded_share` of the ceiling, 0 to 1,
+    `images_per_second` (value, low, high).
+    """
+    rate = found.images_per_second
+    return {
+        "verdict": str(found.verdict),
+        "reasons": list(found.reasons),
+        "age_days": found.age_days,
+        "share": found.share,
+        "recorded_share": found.recorded_share,
+        "images_per_second": None if rate is None else rate.model_dump(),
+    }
+
+
+# ---------------------------------------------------------------- show
+
+
+def profiles(
+    artifact: Artifact, used: Profile | None, note: str | None, *, here: Hardware, now: datetime.datetime
+) -> RenderableType:
+    """Return what `autopipe show` prints; `used` is the profile that this machine gets, `note` what to know of that."""
+    parts: list[RenderableType] = []
+    for number, profile in enumerate(artifact.profiles, 1):
+        mark = " (used on this machine)" if profile == used else ""
+        parts.append(Text(f"profile {number} of {len(artifact.profiles)}{mark}", style="bold"))
+        parts += [_profile(profile, here, now), Text()]
+    if note is not None:
+        parts.append(Text(f"note: {note}", style="yellow"))
+    return Group(*parts)
+
+
+def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
+    best, result = profile.winner, profile.result
+    share = "" if best.share_of_model is None else f", {best.share_of_model:.0%} of the model alone"
+    age = wording.count((now - profile.measured_at).days, "day")
+    judged = check.judge(profile, here, now)
+    fits = judged.verdict is check.Verdict.FITS
+    said = "yes" if fits else f"no: {'; '.join(judged.reasons)}"
+    gains = [
+        f"{each.name} failed" if (times := result.times_faster(each)) is None else f"{wording.times(times)} {each.name}"
+        for each in result.baselines
+    ]
+    return labelled(
+        [
+            ("machine", wording.machine(profile.hardware)),
+            ("winner", wording.config(best.config)),
+            ("images/s", wording.rates(best.images_per_second) + share),
+            ("gain", ", ".join(gains) or "compared with nothing"),
+            ("age", f"{age}, measured {profile.measured_at:%Y-%m-%d %H:%M} UTC, study {result.study or 'unnamed'}"),
+            ("fits here", Text(said, style="green" if fits else "yellow")),
+        ]
+    )

@@ -1,0 +1,473 @@
+"""What a result means, in sentences: the headline, what to do next, how far to trust it, and what else to know.
+
+An enum says which case it is; then the sentence of that case is filled in. The terminal, the page, the notebook and
+JSON all take their words from here.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator
+
+from autopipe.core import bottleneck
+from autopipe.core import costs as cost_model
+from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
+from autopipe.core.config import PipelineConfig
+from autopipe.core.costs import Bounds, Kind, Limit
+from autopipe.core.facts import FEWEST_OF_A_TAIL, Ceiling, SampleTail
+from autopipe.core.outcome import FailureKind
+from autopipe.core.result import Baseline, Contest, Reason, Result, Winner
+from autopipe.core.stats import student_t_95
+from autopipe.reports import wording
+from autopipe.search.settings import BLOCKS
+from autopipe.tuned import pick
+
+_CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none
+_SPENT = 0.5  # of a budget: with what is left of it, the same command again may do nothing
+_ADVISED_TRIALS = 20  # with their confirmation run
+_MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
+_BUSY_CORES = 0.5  # taken by other programs
+_DRIFT = 0.05
+
+
+class Case(enum.Enum):
+    """What a result says of the winner and the baseline that it is compared with."""
+
+    ALONE = enum.auto()  # there is no baseline
+    SAME = enum.auto()  # the baseline is the winner
+    CLOSE = enum.auto()  # not told apart, and close
+    UNSTEADY = enum.auto()  # not told apart, though the winner seems to be ahead
+    BUSY = enum.auto()  # the baseline keeps the model busy
+    BEHIND = enum.auto()  # the baseline is ahead, by rates that were not measured side by side
+    SIDE_BY_SIDE = enum.auto()  # the winner is ahead in rounds of both, but not by the rates that are shown
+    LIFT = enum.auto()  # the winner is ahead
+
+
+_HEADLINES = {
+    Case.ALONE: "{does}: {rate} images/s{reached}.",
+    Case.SAME: "{rival} is the fastest here: {rate} images/s{reached}. No change is worth it.",
+    Case.CLOSE: "Nothing is measurably faster than {rival} ({base} images/s).",
+    Case.UNSTEADY: "{does}: about {times:.2g}x as fast as {rival} ({base} images/s), but the measurements are too "
+    "unsteady to prove it.",
+    Case.BUSY: "The model is the limit: {rival} already keeps it busy, at {base} images/s.",
+    Case.BEHIND: "Nothing faster than {rival} ({base} images/s) was found yet, and nothing is proved.",
+    Case.SIDE_BY_SIDE: "{cause}{does}: {times:.2f}x as fast as {rival}, measured side by side{reached}.",
+    Case.LIFT: "{cause}{does}: {base} -> {rate} images/s{reached}{doubt}.",
+}
+
+
+def headline(result: Result) -> str:
+    """Return what kept the baseline slow, what the winner does about it, and what that brings.
+
+    The baseline is the user's own pipeline if one was named, with the others beside it; else the best of them.
+    """
+    best, rival = result.winner, compared_with(result)
+    if best is None:
+        return "No configuration could be measured."
+    share = best.share_of_model
+    case, contest = case_of(result), None if rival is None else _proved(result, rival)
+    base = None if rival is None else rival.images_per_second
+    said = _HEADLINES[case].format(
+        does=_does(best, rival),
+        cause="" if rival is None else _cause(result, rival),
+        rival="" if rival is None else rival.name,
+        rate=wording.rate(best.images_per_second.value),
+        base="" if base is None else wording.rate(base.value),
+        times=1.0 if contest is None else contest.ratio,
+        reached="" if share is None else f", {share:.0%} of the model's own speed",
+        doubt="" if contest is not None else ", not proved yet",
+    )
+    if rival is None or not is_own(rival):
+        return said
+    others = [
+        f"{each.name} {wording.rate(each.images_per_second.value)}"
+        for each in result.baselines
+        if each is not rival and each.images_per_second is not None
+    ]
+    return f"{said} For comparison: {wording.listed(others)} images/s." if others else said
+
+
+def case_of(result: Result) -> Case:
+    """Return what a result with a winner says."""
+    best, rival = result.winner, compared_with(result)
+    if best is None or rival is None or rival.images_per_second is None:
+        return Case.ALONE
+    if rival.key == best.key:
+        return Case.SAME
+    contest, rate, base = _proved(result, rival), best.images_per_second.value, rival.images_per_second.value
+    if contest is not None and not contest.faster:
+        return Case.CLOSE if contest.ratio <= _CLOSE else Case.UNSTEADY
+    if contest is None and (best.share_of_model or 0.0) >= MODEL_SHARE and base >= AS_FAST * rate:
+        return Case.BUSY
+    if rate > base:
+        return Case.LIFT
+    return Case.BEHIND if contest is None else Case.SIDE_BY_SIDE
+
+
+def action(result: Result) -> str:
+    """Return the one thing to do."""
+    case, best = case_of(result), result.winner
+    if case in (Case.SAME, Case.BUSY):
+        return "Leave the pipeline as it is. A faster model, or a faster device for it, would help."
+    if not result.proved or case is Case.UNSTEADY:
+        return f"Search on until it is proved: {_how_to_go_on(result)}."
+    if case is Case.CLOSE:
+        return f"Leave the pipeline as it is, or search on until it is proved: {_how_to_go_on(result)}."
+    if (ahead := _ahead(result)) is not None:
+        return f"{ahead.name} is faster still{_printed(ahead)}. Or search on: {_how_to_go_on(result)}."
+    if best is not None and (best.share_of_model or 0.0) >= MODEL_SHARE:
+        return "Train with it. The model is the limit now: no pipeline can be faster."
+    return "Train with it. What still limits it is named below."
+
+
+def compared_with(result: Result) -> Baseline | None:
+    """Return the baseline to compare with: the user's own, or the fastest, in the confirmation run if there was one."""
+    measured = [(each, each.images_per_second.value) for each in result.baselines if each.images_per_second is not None]
+    if own := [pair for pair in measured if is_own(pair[0])]:  # several, on several devices
+        return max(own, key=lambda pair: pair[1])[0]
+    if ran := [(each, contest) for each, _ in measured if (contest := _proved(result, each)) is not None]:
+        return min(ran, key=lambda pair: pair[1].ratio)[0]
+    return max(measured, key=lambda pair: pair[1])[0] if measured else None
+
+
+def is_own(baseline: Baseline) -> bool:
+    """Whether a baseline is the user's own pipeline."""
+    return any(getattr(config.loader, "is_own", False) for config in pick.readable([baseline.config]))
+
+
+def is_proved(result: Result, baseline: Baseline) -> bool:
+    """Whether the winner and a baseline are told apart by the confirmation run."""
+    contest = _proved(result, baseline)
+    return contest is not None and contest.decided
+
+
+def _proved(result: Result, baseline: Baseline) -> Contest | None:
+    return result.contest(baseline) if result.proved else None  # a run that was cut off proves nothing
+
+
+# ---------------------------------------------------------------- parts of the headline
+
+
+def _cause(result: Result, rival: Baseline) -> str:
+    """Return what limited a baseline; nothing if that is not known, as of the user's own code."""
+    ceiling, rate = result.ceiling, rival.images_per_second
+    if ceiling is None or not ceiling.op_costs or rate is None or is_own(rival):
+        return ""
+    limits = cost_model.bounds(ceiling, pick.parse_config(rival.config))
+    most = max(rate.value, limits.images_per_second)
+    found = bottleneck.bottleneck(limits, most, rate.value / limits.model_images_per_second).limit
+    if found is None:
+        return ""
+    match found.kind:
+        case Kind.STORAGE_LATENCY:
+            reads = ceiling.reads
+            wait = limits.work.read_wait_seconds if reads is None else reads.latency_seconds
+            return f"Waiting for reads was the bottleneck ({_ms(wait)} per read). "
+        case Kind.STORAGE_BANDWIDTH:
+            return f"The storage was the bottleneck ({wording.rate(found.images_per_second)} images/s). "
+        case Kind.PYTHON_LOCK:
+            held = _ms(limits.work.lock_seconds)
+            return f"{found.op} was the bottleneck: it holds Python's lock ({held} per image). "
+        case Kind.OP:
+            return _op(limits, ceiling, found)
+        case _:
+            return ""
+
+
+def _op(limits: Bounds, ceiling: Ceiling, found: Limit) -> str:
+    dearest = next((op for op in limits.work.paid if op.name == found.op), None)
+    if dearest is None:
+        return ""
+    model, loader = ceiling.model_core_seconds_per_image, limits.work.core_seconds
+    if model > loader:
+        return f"Model and loader shared the cores ({_ms(model)} and {_ms(loader)} per image). "
+    takes = dearest.wall_seconds_per_image if found.workers else dearest.seconds_per_image
+    return f"{dearest.name} was the bottleneck ({_ms(takes)} per image). "
+
+
+def _does(best: Winner, rival: Baseline | None) -> str:
+    """Return what the winner does that the baseline does not, in at most three parts."""
+    # What the user's own code does is not known.
+    before = None if rival is None or is_own(rival) else pick.parse_config(rival.config)
+    said = wording.listed(_parts(pick.parse_config(best.config), before)[:3])
+    return said[:1].upper() + said[1:]
+
+
+def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
+    parts = []
+    ahead = config.loader.reads_at_once()
+    if config.loader.reads_ahead() and ahead is not None:
+        parts.append(f"reading {ahead} samples at a time")
+    if config.storage != "files" and (before is None or before.storage != config.storage):
+        parts.append(f"converting samples to {config.storage}")
+    if config.cache != "none" and (before is None or before.cache == "none"):
+        part = "" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the "
+        parts.append(f"caching {part}prepared samples in {config.cache}")
+    if before is None or before.loader.kind != config.loader.kind or not parts:
+        parts.append(_loading(config, before))
+    if before is not None and config.finish == "device" and before.finish == "host":
+        parts.append("casting on the device")
+    return parts
+
+
+def _loading(config: PipelineConfig, before: PipelineConfig | None) -> str:
+    workers = config.loader.worker_count()
+    if before is None or before.loader.kind != config.loader.kind:
+        return f"loading with {config.loader.kind}" + (f" ({wording.count(workers, 'worker')})" if workers else "")
+    known = before.loader.model_dump()
+    changed = [f"{name}={value}" for name, value in config.loader.model_dump().items() if known.get(name) != value]
+    if not changed and config.device_prefetch > before.device_prefetch:
+        return f"putting {config.device_prefetch} batches on the device ahead"
+    return f"loading with {wording.listed(changed or ['the same settings'])}"
+
+
+def _ms(seconds: float) -> str:
+    return wording.milliseconds(seconds) if math.isfinite(seconds) else "a while"
+
+
+# ---------------------------------------------------------------- parts of the action
+
+
+def _how_to_go_on(result: Result) -> str:
+    """Return what leads to a proof: the same command again does nothing if its time is up, or its study is over."""
+    if result.study_url is None:
+        return "its study was in memory, so give the next one a longer budget"
+    kind = (result.study or "").partition("-")[0]
+    if kind == "retune":  # each begins a study of its own, with what is known
+        return "give `autopipe retune` a longer `--budget`"
+    if kind != "joint" and result.budget_seconds is not None and result.seconds > _SPENT * result.budget_seconds:
+        return "the same command with a longer `--budget` continues the study, and with `--fresh` starts a new one"
+    if result.proved or kind == "joint":
+        return "the same command with `--fresh` starts a new study"
+    return "the same command again continues the study"
+
+
+def _ahead(result: Result) -> Baseline | None:
+    """Return the fastest of the other baselines that the winner does not come up to."""
+    rival = compared_with(result)
+    times = [(result.times_faster(each), each) for each in result.baselines if each is not rival]
+    ahead = [(factor, each) for factor, each in times if factor is not None and factor * _CLOSE < 1]
+    return min(ahead, key=lambda pair: pair[0])[1] if ahead else None
+
+
+def _printed(baseline: Baseline) -> str:
+    """Return how to print the code of a baseline, if it is plain code."""
+    loaders = [config.loader for config in pick.readable([baseline.config]) if config.loader.is_foreign]
+    plain = [loader.model_dump()["code"] for loader in loaders if not is_own(baseline)]
+    return f": `autopipe eject autopipe.json --to {plain[0]}` prints it" if plain else ""
+
+
+# ---------------------------------------------------------------- trust
+
+
+def trust(result: Result) -> tuple[bool, str]:
+    """Return whether the figures can be trusted, and why."""
+    reasons = []
+    if result.interrupted:
+        reasons.append("interrupted, so nothing was proved")
+    elif not result.proved and not _all_reach_the_ceiling(result):
+        reasons.append("nothing was proved")
+    if result.others_cores >= _BUSY_CORES:
+        reasons.append(f"other programs took {result.others_cores:.1f} of the cores")
+    if result.drift is not None and abs(result.drift) > _DRIFT:
+        reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
+    unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]
+    if unsure and result.proved:
+        reasons.append(f"the rounds do not tell the winner from {wording.listed(unsure)}")
+    if not reasons:
+        why = "proved side by side, on cores that little else used"
+        return True, f"{why if result.proved else 'a baseline is as fast as the model alone, so no gain is claimed'}."
+    holds = " The ratios hold: they were measured side by side." if result.proved and not unsure else ""
+    return False, f"{'; '.join(reasons)}.{holds}"
+
+
+def trust_text(result: Result) -> str:
+    """Return the same as one line."""
+    good, why = trust(result)
+    return f"{'good' if good else 'low'}: {why}"
+
+
+def _is_unsure(contest: Contest) -> bool:
+    return abs(math.log(contest.ratio)) > math.log(_CLOSE) and not contest.decided
+
+
+def _all_reach_the_ceiling(result: Result) -> bool:
+    """Whether the winner and a baseline are both at the ceiling, so that there was nothing to prove."""
+    if result.winner is None or result.stop.reason is not Reason.CEILING:
+        return False
+    rates = [each.images_per_second.value for each in result.baselines if each.images_per_second is not None]
+    return any(rate >= AS_FAST * result.winner.images_per_second.value for rate in rates)
+
+
+def rounds_to_decide(contest: Contest) -> int | None:
+    """Return how many more rounds would decide, if they vary like the ones so far; None if no tune has so many."""
+    if contest.few or contest.low <= 0 or contest.high is None:  # of few pairs the interval is not of their own spread
+        return None
+    spread = math.log(contest.high / contest.low) / 2 * math.sqrt(contest.pairs) / student_t_95(contest.pairs - 1)
+    for rounds in range(contest.pairs + 1, BLOCKS[1] + 1):
+        if student_t_95(rounds - 1) * spread / math.sqrt(rounds) < abs(math.log(contest.ratio)):
+            return rounds - contest.pairs
+    return None
+
+
+def round_seconds(result: Result) -> float:
+    """Return how long a round of the confirmation run took; 0 without one."""
+    proved = [each for each in result.trials if each.block is not None]
+    return sum(each.seconds for each in proved) / max(1, len({each.block for each in proved}))
+
+
+def gains(result: Result) -> str:
+    """Return what single settings of the winner bring against their next best value, and those without an effect."""
+    nearest = {}
+    for each in sorted(result.effects, key=lambda each: -each.ratio):
+        if each.faster and each.ratio >= _CLOSE:
+            nearest[each.setting] = each
+    said = [
+        f"{each.setting}={each.value} {each.ratio:.1f}x (not {each.other})"
+        for each in sorted(nearest.values(), key=lambda each: -each.ratio)
+    ]
+    telling = {each.setting for each in result.effects if each.decided}
+    same = sorted({each.setting for each in result.effects if each.measured} - telling)
+    rest = f"No measurable effect: {', '.join(same)}" if same else ""
+    return ". ".join(filter(None, (", ".join(said), rest)))
+
+
+# ---------------------------------------------------------------- notes
+
+
+def notes(result: Result) -> list[str]:
+    """Return what else the reader should know, and can do something about."""
+    return [*_of_the_search(result), *_of_the_figures(result), *_of_conversions(result), *_of_samples(result)]
+
+
+def _of_the_search(result: Result) -> Iterator[str]:
+    best = result.winner
+    if result.interrupted:
+        found = "before anything to use was measured." if best is None else "This is the best so far, and not proved."
+        yield f"The search was interrupted{' ' if best is None else '. '}{found}"
+    ran = {each.key for each in result.trials if each.images_per_second is not None or each.failure is not None}
+    if best is not None and ran <= {each.key for each in result.baselines}:
+        yield _only_baselines(result)
+    if best is not None and not result.contests:
+        blocks = [each for each in result.trials if each.block is not None and each.key == best.key]
+        broken = next((each.failure for each in blocks if each.failure is not None), None)
+        if broken is not None:
+            yield f"The winner failed in its confirmation run, and may fail again: {wording.failed(broken)}"
+    if result.unsaved is not None:
+        yield (
+            f"The study could not be written to its end: {result.unsaved}. The figures here are complete; the next "
+            "tune continues from what was written."
+        )
+
+
+def _only_baselines(result: Result) -> str:
+    tried = "Nothing beside the baselines was tried"
+    took = max((each.seconds for each in result.trials), default=0.0)
+    match result.stop.reason:
+        case Reason.CEILING:
+            return f"{tried}: there is nothing to gain."
+        case Reason.EXHAUSTED:
+            return f"{tried}: nothing else can run here."
+        case Reason.TRIALS:
+            trials = len(result.baselines) + _ADVISED_TRIALS
+            return f"{tried}: no more trials were allowed. `--trials {trials}` leaves some for the search."
+        case _:
+            advised = wording.budget(result.seconds + _ADVISED_TRIALS * took)
+            return f"{tried}: a trial takes {wording.seconds(took)} here. `--budget {advised}` has time for some."
+
+
+def _of_the_figures(result: Result) -> Iterator[str]:
+    best = result.winner
+    for config in pick.readable([] if best is None else [best.config]):
+        if (differ := config.loader.pixels_differ()) is not None:
+            yield differ
+    if result.hosts > 1:
+        yield (
+            f"All figures are of one of {result.hosts} hosts, which share each batch. They do not contain the exchange "
+            "of weights between hosts: `autopipe scale --interconnect` computes it."
+        )
+    if result.whole_training and result.epochs is not None:
+        yield (
+            f"Ratios are over the whole training of {wording.count(result.epochs, 'epoch')}, with what is paid once: "
+            "the first batch, filling a cache, converting. The images/s are without that."
+        )
+    plain = {each.name: each.failure for each in result.baselines if each.failure is not None}
+    if plain and len(plain) == len(result.baselines) and all(_is_left_out(each) for each in result.baselines):
+        reasons = "; ".join(dict.fromkeys(each.message for each in plain.values()))
+        yield (
+            f"The winner was compared with nothing: {wording.listed(list(plain))} cannot be written without autopipe, "
+            f"because {reasons}. --baseline FILE.py:function compares with a pipeline of your own."
+        )
+    yield from _of_page_cache(result)
+
+
+def _is_left_out(baseline: Baseline) -> bool:
+    return baseline.failure is not None and baseline.failure.kind is FailureKind.NOT_PLAIN
+
+
+def _of_page_cache(result: Result) -> Iterator[str]:
+    best = result.winner
+    if best is None:
+        return
+    if names := [each.name for each in result.baselines if not each.files_ready]:
+        if best.page_cache == "cold":
+            done, other = "drop all files from memory first, so some may have been read from there", "warm"
+        else:
+            done, other = "read all files first, so some came from the disk that the winner found in memory", "cold"
+        yield (
+            f"The rate of {wording.listed(names)} may be wrong: there was no time to {done}. Tune on a part of the "
+            f"data, or with --page-cache {other}."
+        )
+    share = result.resident_share
+    if result.epochs == 1 and share is not None and share < _MOST_RESIDENT and best.page_cache == "warm":
+        yield (
+            f"A training of one epoch may read files from the disk: {1 - share:.0%} of them were not in memory when "
+            "the tune began, and trials read them first. --page-cache cold measures such a training."
+        )
+
+
+def _of_conversions(result: Result) -> Iterator[str]:
+    for row in result.paybacks:
+        rate, pays = f"{wording.rate(row.rate.value)} images/s", wording.pays(row.epochs)
+        if row.overruled:
+            yield (
+                f"{wording.config(row.config)} would win by its {rate}, but its conversion {pays} and the training "
+                f"takes {result.epochs}."
+            )
+        if row.advice:
+            took = wording.long_seconds(row.convert_seconds.value)
+            yield f"As {row.storage}: {rate}, {took} to convert, {pays}: `--convert` takes it, `--epochs N` weighs it."
+    if result.epochs is None and any(not row.advice for row in result.paybacks):
+        yield "The number of epochs is not known (`--epochs`), so conversions were not charged."
+
+
+def _of_samples(result: Result) -> Iterator[str]:
+    """Yield which reads, or else samples, take much longer than others; or that it is not known of reads that wait."""
+    ceiling = result.ceiling
+    if ceiling is None:
+        return
+    reads, tail = ceiling.reads, ceiling.tail
+    if reads is not None and reads.waits and reads.tail is not None:
+        if (timed := reads.tail.samples) < FEWEST_OF_A_TAIL:
+            yield (
+                "Whether some reads take much longer than others is not known: "
+                f"{wording.count(timed, 'read')} could be timed, and {FEWEST_OF_A_TAIL} are needed."
+            )
+            return
+        if reads.tail.heavy:
+            yield (
+                f"{_heavy(reads.tail, 'reads')} With `read_ahead`, threads and processes repeat a late read and take "
+                "the first answer."
+            )
+            return
+    if tail is not None and tail.heavy:
+        yield _heavy(tail, "samples")
+
+
+def _heavy(tail: SampleTail, what: str) -> str:
+    half, most = wording.milliseconds(tail.p50_seconds), wording.milliseconds(tail.p99_seconds)
+    return (
+        f"The slowest 1 % of the {what} take {tail.slowest_share:.0%} of the time: {most} and more each, and half of "
+        f"all take less than {half}. The slowest is {tail.slowest}."
+    )

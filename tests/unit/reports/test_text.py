@@ -1,0 +1,243 @@
+"""The result of a search as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.result import Payback, Result, Stop
+from autopipe.core.value import Estimate
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.loaders.threads import Threads
+from autopipe.reports import text
+from autopipe.search import library, study
+from autopipe.search.settings import Settings
+from tests.fakes.surface import Surface
+
+KEYS = [
+    "best",
+    "images_per_second",
+    "baselines",
+    "ceiling",
+    "devices",
+    "accelerator_utilisation",
+    "conversions",
+    "trials",
+    "failed",
+    "seconds",
+    "measuring_seconds",
+    "stopped",
+    "trust",
+    "warnings",
+]
+
+
+def searched(**changes: Any) -> Result:
+    surface = Surface(cores=4, model_rate=60_000.0, noise=0.01, seed=1)
+    space = library.load("quick", {"cores": 4, "gpus": 0})
+    settings = Settings(clock=surface.clock, **{"trials": 10, **changes})
+    return study.run(space, surface, surface.facts(), settings).result
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return searched()
+
+
+def shown(renderable: RenderableType, width: int = 100) -> str:
+    written = io.StringIO()
+    Console(file=written, width=width).print(renderable)
+    return written.getvalue()
+
+
+def said(found: Result, **changes: Any) -> str:
+    """Return what is printed, its blanks as one."""
+    return " ".join(shown(text.render(found.model_copy(update=changes)), width=200).split())
+
+
+def against(found: Result, **changes: Any) -> dict[str, Any]:
+    """Return a change of a result after which the rounds of its first baseline say something else."""
+    known = found.contest(found.baselines[0])
+    assert known is not None
+    return {"contests": (known.model_copy(update=changes),), "baselines": found.baselines[:1]}
+
+
+def test_the_text_has_the_headline_each_rate_the_winner_the_limit_the_trust_and_why_it_stopped(result: Result) -> None:
+    lines = shown(text.render(result)).splitlines()
+    labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
+    assert " -> " in " ".join(lines[:3])
+    assert labels[labels.index("keras") :][:6] == ["keras", "tfdata", "the winner", "the model alone", "", "Winner"]
+    assert [label for label in labels if label][-2:] == ["Trust", "Stopped"]
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 20  # four more say what was written, and what to do next
+
+
+def test_an_interval_from_fewer_than_three_rounds_says_so(result: Result) -> None:
+    gain = {"ratio": 10.0, "low": 9.0, "high": 11.0}
+    one = against(result, pairs=1, **gain)
+    assert "(9.00 to 11, 1 round and the trials)" in said(result, **one)
+    assert "10x (9.00 to 11)" in said(result, **against(result, pairs=3, **gain))
+    assert text.document(result.model_copy(update=one), None)["baselines"]["keras"]["pairs"] == 1
+
+
+def test_rounds_that_were_cut_off_prove_nothing(result: Result) -> None:
+    found = said(result, proved=False, **against(result, ratio=10.0, low=9.0, high=11.0, pairs=3))
+    assert "10x, not proved" in found
+    assert "9.00 to 11" not in found
+
+
+def test_an_interval_that_holds_one_is_not_decided_and_what_would_decide_is_said(result: Result) -> None:
+    found = said(result, **against(result, ratio=2.21, low=0.5, high=9.8, pairs=3))
+    assert re.search(r"not decided, about 2.2x in 3 rounds; \d more would tell, in about", found)
+    two = said(result, **against(result, ratio=1.02, low=0.97, high=1.07, pairs=2))
+    assert "not decided, about 1x in 2 rounds; a longer `--budget` would tell" in two
+
+
+def test_a_baseline_that_is_the_winner_is_said_to_be(result: Result) -> None:
+    assert result.winner is not None
+    same = result.baselines[0].model_copy(update={"key": result.winner.key, "config": result.winner.config})
+    assert "this very baseline" in said(result, baselines=(same,))
+
+
+def test_a_baseline_without_a_rate_has_its_reason(result: Result) -> None:
+    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
+    none = result.baselines[0].model_copy(update={"images_per_second": None})
+    assert "not measured" in said(result, baselines=(none,))
+    crashed = none.model_copy(update={"failure": failure})
+    assert "it failed: it crashed" in said(result, baselines=(crashed,))
+    left_out = none.model_copy(update={"failure": failure.model_copy(update={"kind": FailureKind.NOT_PLAIN})})
+    found = said(result, baselines=(left_out,))
+    assert "left out: it crashed" in found
+    assert "it failed" not in found
+    told = text.document(result.model_copy(update={"baselines": (left_out,)}), None)
+    assert told["baselines"]["keras"]["failure"] == "it crashed"
+
+
+def test_a_share_of_the_model_that_the_figures_do_not_give_says_how_it_was_read(result: Result) -> None:
+    assert result.winner is not None
+    given = result.share_by_figures
+    assert given is not None
+
+    def of(share: float) -> str:
+        assert result.winner is not None
+        return said(result, winner=result.winner.model_copy(update={"share_of_model": share}))
+
+    assert f"at {given:.0%} of it, side by side" not in of(given)
+    assert f"at {given - 0.1:.0%} of it, side by side" in of(given - 0.1)
+
+
+def test_a_limit_that_is_not_known_says_why(result: Result) -> None:
+    assert result.winner is not None
+    assert result.ceiling is not None
+    unknown = result.winner.model_copy(update={"limit": None, "share_of_model": None})
+    low = result.ceiling.model_copy(update={"model_images_per_second": Estimate(value=100.0, low=90.0, high=110.0)})
+    found = said(result, winner=unknown, ceiling=low)
+    assert "Limit not known: the model alone was read at 100 images/s, less than it trains at" in found
+    assert "Limit not known: the model alone was not measured" in said(result, winner=unknown, ceiling=None)
+
+
+def test_an_interval_that_means_nothing_is_not_printed(result: Result) -> None:
+    assert result.winner is not None
+    wild = Estimate(value=485.0, low=4.0, high=58_882.0)
+    found = said(result, winner=result.winner.model_copy(update={"images_per_second": wild}))
+    assert "485 too unsteady" in found
+    assert "58,882" not in found
+
+
+def test_how_many_trials_ran_is_said(result: Result) -> None:
+    assert "(1 trial, " in said(result, trials=result.trials[:1])
+    stop = Stop(reason=result.stop.reason, message="1 trial was allowed.")
+    assert "Stopped 1 trial was allowed. (" in said(result, stop=stop)
+
+
+def test_a_search_that_found_nothing_says_so(result: Result) -> None:
+    nothing = result.model_copy(update={"winner": None})
+    assert shown(text.render(nothing)).strip() == "No configuration could be measured."
+    assert text.document(nothing, None)["best"] is None
+
+
+def test_the_document_has_its_keys_and_is_json(result: Result) -> None:
+    found = json.loads(json.dumps(text.document(result, "tuned/autopipe.json")))
+    assert list(found) == [*KEYS, "artifact"]
+    assert set(found["images_per_second"]) == {"value", "low", "high", "proved"}
+    assert found["baselines"]["keras"]["times_faster"] > 1
+    assert found["ceiling"]["model_images_per_second"]["value"] > 0
+    assert [op["name"] for op in found["ceiling"]["ops"]] == ["read", "Decode", "RandomFlip", "Rescale"]
+    costs = {"seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image"}
+    assert costs <= found["ceiling"]["ops"][0].keys()
+    assert found["ceiling"]["reads"] is None  # the surface measures none
+    assert found["artifact"] == "tuned/autopipe.json"
+
+
+def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baseline(result: Result) -> None:
+    slow = SimulatedAccelerator(step_seconds=100.0, batch_size=32)  # whatever feeds it, it computes all the time
+    found = searched(trials=4, simulate=slow)
+    assert found.utilisation == {"best": 1.0, "keras": 1.0, "tfdata": 1.0}
+    assert "100.0% of the time the simulated accelerator computes (keras 100.0%" in said(found)
+    assert text.document(found, None)["accelerator_utilisation"]["tfdata"] == 1.0
+    assert text.document(result, None)["accelerator_utilisation"] is None
+
+
+# ---------------------------------------------------------------- conversions
+
+
+def row(epochs: float | None = 3.25, *, saved: float = 12.0, seconds: float = 30.0, **changes: Any) -> Payback:
+    plain: dict[str, Any] = {
+        "config": PipelineConfig(loader=Threads(workers=2), storage="array").model_dump(mode="json"),
+        "storage": "array",
+        "rate": Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
+        "cut": 2,
+        "convert_seconds": Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds),
+        "bytes": 3 * 2**30,
+        "free_bytes": 50 * 2**30,
+        "saved_seconds": saved,
+        "epochs": epochs,
+        "overruled": False,
+        "advice": False,
+    }
+    return Payback(**{**plain, **changes})
+
+
+def printed(found: Payback, width: int) -> list[str]:
+    return shown(text.paybacks([found]), width).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (row(), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s 3.2"),
+        (row(seconds=600.0, saved=240.0), "array, 2 ops 21,000 9.0 to 11 min 3 GiB 50 GiB 4.0 min 3.2"),
+        (row(None, saved=-1.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB nothing never"),
+        (row(0.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s at once"),
+        (
+            row(convert_seconds=Estimate(value=30.0, low=30.0, high=30.0)),  # one shard shows no interval
+            "array, 2 ops 21,000 30 s 3 GiB 50 GiB 12 s 3.2",
+        ),
+    ],
+)
+def test_a_line_has_time_room_gain_and_epochs(found: Payback, line: str) -> None:
+    assert " ".join(printed(found, 140)[-1].split()) == line
+
+
+def test_in_eighty_columns_each_form_is_one_line_in_which_nothing_is_cut_off() -> None:
+    large = {"storage": "tfrecord", "bytes": 321 * 2**20 + 9 * 2**16, "free_bytes": 99 * 2**30 + 2**29}
+    wide = row(0.0, seconds=9.9 * 60, saved=12.5 * 60, **large)
+    head, below, only = printed(wide, 80)
+    assert only.split() == printed(wide, 140)[-1].split()
+    assert "…" not in head + below + only
+
+
+def test_the_document_of_conversions_has_null_for_never(result: Result) -> None:
+    found = result.model_copy(update={"paybacks": (row(None),)})
+    (told,) = json.loads(json.dumps(text.document(found, None)))["conversions"]
+    assert (told["storage"], told["cut"], told["epochs_to_pay"]) == ("array", 2, None)
+    assert told["convert_seconds"]["value"] == 30.0
+    assert told["images_per_second"]["value"] == 21_000.0
+    assert told["saved_seconds_an_epoch"] == 12.0

@@ -1,0 +1,442 @@
+"""What a result means, in sentences: headline, action, trust and notes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from autopipe.core import stats
+from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import ReadCosts, ReadRung, SampleTail
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
+from autopipe.core.value import Estimate
+from autopipe.extensions.dali.loader import Dali
+from autopipe.loaders.foreign import Foreign
+from autopipe.loaders.threads import Threads
+from autopipe.loaders.wrapped import Wrapped
+from autopipe.reports import verdict
+from autopipe.search import library, study
+from autopipe.search.settings import Settings
+from tests.fakes import findings, profiles
+from tests.fakes.profiles import baseline
+from tests.fakes.surface import Surface
+
+MINE, THEIRS = baseline("mine", 74.0), baseline("theirs", 60.0, cache="memory")
+OWN = "make_dataset (yours)"
+
+
+def contest(of: Baseline, ratio: float, low: float, pairs: int = 3) -> Contest:
+    return Contest(
+        key=of.key,
+        config=of.config,
+        baseline=of.name,
+        ratio=ratio,
+        low=low,
+        high=2 * ratio - low,
+        pairs=pairs,
+        blocks=(ratio,) * pairs,
+    )
+
+
+def result(*contests: Contest, **changes: Any) -> Result:
+    """Return a result whose reads wait: 1000 images/s by reading ahead, of 1250 that the model takes."""
+    plain: dict[str, Any] = {
+        "ceiling": findings.result().ceiling,
+        "config": profiles.config(loader=Threads(workers=2, read_ahead=24)),
+        "baselines": (MINE, THEIRS),
+        "contests": contests,
+        "share_of_model": 0.8,
+    }
+    return profiles.profile(**{**plain, **changes}).result
+
+
+# ---------------------------------------------------------------- the headline
+
+
+def test_the_headline_says_the_bottleneck_what_is_done_and_what_that_brings() -> None:
+    found = result(contest(MINE, 13.5, 12.0))
+    assert verdict.headline(found) == (
+        "Waiting for reads was the bottleneck (1 ms per read). Reading 24 samples at a time and casting on the device: "
+        "74 -> 1,000 images/s, 80% of the model's own speed."
+    )
+    assert verdict.action(found) == "Train with it. What still limits it is named below."
+
+
+def test_the_baseline_that_comes_nearest_in_the_proof_counts_and_not_the_luckiest() -> None:
+    found = result(contest(THEIRS, 10.0, 9.0))
+    assert "60 -> 1,000" in verdict.headline(found)
+    assert verdict.compared_with(found) == THEIRS
+
+
+def own(value: float) -> Baseline:
+    return baseline(OWN, value, loader=Foreign(code="bench.py:make_dataset"), device_prefetch=0)
+
+
+USUAL = {"loader": Foreign(code="tf.data"), "device_prefetch": 0}
+
+
+def test_the_users_own_pipeline_is_compared_with_and_the_others_stand_beside_it() -> None:
+    mine, usual = own(74.0), baseline("tf.data AUTOTUNE", 500.0, **USUAL)
+    found = result(contest(mine, 13.5, 12.0), contest(usual, 2.0, 1.9), baselines=(mine, usual))
+    assert verdict.headline(found) == (
+        "Reading 24 samples at a time and loading with threads (2 workers): 74 -> 1,000 images/s, 80% of the model's "
+        "own speed. For comparison: tf.data AUTOTUNE 500 images/s."
+    )
+
+
+def test_of_the_users_own_pipeline_nothing_is_said_to_be_proved_by_another_ones_rounds() -> None:
+    found = result(contest(THEIRS, 10.0, 9.0), baselines=(own(74.0), THEIRS))
+    assert "74 -> 1,000 images/s, 80% of the model's own speed, not proved yet." in verdict.headline(found)
+
+
+def test_a_baseline_that_beats_the_winner_is_advised_though_the_users_own_is_beaten() -> None:
+    mine, usual = own(74.0), baseline("tf.data AUTOTUNE", 2000.0, **USUAL)
+    found = result(contest(mine, 13.5, 12.0), contest(usual, 0.5, 0.4), baselines=(mine, usual))
+    said = "tf.data AUTOTUNE is faster still: `autopipe eject autopipe.json --to tf.data` prints it. Or search on: "
+    assert verdict.action(found).startswith(said)
+    former = baseline("the former configuration", 2000.0)
+    kept = result(contest(mine, 13.5, 12.0), contest(former, 0.5, 0.4), baselines=(mine, former))
+    assert verdict.action(kept).startswith("the former configuration is faster still. Or search on: ")
+
+
+def test_without_a_proof_it_says_so_and_to_search_on() -> None:
+    found = result(proved=False)
+    assert verdict.headline(found).endswith("80% of the model's own speed, not proved yet.")
+    assert verdict.action(found) == (
+        "Search on until it is proved: its study was in memory, so give the next one a longer budget."
+    )
+
+
+@pytest.mark.parametrize(
+    ("study", "proved", "seconds", "said"),
+    [
+        ("autopipe", False, 30.0, "the same command again continues the study."),
+        (
+            "autopipe",
+            False,
+            118.0,
+            "the same command with a longer `--budget` continues the study, and with `--fresh` ",
+        ),
+        ("autopipe", True, 30.0, "the same command with `--fresh` starts a new study."),
+        ("autopipe", True, 118.0, "the same command with a longer `--budget` continues the study, "),
+        ("joint-0123abcd-1", True, 30.0, "the same command with `--fresh` starts a new study."),
+        ("retune-2026-01-01T00:00:00", False, 30.0, "give `autopipe retune` a longer `--budget`."),
+    ],
+)
+def test_a_next_step_is_one_that_does_something(study: str, proved: bool, seconds: float, said: str) -> None:
+    asked = {"study": study, "study_url": "sqlite:////tuned/study.db", "budget_seconds": 120.0}
+    found = result(contest(MINE, 2.2, 0.9), proved=proved, seconds=seconds, **asked)
+    assert f"Search on until it is proved: {said}" in verdict.action(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "case"),
+    [
+        ({"baselines": (), "ceiling": None}, verdict.Case.ALONE),
+        ({"key": MINE.key}, verdict.Case.SAME),
+        ({"contests": (contest(MINE, 1.01, 0.9),)}, verdict.Case.CLOSE),
+        ({"contests": (contest(MINE, 2.2, 0.9),)}, verdict.Case.UNSTEADY),
+        ({"share_of_model": 0.96, "baselines": (baseline("mine", 990.0),)}, verdict.Case.BUSY),
+        ({"baselines": (baseline("mine", 1100.0),)}, verdict.Case.BEHIND),
+        ({"baselines": (baseline("mine", 1100.0),), "contests": (contest(MINE, 1.3, 1.2),)}, verdict.Case.SIDE_BY_SIDE),
+        ({"contests": (contest(MINE, 13.5, 12.0),)}, verdict.Case.LIFT),
+        ({"contests": (contest(MINE, 13.5, 12.0),), "proved": False}, verdict.Case.LIFT),
+    ],
+    ids=str,
+)
+def test_figures_decide_the_case_and_each_has_a_sentence_and_an_action(
+    changes: dict[str, Any], case: verdict.Case
+) -> None:
+    found = result(**changes) if "contests" not in changes else result(*changes.pop("contests"), **changes)
+    assert verdict.case_of(found) is case
+    assert verdict.headline(found).endswith(".")
+    assert "->" in verdict.headline(found) or case is not verdict.Case.LIFT
+    leaves = case in (verdict.Case.SAME, verdict.Case.BUSY, verdict.Case.CLOSE)
+    assert verdict.action(found).startswith("Leave the pipeline as it is") is leaves
+
+
+def test_nobody_is_promised_a_lower_rate() -> None:
+    """As when a baseline ran in one round, before the machine became slower, or pays more once."""
+    found = result(contest(MINE, 1.3, 1.2), baselines=(baseline("mine", 1100.0),))
+    assert "casting on the device: 1.30x as fast as mine, measured side by side" in verdict.headline(found)
+    assert "->" not in verdict.headline(found)
+
+
+def test_if_the_model_is_the_limit_nothing_more_is_to_be_had() -> None:
+    found = result(contest(MINE, 13.5, 12.0), share_of_model=0.99)
+    assert verdict.action(found) == "Train with it. The model is the limit now: no pipeline can be faster."
+
+
+@pytest.mark.parametrize(
+    ("best", "ahead", "said"),
+    [
+        ({"calls": 4, "prefetch": 2}, 0, "loading with calls=4:"),
+        ({"calls": 4, "prefetch": 1}, 2, "loading with calls=4 and prefetch=1:"),
+        ({"calls": 1, "prefetch": 2}, 2, "putting 2 batches on the device ahead:"),
+    ],
+)
+def test_of_a_dataset_of_ones_own_the_arguments_that_differ_are_named(
+    best: dict[str, Any], ahead: int, said: str
+) -> None:
+    as_it_is = Wrapped.model_validate({"calls": 1, "prefetch": 2})
+    usual = baseline("the dataset as it is", 74.0, loader=as_it_is, device_prefetch=0)
+    tuned = profiles.config(loader=Wrapped.model_validate(best), finish="host", device_prefetch=ahead)
+    found = result(contest(usual, 13.5, 12.0), baselines=(usual,), config=tuned)
+    assert said in verdict.headline(found).lower()
+
+
+def test_without_a_winner_there_is_no_promise() -> None:
+    assert verdict.headline(result().model_copy(update={"winner": None})) == "No configuration could be measured."
+
+
+# ---------------------------------------------------------------- trust
+
+
+CEILING = Stop(reason=Reason.CEILING, message="The model is the limit.")
+CUT = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
+HOLD = "The ratios hold: they were measured side by side."
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stop": CUT, "proved": False}, "low: interrupted, so nothing was proved."),
+        ({"proved": False}, "low: nothing was proved."),
+        ({"drift": -0.3}, f"low: the baselines ended 30% slower. {HOLD}"),
+        ({"others_cores": 1.4}, f"low: other programs took 1.4 of the cores. {HOLD}"),
+        ({"drift": 0.01}, "good: proved side by side, on cores that little else used."),
+        (
+            {"proved": False, "stop": CEILING, "baselines": (baseline("mine", 1000.0),)},
+            "good: a baseline is as fast as the model alone, so no gain is claimed.",
+        ),
+        ({"proved": False, "stop": CEILING, "baselines": ()}, "low: nothing was proved."),
+        ({"contests": (1.5, 0.9)}, "low: the rounds do not tell the winner from mine."),
+        ({"contests": (0.8, 0.6)}, "low: the rounds do not tell the winner from mine."),
+        ({"contests": (1.01, 0.98)}, "good: proved side by side, on cores that little else used."),
+        ({"contests": (1.5, 1.4)}, "good: proved side by side, on cores that little else used."),
+    ],
+    ids=str,
+)
+def test_how_far_to_trust_the_figures_is_said(changes: dict[str, Any], said: str) -> None:
+    ratio = changes.pop("contests", None)
+    found = result(*([] if ratio is None else [contest(MINE, *ratio)]), **changes)
+    assert verdict.trust_text(found) == said
+
+
+def test_as_many_more_rounds_as_it_says_decide_if_they_vary_alike() -> None:
+    first, second = [1.10, 1.04, 1.16], [1.0, 1.03, 1.0]
+    gain = stats.compare_pairs(first, second)
+    so_far = contest(MINE, gain.ratio, gain.interval.low).model_copy(update={"high": gain.interval.high})
+    more = verdict.rounds_to_decide(so_far)
+    assert not so_far.decided
+    assert more is not None
+    alike = (3 + more + 2) // 3
+    assert stats.compare_pairs(first * alike, second * alike).faster
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "pairs"),
+    [
+        (1.0001, 0.9, 1.11, 3),  # too close
+        (1.09, 0.86, 1.39, 3),  # more than a tune has
+        (1.3, 0.99, 1.7, 6),  # all that a tune has
+        (2.0, 0.0, None, 1),
+        (1.02, 0.97, 1.07, 2),
+    ],
+)
+def test_what_no_tune_decides_is_not_promised(ratio: float, low: float, high: float | None, pairs: int) -> None:
+    unsure = contest(MINE, ratio, low, pairs).model_copy(update={"high": high})
+    assert verdict.rounds_to_decide(unsure) is None
+
+
+def test_gains_are_against_the_next_best_value_and_what_has_no_effect_is_named() -> None:
+    def effect(setting: str, other: str, ratio: float, low: float) -> Effect:
+        high = ratio * ratio / low if low else None
+        return Effect(setting=setting, value="a", other=other, ratio=ratio, low=low, high=high, measured=True)
+
+    effects = (
+        effect("cache", "none", 2.8, 2.5),
+        effect("loader", "keras", 1.6, 1.5),
+        effect("loader", "tfdata", 1.2, 1.1),
+        effect("finish", "host", 1.1, 0.9),
+    )
+    said = "cache=a 2.8x (not none), loader=a 1.2x (not tfdata). No measurable effect: finish"
+    assert verdict.gains(result(effects=effects)) == said
+
+
+# ---------------------------------------------------------------- notes
+
+
+def noted(*contests: Contest, **changes: Any) -> list[str]:
+    """Return the notes of a search with trials beside its baselines."""
+    trials = (profiles.trial(profiles.config(), 900.0), profiles.trial(MINE.config, 74.0))
+    return verdict.notes(result(*contests, **{"ceiling": profiles.ceiling(1250.0), "trials": trials, **changes}))
+
+
+def test_a_quiet_search_has_no_notes() -> None:
+    assert noted() == []
+
+
+def test_that_it_was_interrupted_is_a_note() -> None:
+    assert noted(stop=CUT) == ["The search was interrupted. This is the best so far, and not proved."]
+    nothing = result(stop=CUT).model_copy(update={"winner": None})
+    assert verdict.notes(nothing) == ["The search was interrupted before anything to use was measured."]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (Reason.TIME, "a trial takes 2.8 s here. `--budget 2m` has time for some."),
+        (Reason.CEILING, "there is nothing to gain."),
+        (Reason.EXHAUSTED, "nothing else can run here."),
+        (Reason.TRIALS, "no more trials were allowed. `--trials 22` leaves some for the search."),
+    ],
+)
+def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(reason: Reason, said: str) -> None:
+    trial = profiles.trial(MINE.config, 74.0).model_copy(update={"key": MINE.key, "seconds": 2.8})
+    stop = Stop(reason=reason, message="Over.")
+    assert noted(trials=(trial,), seconds=30.0, stop=stop) == [f"Nothing beside the baselines was tried: {said}"]
+
+
+@pytest.mark.parametrize(("epochs", "counted"), [(1, "1 epoch"), (2, "2 epochs")])
+def test_ratios_that_count_what_is_paid_once_say_so(epochs: int, counted: str) -> None:
+    assert noted(epochs=epochs) == []
+    (said,) = noted(epochs=epochs, whole_training=True)
+    assert said.startswith(f"Ratios are over the whole training of {counted}, with what is paid once: ")
+
+
+def test_figures_of_one_host_are_called_that_and_a_study_that_was_not_written_is_told() -> None:
+    (said,) = noted(hosts=4)
+    assert said.startswith("All figures are of one of 4 hosts, which share each batch.")
+    (said,) = noted(unsaved="the disk is full")
+    assert said.startswith("The study could not be written to its end: the disk is full. The figures here are complete")
+
+
+def test_if_no_baseline_can_be_written_the_reason_and_what_can_be_done_are_said() -> None:
+    message = "its samples are behind a URL (s3://); those on a disk can"
+    failure = TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=message)
+    none = [each.model_copy(update={"images_per_second": None, "failure": failure}) for each in (MINE, THEIRS)]
+    assert noted(baselines=tuple(none)) == [
+        "The winner was compared with nothing: mine and theirs cannot be written without autopipe, because its samples "
+        "are behind a URL (s3://); those on a disk can. --baseline FILE.py:function compares with a pipeline of your "
+        "own."
+    ]
+    assert noted(baselines=(MINE, none[1])) == []
+    crashed = none[0].model_copy(update={"failure": failure.model_copy(update={"kind": FailureKind.CRASHED})})
+    assert noted(baselines=(crashed, none[1])) == []
+
+
+@pytest.mark.parametrize(
+    ("epochs", "share", "regime", "told"),
+    [
+        (1, 0.25, "warm", True),
+        (1, 0.25, "cold", False),
+        (1, 0.95, "warm", False),
+        (1, None, "warm", False),
+        (2, 0.25, "warm", False),
+        (None, 0.25, "warm", False),
+    ],
+)
+def test_a_single_epoch_of_files_that_were_on_the_disk_is_told_of_the_cold_page_cache(
+    epochs: int | None, share: float | None, regime: str, told: bool
+) -> None:
+    found = noted(epochs=epochs, resident_share=share, page_cache=regime)
+    assert [bool(re.search(r"75% of them were not in memory .* --page-cache cold", said)) for said in found] == [
+        True
+    ] * told
+
+
+@pytest.mark.parametrize(("regime", "other"), [("warm", "cold"), ("cold", "warm")])
+def test_a_baseline_whose_files_there_was_no_time_for_is_named(regime: str, other: str) -> None:
+    slow = MINE.model_copy(update={"files_ready": False})
+    (said,) = noted(baselines=(slow, THEIRS), page_cache=regime)
+    assert said.startswith("The rate of mine may be wrong: there was no time to ")
+    assert said.endswith(f"with --page-cache {other}.")
+
+
+def test_a_winner_whose_pixels_differ_is_told_of() -> None:
+    dali = Dali(num_threads=2)
+    assert noted(config=profiles.config(loader=dali)) == [dali.pixels_differ()]
+
+
+@pytest.mark.parametrize(
+    ("samples", "share", "said"),
+    [
+        (200, 0.17, r"slowest 1 % of the reads take 17% .*2 s and more .*less than 80 ms.*photo 7.*read_ahead"),
+        (200, 0.05, None),
+        (12, 0.17, "not known: 12 reads could be timed, and 100 are needed"),
+    ],
+)
+def test_reads_of_which_few_take_most_of_the_time_are_told_of(samples: int, share: float, said: str | None) -> None:
+    tail = SampleTail(
+        samples=samples, p50_seconds=0.08, p95_seconds=0.1, p99_seconds=2.0, slowest_share=share, slowest="photo 7"
+    )
+    rungs = tuple(ReadRung(at_once=many, images_per_second=12.0 * many) for many in (1, 4))
+    reads = ReadCosts(latency_seconds=0.08, cpu_seconds=0.001, rungs=rungs, bytes_per_image=4.0, tail=tail)
+    found = noted(ceiling=profiles.ceiling(1250.0).model_copy(update={"reads": reads}))
+    assert len(found) == (said is not None)
+    assert said is None or re.search(said, found[0])
+
+
+def payback(epochs: float | None = 3.25, *, overruled: bool = False, advice: bool = False) -> Payback:
+    return Payback(
+        config=PipelineConfig(loader=Threads(workers=2), storage="array").model_dump(mode="json"),
+        storage="array",
+        rate=Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
+        cut=2,
+        convert_seconds=Estimate(value=2.6, low=2.0, high=3.0),
+        bytes=3 * 2**30,
+        free_bytes=50 * 2**30,
+        saved_seconds=12.0,
+        epochs=epochs,
+        overruled=overruled,
+        advice=advice,
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "epochs", "said"),
+    [
+        (
+            payback(overruled=True),
+            2,
+            "threads(workers=2) storage=array would win by its 21,000 images/s, but its conversion pays after 3.2 "
+            "epochs and the training takes 2.",
+        ),
+        (
+            payback(1.3, advice=True),
+            None,
+            "As array: 21,000 images/s, 2.6 s to convert, pays after 1.3 epochs: `--convert` takes it, `--epochs N` "
+            "weighs it.",
+        ),
+        (payback(), None, "The number of epochs is not known (`--epochs`), so conversions were not charged."),
+        (payback(), 10, None),
+    ],
+)
+def test_what_is_to_be_known_of_conversions_is_said(row: Payback, epochs: int | None, said: str | None) -> None:
+    assert noted(paybacks=(row,), epochs=epochs) == ([] if said is None else [said])
+
+
+# ---------------------------------------------------------------- whole searches
+
+
+def test_a_search_over_the_surface_is_proved_and_says_so() -> None:
+    surface = Surface(cores=4, model_rate=60_000.0, noise=0.01, seed=1)
+    space = library.load("quick", {"cores": 4, "gpus": 0})
+    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=10)).result
+    assert found.proved
+    for each in found.baselines:
+        gain = found.contest(each)
+        assert gain is not None
+        assert found.times_faster(each) == gain.ratio
+    bare = found.model_copy(update={"contests": ()})
+    assert found.winner is not None
+    rate = bare.baselines[0].images_per_second
+    assert rate is not None
+    times = bare.times_faster(bare.baselines[0])
+    assert times is not None
+    assert math.isclose(times, found.winner.images_per_second.value / rate.value)
