@@ -16,7 +16,6 @@ from autopipe.core.mode import Mode
 from autopipe.core.outcome import StepTime
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.extensions.dali.loader import Dali
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.reports import tables, terminal
@@ -70,8 +69,9 @@ def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:
 
 
 def test_pixels_that_differ_are_told_of() -> None:
+    dali = pytest.importorskip("autopipe.extensions.dali.loader").Dali(num_threads=2)
     assert "pixels differ" not in shown()
-    assert "pixels differ from those of the other loaders" in shown(config=PipelineConfig(loader=Dali(num_threads=2)))
+    assert "pixels differ from those of the other loaders" in shown(config=PipelineConfig(loader=dali))
 
 
 def test_a_step_is_told_warm_with_the_first_call_apart() -> None:

@@ -14,7 +14,6 @@ from autopipe.core.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
 from autopipe.core.value import Estimate
-from autopipe.extensions.dali.loader import Dali
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
@@ -359,7 +358,7 @@ def test_a_baseline_whose_files_there_was_no_time_for_is_named(regime: str, othe
 
 
 def test_a_winner_whose_pixels_differ_is_told_of() -> None:
-    dali = Dali(num_threads=2)
+    dali = pytest.importorskip("autopipe.extensions.dali.loader").Dali(num_threads=2)
     assert noted(config=profiles.config(loader=dali)) == [dali.pixels_differ()]
 
 
