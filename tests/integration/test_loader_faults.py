@@ -656,6 +656,54 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
         assert (process.returncode, errors.count("Traceback")) == (0, 0)
 
 
+FIT = """
+    import threading, time
+    import keras
+    import numpy as np
+    import autopipe as ap
+    from autopipe.assembly import build_trainer
+
+    class Slow:
+        def __len__(self): return 400
+        def read(self, index):
+            time.sleep(0.02 if fitting.is_set() else 0)
+            return np.zeros(4, np.float32), np.float32(0)
+
+    def build_model():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    class Tells(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            print("a batch", flush=True)
+
+    fitting = threading.Event()
+    if __name__ == "__main__":
+        workload = ap.Workload(data=Slow(), ops=[], batch_size=4, model=build_model)
+        with build_trainer(workload, ap.PipelineConfig(loader=ap.{loader})) as trainer:
+            fitting.set()
+            trainer.fit(50, verbose=0, callbacks=[Tells()])
+"""
+
+
+@pytest.mark.parametrize("loader", [OWN[0], OWN[2], *TF_DATA])
+def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(FIT).replace("{loader}", _code(loader)))
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "train.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        began = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=GONE_SECONDS)
+    assert began == "a batch\n", errors
+    assert (process.returncode, errors.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+    assert "LoaderError" not in errors
+
+
 def _code(loader: LoaderConfig) -> str:
     knobs = ", ".join(f"{name}={value!r}" for name, value in loader.model_dump(exclude={"kind"}).items())
     return f"{type(loader).__name__}({knobs})"
