@@ -118,22 +118,12 @@ class Played:
 
     def rate(self, config: PipelineConfig) -> float:
         """Return the true rate of a configuration, in images/s."""
-        does, cores = costs.work(config, self._costs), self._kind.cores
-        busy = costs.loader_core_seconds(config, self._costs)
-        waits = does.read_wait_seconds + does.op_wait_seconds
-        workers = config.loader.worker_count() or cores
-        made = min(workers / (busy + waits), cores / busy)
-        limits = [
-            self._costs.model_rate(config),
-            made,
-            costs.reads_rate(config, does, self._costs),
-            costs.lock_rate(config, does),
-        ]
+        each = costs.rates(config, self._costs)
+        limits = [each.model, each.workers, each.worker_cores, each.reads, each.lock]
         settings = from_config(config).items()
         factors = sum(_SPREAD[_is_number(value)] * self._drawn(name, value) for name, value in settings)
-        return min(each for each in limits if each is not None) * math.exp(
-            factors + _OWN_SPREAD * self._drawn(config.key())
-        )
+        least = min(rate for rate in limits if rate is not None)
+        return least * math.exp(factors + _OWN_SPREAD * self._drawn(sorted(settings)))
 
     def baselines(self) -> Sequence[Baseline]:
         """Return one thread, and tf.data as people write it."""
