@@ -1,4 +1,4 @@
-"""What keeps a configuration from being faster: the limit in its way, in words with the figure that lifts it."""
+"""The bottleneck of a configuration: the limit in its way, in words with the figure that lifts it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUSY = 0.5  # of the cores: model and loader that take more of them together ge
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What keeps a configuration from being faster."""
+    """The bottleneck of a configuration."""
 
     limit: Limit | None  # the one in its way; None where nothing that was measured comes near the rate
     sentence: str  # the same in words, with what would lift it
@@ -40,7 +40,7 @@ class Bottleneck:
 
 
 def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
-    """Return what keeps a configuration from being faster.
+    """Find the bottleneck of a configuration.
 
     Args:
         bounds: of the configuration.
@@ -84,7 +84,7 @@ def _unexplained(following: Limit) -> str:
 
 
 def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:
-    """Return what is in the way where each limit alone allows the model's rate, and all of them together do not.
+    """Find the bottleneck if each limit alone allows the model's rate, and all of them together do not.
 
     Where model and loader keep the cores busy, it is the loader's work on them; else what lies between the two.
     """
@@ -189,7 +189,7 @@ def _on_cores(bounds: Bounds) -> str:
 
 
 def _more_cores(bounds: Bounds) -> str:
-    """Return how many more cores like these would feed the model, and what the network between would have to carry."""
+    """Say how many more cores like these would feed the model, and the load of the network between."""
     does, costs, target = bounds.work, bounds.costs, bounds.model_images_per_second
     free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds)
     elsewhere = target * does.core_seconds - free
@@ -245,7 +245,7 @@ _WORDS = {
 
 
 def _work(bounds: Bounds, found: Limit) -> str:
-    """Return what the op of a limit takes: of the cores, or of a worker, who waits as well."""
+    """Say how much the op of a limit takes: of the cores, or of a worker, which waits as well."""
     named = (op for op in bounds.work.paid if op.name == found.op)
     dearest: OpCost = max(named, key=lambda op: op.wall_seconds_per_image)
     loader, takes, waits = bounds.work.core_seconds, dearest.seconds_per_image, 0.0

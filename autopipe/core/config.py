@@ -35,7 +35,7 @@ class LoaderConfig(Strict):
         work_factor: how much more the same ops cost in this loader than in a bare loop of them.
         skips_bad_samples: whether it can put another sample in the place of a bad one.
         rank: by which of the loaders someone who knows the trade would begin; the lowest first.
-        is_foreign: whether it is somebody else's pipeline, to be compared with: it runs in a process of its own and
+        is_foreign: whether it is foreign code, to be compared with: it runs in a process of its own and
             cannot win.
         works_elsewhere: whether its workers run on other cores than the training.
         spaces: the values of its knobs that shipped search spaces try, by the name of the space, as in the file of one.
@@ -69,12 +69,12 @@ class LoaderConfig(Strict):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Return what has to be installed first, as a reason; None where nothing has."""
+        """Say what has to be installed first, as a reason; None if nothing has."""
         return None
 
     @classmethod
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
-        """Return which settings, by name and value, cannot be used for a workload of this plan, and why."""
+        """List the settings, by name and value, that cannot be used for a workload of this plan, with reasons."""
         return {}
 
     def pixels_differ(self) -> str | None:
@@ -91,19 +91,19 @@ class LoaderConfig(Strict):
         return f"autopipe's loader {self.kind}"
 
     def worker_count(self) -> int | None:
-        """Return how many workers (threads or processes) run, or None where the loader decides by itself."""
+        """The number of workers (threads or processes); None if the loader decides by itself."""
         raise NotImplementedError
 
     def cores_elsewhere(self) -> float | None:
-        """Return how many cores its workers have elsewhere, or None if that is not known. It may ask over a network."""
+        """The cores that its workers have elsewhere; None if that is not known. It may ask over a network."""
         return None
 
     def threads(self, cores: int) -> int:
-        """Return how many threads of this process make samples."""
+        """The number of threads of this process that make samples."""
         return self.worker_count() or cores
 
     def buffered_batches(self) -> int | None:
-        """Return how many batches may wait ahead of the model, or None where the loader decides by itself."""
+        """The number of batches that may wait ahead of the model; None if the loader decides by itself."""
         raise NotImplementedError
 
     def held_batches(self) -> int | None:
@@ -114,7 +114,7 @@ class LoaderConfig(Strict):
         return self.buffered_batches()
 
     def reads_at_once(self) -> int | None:
-        """Return how many samples are read at a time, or None where the loader decides by itself."""
+        """The number of samples that are read at a time; None if the loader decides by itself."""
         return getattr(self, "read_ahead", 0) or self.worker_count()
 
     def reads_ahead(self) -> bool:
@@ -224,7 +224,9 @@ class PipelineConfig(Strict):
     @pydantic.model_validator(mode="after")
     def _canonical(self) -> Self:
         loader = self.loader.normalised()
-        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine: nobody waits
+        if (
+            STORAGES[self.storage].converts and loader.reads_ahead()
+        ):  # such a set lies on this machine
             loader = loader.model_copy(update={"read_ahead": 0})
         usual = {name: type(self).model_fields[name].default for name in self.idle()}
         self.__dict__.update(usual, loader=loader)  # frozen for all others
@@ -249,7 +251,7 @@ class PipelineConfig(Strict):
         return idle
 
     def short(self) -> str:
-        """Return what is special about it: its workers, and all that is not as it is by default."""
+        """Name it by its workers and by all settings that are not at their defaults."""
         loader = self.loader
         fields = type(loader).model_fields
         knobs = loader.model_dump(exclude={"kind"})

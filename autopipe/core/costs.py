@@ -74,7 +74,7 @@ class Costs:
         return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
 
     def cores_of_workers(self, config: PipelineConfig) -> float:
-        """Return how many cores the workers of a configuration share; elsewhere, infinitely many if not known."""
+        """The cores that the workers of a configuration share; elsewhere, infinitely many if not known."""
         if config.loader.works_elsewhere:
             return math.inf if self.cores_elsewhere is None else self.cores_elsewhere
         return self.cores or 1.0
@@ -139,7 +139,7 @@ READ = "read"
 
 
 def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
-    """Return what a loader of this configuration does for one image, on average, once its caches are `filled`."""
+    """Compute the work of a loader for one image, on average, once its caches are `filled`."""
     costs = costs.of_workers(config)
     cached = config.cache_fraction if filled and config.cache != "none" else 0.0
     missed, converted = 1.0 - cached, STORAGES[config.storage].converts
@@ -158,12 +158,12 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
 
 
 def _kept_read(op: OpCost) -> OpCost:
-    """Return the reading of a converted set: it lies in a few large files on this machine, and nobody waits for it."""
+    """Reading from a converted set does not wait: it lies in a few large files on this machine."""
     return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
 
 
 def _depth(config: PipelineConfig, costs: Costs) -> int:
-    """Return how many ops are done before a sample is kept."""
+    """Count the ops that are done before a sample is kept."""
     storage = STORAGES[config.storage]
     if not storage.converts:
         return 0
@@ -398,7 +398,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
 
 
 def reads_at_once(costs: Costs) -> int:
-    """Return how many reads at a time all that the cores and the storage can do; 1 where reads do not wait."""
+    """Compute how many reads at a time keep the cores or the storage busy; 1 if reads do not wait."""
     reads = costs.reads
     if reads is None or not reads.waits:
         return 1
@@ -410,7 +410,7 @@ def reads_at_once(costs: Costs) -> int:
 
 
 def workers_at_once(costs: Costs, *, reading: bool) -> int:
-    """Return how many workers keep all cores busy although they wait; one a core if nothing waits.
+    """Compute how many workers keep all cores busy although they wait; one a core if nothing waits.
 
     `reading` tells whether the workers read for themselves.
     """
@@ -440,12 +440,12 @@ class CostProfile:
     once_seconds: float = 0.0  # spent before or in the first epoch, beyond that rate: conversion, filling a cache
 
     def seconds(self, epochs: float, samples: int) -> float:
-        """Return how long a training of so many epochs takes."""
+        """Compute the seconds of a training of so many epochs."""
         return self.once_seconds + epochs * samples / self.images_per_second
 
 
 def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
-    """Return how long converting `samples` samples takes, extrapolated from a part.
+    """Estimate the seconds to convert `samples` samples, extrapolated from a part.
 
     The figure is the part's seconds a sample over all its shards, times the samples, and once the time that the part
     took beyond its shards. The interval is Student's 95 % of that ratio, from how much the shards differ; a disk that
@@ -467,7 +467,7 @@ def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
 
 
 def conversion_bytes(cost: ConversionCost, samples: int) -> int:
-    """Return what `samples` converted samples take on disk, extrapolated from a part."""
+    """Estimate the bytes of `samples` converted samples on disk, extrapolated from a part."""
     return round(cost.bytes / cost.samples * samples)
 
 
@@ -481,5 +481,5 @@ def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float 
 
 
 def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
-    """Return what each epoch takes less; below zero if it takes more."""
+    """Compute the seconds that each epoch saves; below zero if it takes longer."""
     return samples / rival.images_per_second - samples / kept.images_per_second

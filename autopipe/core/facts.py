@@ -54,7 +54,7 @@ class OpCost(Value):
         return self.seconds_per_image + self.wait_seconds_per_image
 
     def times(self, share: float) -> OpCost:
-        """Return what it costs where only this share of the samples goes through it."""
+        """The cost if only this share of the samples goes through the op."""
         names = ("seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image")
         return self.model_copy(update={name: share * getattr(self, name) for name in names})
 
@@ -187,7 +187,7 @@ class Ceiling(OfSetup, Value):
     Attributes:
         model_images_per_second: the model alone, on a batch that is already there.
         model_core_seconds_per_image: processor time that one image costs while the model trains.
-        loader_images_per_second: the loader alone, with nobody waiting for its batches.
+        loader_images_per_second: the loader alone, without a model that waits for its batches.
         op_costs: the loader's work, op by op, with all cores busy.
         reads: how reading scales with the number of reads at a time; None for a dataset of the user's own.
         tail: how unequal samples are.

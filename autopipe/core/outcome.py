@@ -42,9 +42,9 @@ class FailureKind(enum.StrEnum):
     BAD_DATA = "bad_data"  # a sample cannot be read, or an op failed on it
     OUT_OF_MEMORY = "out_of_memory"
     HUNG = "hung"  # not a sign of life for the whole deadline of a phase
-    CRASHED = "crashed"  # the process died, or raised what nobody expected
+    CRASHED = "crashed"  # the process died, or raised an unexpected error
     TIMEOUT = "timeout"  # alive, but not done in the time a trial may take
-    INTERRUPTED = "interrupted"  # somebody ended it
+    INTERRUPTED = "interrupted"  # it was told to end
 
 
 class Window(Value):

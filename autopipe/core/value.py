@@ -53,5 +53,5 @@ def milliseconds_text(seconds: float) -> str:
 
 
 def count_text(number: float, noun: str) -> str:
-    """Return how many there are of something: "1 core", "2.5 cores"."""
+    """Write a number of things: "1 core", "2.5 cores"."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Foreign: somebody else's input pipeline, run as it is in a process of its own, to be compared with.
+"""Foreign: an input pipeline that autopipe did not write, run as it is in a process of its own, to be compared with.
 
 It is a configuration like others, so that a study records it and a confirmation runs it in turn. But it is no
 loader: its batches have an order of their own, so it cannot win, and nothing here opens it. What runs it is
@@ -42,6 +42,6 @@ class Foreign(LoaderConfig):
 
     def open(self, job: LoadJob) -> NoReturn:
         raise ConfigError(
-            f"`{self.code}` is somebody else's code, which a tune compares with; its batches are not the workload's.",
+            f"`{self.code}` is foreign code, which a tune compares with; it does not give the workload's batches.",
             hint="Use threads, processes or tfdata.",
         )

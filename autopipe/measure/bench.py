@@ -136,7 +136,7 @@ _FLOAT_BYTES = 4
 
 
 def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | float | None]:
-    """Return what a ceiling tells of the exchange: `gradient_bytes`, and `exchange_seconds` on several devices."""
+    """Measure the exchange of gradients: `gradient_bytes`, and `exchange_seconds` on several devices."""
     numbers = sum(math.prod(weight.shape) for weight in model.trainable_variables)
     exchanged = strategy.exchange(max(1, numbers))
     return {
@@ -164,7 +164,7 @@ _CHANGES: dict[Mode, tuple[str, ...]] = {
 
 
 def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: float) -> StepTime:
-    """Return how long a step takes, by so many seconds of steps, without compiling. Training changes the model.
+    """Time steps for so many seconds, without the compiling of the first. Training changes the model.
 
     It is compiled, with its steps ready to take the loader's batches.
     """
@@ -287,7 +287,7 @@ class Bench:
         return transfer_seconds(self.strategy, sent, arrived)
 
     def step_time(self, mode: Mode, setup: ModelSetup, seconds: float) -> StepTime:
-        """Return how long a step of this kind takes on a batch that is there."""
+        """Time a step of this kind on a batch that is already on the device."""
         loader = self.resident_loader(setup)
         together = None if setup.steps_per_execution == 1 else setup.steps_per_execution
         with (
@@ -341,7 +341,7 @@ class FirstSteps:
         self._long: list[float] = []  # what the first two that were long took, in seconds
 
     def phase(self, phase: Phase) -> None:
-        """Keep silent: whoever measures is in a phase of its own."""
+        """Keep silent: the measurement is in a phase of its own."""
 
     def progress(self, images: int, images_per_second: float) -> None:
         """A step ended, or a look at it."""

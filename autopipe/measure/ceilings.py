@@ -64,7 +64,7 @@ def timed(
     alive: Callable[[], object] = lambda: None,
     clock: Clock = _process_clock,
 ) -> tuple[Estimate, float]:
-    """Return images/s of batches that nobody waits for, and the core-seconds of an image.
+    """Measure images/s of batches that no model waits for, and the core-seconds of an image.
 
     Args:
         batches: without end.
@@ -104,7 +104,7 @@ _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _READ_FILES = 400
 _COLD_READS = 4000  # samples that reads go through where none may be in memory; 64 at a time take as many in a second
-_QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that whoever takes them holds
+_QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that their taker holds
 _MEMORY_SHARE = 0.8  # of what is free, for its batches
 
 
@@ -112,7 +112,7 @@ _MEMORY_SHARE = 0.8  # of what is free, for its batches
 class LoaderCosts:
     """What it takes to make samples, when all cores do."""
 
-    images_per_second: Estimate  # the loader alone, with nobody waiting for its batches
+    images_per_second: Estimate  # the loader alone, without a model that waits for its batches
     op_costs: tuple[OpCost, ...]  # core-seconds by op; their sum is what the loader alone took
     reads: ReadCosts | None  # how reading scales; None if no sample could be read
     tail: SampleTail  # how unequal samples are
@@ -200,7 +200,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
 
 
 def _read_bytes_per_second(workload: Workload, made: LoaderCosts | None) -> float | None:
-    """Return what the storage gives to as many reads at a time as it was seen to gain by."""
+    """Measure the storage with as many reads at a time as it was seen to gain by."""
     at_once = 0 if made is None or made.reads is None else min(_MOST_READERS, made.reads.at_once)
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
     return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
@@ -227,7 +227,7 @@ def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], read
 def _run(
     workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report
 ) -> tuple[Estimate, float]:
-    """Return the rate of one thread a core when nobody waits for its batches, and the core-seconds of an image."""
+    """Measure the rate of one thread a core without a model, and the core-seconds of an image."""
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
         alive = functools.partial(report.progress, 0, 0.0)  # a sign of life: a batch may take seconds

@@ -138,7 +138,7 @@ class Parts:
     def part_for(
         self, config: PipelineConfig, *, makes: Callable[[], float], trains: float, folder: str | None = None
     ) -> Part:
-        """Return what a trial trains on.
+        """Choose the part of the data for a trial.
 
         Args:
             config: what is tried.
@@ -181,7 +181,7 @@ class Parts:
 
 
 def cost_of(done: Converted, cut: int) -> ConversionCost:
-    """Return what a whole conversion, whose samples are kept after `cut` ops, has taken."""
+    """Compute the cost of a whole conversion, whose samples are kept after `cut` ops."""
     assert done.manifest is not None
     return ConversionCost(
         cut=cut,

@@ -106,7 +106,7 @@ class ForeignCode:
             self._folder.cleanup()
 
     def _plain(self, form: str) -> Any:
-        """Return what the code that `eject` writes gives to `fit`."""
+        """Write and import the code of `eject`, and get the data that it gives to `fit`."""
         plain = module.module(self._workload, form, plan=self._plan, own=False)
         every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
         if every > 1:  # what is kept takes as long to read as a trial can wait
@@ -155,7 +155,7 @@ class ForeignCode:
 
 
 def _kept_of(workload: Workload, plan: Plan) -> int:
-    """Return how many samples there are for each one that tf.data keeps in a trial."""
+    """Choose how many samples there are for each one that tf.data keeps in a trial."""
     numbers, began = looked_at(len(workload.data)), time.perf_counter()
     tfdata_form.cached_bytes(workload, plan)  # decodes them
     seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / cpu.usable_cores()
@@ -211,7 +211,7 @@ def _without_last(made: Any) -> Any:
 
 
 def _fed(made: Any, workload: Workload, name: str) -> Fed:
-    """Return how `fit` is called with a dataset, or with arrays of whole batches."""
+    """Choose the arguments of `fit` for a dataset, or for arrays of whole batches."""
     if isinstance(made, keras.utils.PyDataset):
         endless = {} if made.num_batches is not None else {"steps_per_epoch": _ENDLESS, "epochs": 1}
         return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))

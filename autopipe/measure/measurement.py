@@ -49,7 +49,7 @@ class MeasureOptions(_Options):
     # of the model alone, for a session that does not measure it itself
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     folder: str | None = None  # where samples that are converted for it are written; None: the temporary folder
-    trace: str | None = None  # a folder for notes of what is done when; None: nobody takes any
+    trace: str | None = None  # a folder for notes of what is done when; None: no notes
 
     @property
     def stop_rule(self) -> StopRule:

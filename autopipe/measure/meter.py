@@ -40,8 +40,8 @@ class Meter:
         self._rule = rule
         self._start = start or Start()
         self._next_look = max(1, self._start.fill_steps)
-        # Steps of an epoch, after which Keras pauses: whoever trains sets it. A window ends with each epoch, so that
-        # whole epochs can be told apart. None: there is no end, or nobody knows when.
+        # Steps of an epoch, after which Keras pauses: the probe sets it. A window ends with each epoch, so that
+        # whole epochs can be told apart. None: there is no end, or it is not known.
         self.epoch_steps: int | None = None
         self.filled_at: float | None = None  # when the last of the fill steps had ended; None before
         self.began_at: float | None = None  # when the first window began; None before
@@ -136,7 +136,7 @@ class Meter:
         return self._next_look <= self._steps
 
     def _window_steps(self, seconds: float, steps: int) -> int:
-        """Return how many steps should make a window, by the time that the last `steps` or more have taken."""
+        """Choose the number of steps in a window, by the time that the last `steps` or more have taken."""
         assert self.filled_at is not None  # no edge is added before
         marks = [(self.filled_at, self._filled_steps)]
         marks += [(edge.seconds, self._began_steps + edge.images // self.batch_size) for edge in self._edges]

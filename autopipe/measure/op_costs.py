@@ -119,13 +119,13 @@ def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
 
 
 def taken() -> float:
-    """Return how long a thread that has work waits for a core, for each second that it has one; about 0 if idle."""
+    """Measure how long a busy thread waits for a core, for each second that it has one; about 0 on an idle machine."""
     free = _free(1)
     return free.wait / free.cpu if free.cpu > 0 else 0.0
 
 
 def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:
-    """Return what a call takes on average while so many threads make calls for so long."""
+    """Time a call, on average, while so many threads make calls for so long."""
     took = side_by_side(call, threads, seconds, fewest=2)
     calls = sum(each[0] for each in took)
     return Turn(sum(each[1] for each in took) / calls, sum(each[2] for each in took) / calls)
@@ -134,7 +134,7 @@ def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:
 def side_by_side(
     call: Callable[[], object], threads: int, seconds: float, *, fewest: int
 ) -> list[tuple[int, float, float]]:
-    """Return how many calls each thread made, and in how many wall and processor seconds: so many `seconds` or more."""
+    """Run calls in threads for `seconds` or more; gives the calls, wall and processor seconds of each thread."""
     start = threading.Barrier(threads)
 
     def work() -> tuple[int, float, float]:
@@ -238,7 +238,7 @@ def op_costs(
 def _shares_alone(
     busy: NDArray[np.float64], names: Sequence[int], again: Callable[[int], list[tuple[float, float]] | None]
 ) -> list[float]:
-    """Return what reading and each op take in a process of its own, as shares: some samples are made once more."""
+    """Measure reading and each op in a process of its own, as shares; some samples are made once more."""
     few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
     with own_process.claimed():
         again(names[few[0]])  # what is imported at the first call
@@ -251,7 +251,7 @@ def _shares_alone(
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
-    """Return how long each op waited in each sample, without what was only put aside for other work of the machine."""
+    """Compute how long each op waited in each sample, without the time that other work of the machine took."""
     busy = times[:, :, 1]
     waits = np.maximum(0.0, times[:, :, 0] - busy)
     most = np.median(waits, axis=0) > WAITS_SECONDS + CERTAIN * taken * np.median(busy, axis=0)
@@ -274,7 +274,7 @@ def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> 
 
 
 def tail_of(whole: NDArray[np.float64], slowest: str) -> SampleTail:
-    """Return how unequal samples are, of the seconds that each took and the name of the slowest."""
+    """Compute how unequal samples are, from the seconds of each and the name of the slowest."""
     p50, p95, p99 = np.quantile(whole, [0.5, 0.95, 0.99])
     most = np.sort(whole)[-max(1, len(whole) // 100) :]
     total = float(whole.sum())

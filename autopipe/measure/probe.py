@@ -128,7 +128,7 @@ class TracedLoader(TimedLoader):
             if self.taken % len(self) == 0:
                 self._log.instant("epoch end")
             yield batch
-            del batch  # whoever took it may be done with it before the next is asked for
+            del batch  # its taker may be done with it before the next is asked for
 
 
 class StepNotes(keras.callbacks.Callback):

@@ -209,7 +209,7 @@ def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
 
 
 def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float, int]], latency: float) -> SampleTail:
-    """Return how unequal reads are; of too few that `took` their time, more are read unless it lasts too long."""
+    """Compute how unequal reads are. If too few `took` part, more are read, unless that lasts too long."""
     turns = -(-(_OF_THE_TAIL - len(took)) // _AT_ONCE_FOR_THE_TAIL)
     if turns > 0 and turns * latency <= _SECONDS:
         op_costs.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)

@@ -61,7 +61,7 @@ class Session:
         self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name)
 
     def describe(self, report: Report) -> Description:
-        """Return what a search has to know of the workload."""
+        """Describe the workload for a search."""
         report.phase(Phase.BUILD)
         return describe.describe(self._asked, self._plan, self._bench(1, "last").model)
 

@@ -67,7 +67,7 @@ class Reading:
 def read(
     edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, epoch_images: int | None = None, final: bool = False
 ) -> Reading | None:
-    """Return what the edges of a trial say, or None while they say too little.
+    """Read the edges of a trial; None while there are too few.
 
     Args:
         edges: the beginning, and the ends of the windows so far.
@@ -119,7 +119,7 @@ def read(
 
 
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
-    """Return how many steps make a window: long against the clock, and whole bursts, in which workers deliver.
+    """Compute the number of steps in a window: long against the clock, and whole bursts, in which workers deliver.
 
     It takes half of a trial at most. Where not even a burst fits in that, it is an equal part of one, of as few as can
     be, but at least a step.
@@ -136,7 +136,7 @@ def _images(edges: Sequence[Edge]) -> int:
 
 
 def _holds_part_of_a_burst(edges: Sequence[Edge], burst: int) -> bool:
-    """Whether what was trained on may have come in one go, with a pause before and after that nobody has seen.
+    """Whether what was trained on may have come in one go, with a pause before and after that was not seen.
 
     Workers who began together may deliver together: 64 that make a batch in 3 s feed any model for a second, then none.
     What waits in the queue comes without a pause.

@@ -53,7 +53,7 @@ class ChildLog:
 
     @property
     def size_bytes(self) -> int:
-        """Return how much there is now."""
+        """The size of the log now."""
         return os.fstat(self.fd).st_size
 
     def mark(self) -> None:
@@ -117,7 +117,7 @@ def collect(folder: Path) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a descriptor that holds the folder locked; None if it is another's, or is none, or somebody holds it."""
+    """Lock the folder; None if it belongs to another user, is no folder, or is locked."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -217,11 +217,11 @@ class Child:
         return None if self._sets is None else str(self._sets.path)
 
     def is_alive(self) -> bool:
-        """Return whether the process runs."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def send(self, request: pydantic.BaseModel) -> None:
-        """Send a request. That nobody hears it any more shows in `receive`."""
+        """Send a request. If the process is gone, `receive` shows it."""
         with contextlib.suppress(OSError):
             self._channel.send(request)
 

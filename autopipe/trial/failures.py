@@ -1,7 +1,7 @@
 """How a trial fails: its deadlines, and from what it raised, or did not say, to a failure in words.
 
-Pure: clock readings and what happened come in as values, a failure goes out. Imports no framework, and waits for
-nobody.
+Pure: clock readings and what happened come in as values, a failure goes out. It imports no framework and never
+waits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Deadlines:
     end_seconds: float = 3.0
 
     def of(self, phase: Phase) -> float:
-        """Return how long a trial may be silent in `phase`."""
+        """The seconds that a trial may be silent in `phase`."""
         seconds: float = getattr(self, f"{phase.value}_seconds")
         return seconds
 
@@ -94,11 +94,11 @@ class Watch:
         self._heard = self._counted = now
 
     def elapsed_seconds(self, now: float) -> float:
-        """Return how long the request has been going."""
+        """The seconds since the request began."""
         return now - self._began
 
     def left_seconds(self, now: float) -> float:
-        """Return how long nothing needs to be decided."""
+        """The seconds until something has to be decided."""
         silent = self._heard + self._deadlines.of(self.phase)
         return max(0.0, min(silent, self._began + self._deadlines.request_seconds) - now)
 
@@ -125,7 +125,7 @@ class Memory:
 
     @property
     def exceeded(self) -> bool:
-        """Return whether there is too much of it."""
+        """Whether the trial holds more than it may."""
         return self.peak_bytes > self.limit_bytes
 
 

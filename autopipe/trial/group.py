@@ -70,7 +70,7 @@ def memory_bytes(leader: int) -> int:
 
 
 def descendants(leader: int) -> set[psutil.Process]:
-    """Return what descends from `leader`, also in groups of their own. Only a living leader can be asked."""
+    """List the descendants of `leader`, also those in groups of their own. Only a living leader has any."""
     try:
         return set(psutil.Process(leader).children(recursive=True))
     except psutil.NoSuchProcess:

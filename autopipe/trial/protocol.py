@@ -88,7 +88,7 @@ class Session(Protocol):
         """Open a loader, time the training on it, and close it."""
 
     def describe(self, report: Report) -> Description:
-        """Return what a search has to know of the workload."""
+        """Describe the workload for a search."""
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure what no configuration can exceed."""
@@ -201,7 +201,7 @@ class Progress(Value):
 
 
 class Log(Value):
-    """A line for whoever watches."""
+    """A line for the user."""
 
     event: Literal["log"] = "log"
     text: str

@@ -143,7 +143,7 @@ def _prepare_devices() -> None:
 
 
 def _of_one_host(workload: Workload, hosts: int) -> Workload:
-    """Return what one of several hosts trains: its part of each batch."""
+    """Reduce a workload to one host's part of each batch."""
     if workload.batch_size % hosts:
         raise WorkloadError(
             f"Each batch must divide equally between {hosts} hosts, but `batch_size` is {workload.batch_size}.",
@@ -154,7 +154,7 @@ def _of_one_host(workload: Workload, hosts: int) -> Workload:
 
 @contextlib.contextmanager
 def _warnings_told(report: _Reporter) -> Iterator[None]:
-    """Tell whoever watches what autopipe warns of meanwhile of a workload; other warnings go to the log as ever."""
+    """Pass autopipe's warnings of a workload on to the user; other warnings go to the log as ever."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):
@@ -179,7 +179,7 @@ def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
 
 
 def _code(name: str) -> str | Callable[[], Any]:
-    """Return what a session of foreign code runs: plain code by its name, or the user's function."""
+    """Find the foreign code of a session: plain code by its name, or the user's function."""
     return workload_import.load_function(name) if ":" in name else name
 
 

@@ -43,7 +43,7 @@ class Recycling:
 
 
 def _process_settings(setup: ModelSetup) -> Hashable:
-    """Return what a setup sets for a whole process, so that one with other settings needs another process."""
+    """Pick the settings that hold for a whole process, so that other ones need another process."""
     return setup.devices, setup.channels
 
 
@@ -119,7 +119,7 @@ class TrialRunner:
             self._child.send(self._child.load)
 
     def describe(self) -> Description | TrialFailure:
-        """Return what a search has to know of the workload."""
+        """Describe the workload for a search."""
         usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
         answer = _expected(Description, self._request(protocol.Describe(), usual)[0])
         return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})

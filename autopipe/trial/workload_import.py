@@ -205,7 +205,7 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
 
 
 def _hint(value: object, attribute: str) -> str:
-    """Return what to write, for a dataset that the user has already too."""
+    """Say what to write instead, also for a dataset that the user has already."""
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
     if kinds & {"tensorflow.DatasetV2", "keras.PyDataset"}:
         return (

@@ -96,7 +96,7 @@ def test_it_says_whose_code_it_is() -> None:
 
 
 def test_it_is_compared_with_and_never_opened_nor_chosen() -> None:
-    with pytest.raises(ConfigError, match="somebody else's code"):
+    with pytest.raises(ConfigError, match="foreign code"):
         Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
     config = PipelineConfig(loader=Foreign(code="keras"))
     why = feasible.why_not(config, facts())
