@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
-    from autopipe.api.diagnosing import Diagnose as Diagnose
     from autopipe.api.inspecting import verify_files as verify_files
     from autopipe.api.loading import load as load
     from autopipe.api.reporting import report as report
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from autopipe.devices.trainer import Trainer as Trainer
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.extensions.dali.loader import Dali as Dali
+    from autopipe.extensions.diagnose.run import Diagnose as Diagnose
     from autopipe.extensions.grain.loader import Grain as Grain
     from autopipe.extensions.hdf5.source import HDF5 as HDF5
     from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from autopipe.tuned.wrap import wrap as wrap
 
 _HOMES = {
-    "Diagnose": "api.diagnosing",
     "verify_files": "api.inspecting",
     "load": "api.loading",
     "report": "api.reporting",

@@ -42,11 +42,12 @@ OTHER_THINGS = {
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }
 ELSEWHERE = {
+    ("cli/main.py", "diagnose"): "a command whose script has arguments of its own",
+    ("devices/timed.py", "diagnose"): "a method of loaders",
     ("core/sample.py", "array"): "a field's kind",
     ("data/arrays.py", "array"): "a key of what Arrays pickles",
     ("data/records.py", "tfrecord"): "the folder of the record index",
     ("search/feasible.py", "foreign"): "the name of a rule",
-    ("search/trial_owner.py", "processes"): "a key of who runs a trial: in which process numbers count",
     ("measure/augmentation.py", "CutMix"): "a layer of Keras",
     ("measure/augmentation.py", "MixUp"): "a layer of Keras",
 }
@@ -55,7 +56,6 @@ USERS = {
     "api/trial_measurer.py": "the baselines: what people have without autopipe",
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
-    "measure/onlooker.py": "where the batches of somebody else's training are put",
     "measure/verify.py": "the reference that the others are compared with",
     "tuned/eject/directory_form.py": "which workloads Keras's own reader of a folder can feed",
     "tuned/eject/module.py": "which plain code a loader's settings are written as",

@@ -11,7 +11,6 @@ from autopipe.core.finish import Finish
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.keras_ops import KERAS_OPS
 from autopipe.devices.trainer import Trainer
-from autopipe.measure.onlooker import Look, Onlooker
 from autopipe.ops.targets import OneHot
 from autopipe.ops.values import Normalize, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
@@ -138,7 +137,8 @@ def test_a_callback_that_stood_in_the_functions_place_when_training_was_interrup
             raise KeyboardInterrupt
 
     trainer = Trainer(classifier(one_hot=True), compact())
-    onlooker = Onlooker(lambda watched: None, Look(steps=1, alone_seconds=0.05))
+    diagnose = pytest.importorskip("autopipe.extensions.diagnose.onlooker")
+    onlooker = diagnose.Onlooker(lambda watched: None, diagnose.Look(steps=1, alone_seconds=0.05))
     with pytest.raises(KeyboardInterrupt):
         trainer.fit(callbacks=[onlooker, Interrupts()], verbose=0)
     trainer.fit(callbacks=[onlooker], verbose=0)

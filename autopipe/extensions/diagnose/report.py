@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from autopipe.core.watched import Verdict, Watched
+from autopipe.extensions.diagnose.watched import Verdict, Watched
 from autopipe.reports import wording
 from autopipe.reports.terminal import labelled
 

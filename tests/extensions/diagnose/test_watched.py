@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.watched import Verdict, Watched
+from autopipe.extensions.diagnose.watched import Verdict, Watched
 
 
 def watched(**other: Any) -> Watched:

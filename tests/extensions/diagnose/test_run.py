@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from autopipe.api import diagnosing
 from autopipe.errors import NothingMeasuredError
+from autopipe.extensions.diagnose import run as diagnosing
 
 
 class Ended(Exception):

@@ -1,8 +1,8 @@
 """Runs somebody's training script as it is, and looks over the shoulder of `keras.Model.fit`.
 
-`python -m autopipe.trial.onlook --fd N SCRIPT [ARGUMENTS]`: what was seen goes to the descriptor, one JSON object a
-line. Keras is imported by the script and not before, so that the script chooses its backend. Once enough was seen the
-process ends on the spot, before the script can save a model that was hardly trained.
+`python -m autopipe.extensions.diagnose.child --fd N SCRIPT [ARGUMENTS]`: what was seen goes to the descriptor, one JSON
+object a line. The script imports Keras, and nothing here does before, so that the script chooses its backend. Once
+enough was seen the process ends on the spot, before the script can save a model that was hardly trained.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
-    from autopipe.core.watched import Watched
+    from autopipe.extensions.diagnose.watched import Watched
 
 # Keras's own callbacks that compute only. What a subclass of one does, or a function that one is given, is not known.
 _COMPUTE = ("EarlyStopping", "History", "ProgbarLogger", "ReduceLROnPlateau", "SwapEMAWeights", "TerminateOnNaN")
@@ -71,7 +71,7 @@ class _Watch:
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
-        from autopipe.measure.onlooker import Look, Onlooker
+        from autopipe.extensions.diagnose.onlooker import Look, Onlooker
 
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
@@ -104,7 +104,7 @@ class _Watch:
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
         """Return the callbacks that write nothing, which a training cut short must not do, and the names of others."""
-        from autopipe.measure.onlooker import Onlooker
+        from autopipe.extensions.diagnose.onlooker import Onlooker
 
         every = [] if callbacks is None else keras.tree.flatten(callbacks)
         if self._arguments.callbacks:

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from autopipe.core.watched import Watched
 from autopipe.errors import NothingMeasuredError, TrialError
+from autopipe.extensions.diagnose.watched import Watched
 
 if TYPE_CHECKING:
-    from autopipe.measure.onlooker import Onlooker
+    from autopipe.extensions.diagnose.onlooker import Onlooker
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,14 @@ def _run(request: Request, told: IO[bytes]) -> int:
     options += [] if request.steps is None else [f"--steps={request.steps}"]
     options += ["--callbacks"] if request.callbacks or request.keep_running else []
     options += ["--keep-running"] if request.keep_running else []
-    command = [sys.executable, "-m", "autopipe.trial.onlook", *options, str(request.script), *request.arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "autopipe.extensions.diagnose.child",
+        *options,
+        str(request.script),
+        *request.arguments,
+    ]
     stdout = sys.stderr.fileno() if request.quiet else None
     sys.stdout.flush()
     with _ending_too() as end:
@@ -135,17 +142,17 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
     Example:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
     """
-    from autopipe.measure.onlooker import Look, Onlooker  # imports Keras
+    from autopipe.extensions.diagnose.onlooker import Look, Onlooker  # imports Keras
 
     return Onlooker(_print, Look(seconds=seconds, steps=steps))
 
 
 def _print(watched: Watched) -> None:
-    from autopipe.reports import training
+    from autopipe.extensions.diagnose import report
     from autopipe.reports.terminal import Console
 
     console: Any = Console()
     console.print()
-    console.print(training.render(watched), soft_wrap=True, highlight=False)
-    if (code := training.to_paste(watched)) is not None:
+    console.print(report.render(watched), soft_wrap=True, highlight=False)
+    if (code := report.to_paste(watched)) is not None:
         console.print(f"\n{code}", soft_wrap=True, highlight=False, markup=False)

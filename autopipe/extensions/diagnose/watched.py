@@ -1,6 +1,6 @@
 """What was seen of a training that somebody else wrote, and what follows from it: how long its steps wait for what.
 
-Values and arithmetic only. Who looks is `autopipe.measure.onlooker`; how it is said is `autopipe.reports.training`.
+Values and arithmetic only. `onlooker` looks, and `report` says it.
 """
 
 from __future__ import annotations

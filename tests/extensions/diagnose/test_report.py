@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import autopipe
-from autopipe.reports import training
-from autopipe.trial import onlook
-from tests.unit.core.test_watched import watched
+from autopipe.extensions.diagnose import child as onlook
+from autopipe.extensions.diagnose import report as training
+from tests.extensions.diagnose.test_watched import watched
 
 
 def test_a_training_that_waits_is_told_by_how_much_and_what_is_next() -> None:

@@ -16,9 +16,9 @@ from typing import Any
 import keras
 
 from autopipe import frameworks
-from autopipe.core.watched import Watched
 from autopipe.devices.single import SingleDevice
 from autopipe.errors import ModelError
+from autopipe.extensions.diagnose.watched import Watched
 from autopipe.hardware import cpu
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import alone, measurement

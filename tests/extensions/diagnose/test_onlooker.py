@@ -15,11 +15,11 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.core.watched import Watched
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ModelError
+from autopipe.extensions.diagnose.onlooker import Look, Onlooker
+from autopipe.extensions.diagnose.watched import Watched
 from autopipe.measure import alone, augmentation
-from autopipe.measure.onlooker import Look, Onlooker
 from tests.fakes.loader import ArrayLoader
 
 X = np.random.default_rng(0).random((24, 6, 6, 3), np.float32)
@@ -303,7 +303,7 @@ def test_the_training_of_a_trainer_is_watched_like_any_other() -> None:
 
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
+    text = (Path(__file__).parents[3] / "autopipe" / "extensions" / "diagnose" / "README.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
     short = code.replace("ap.Diagnose()", "ap.Diagnose(steps=3)")
     exec(short, {"model": model(), "dataset": tf_dataset()})

@@ -39,14 +39,13 @@ def diagnose(
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.
     """
-    from autopipe.api import diagnosing
-    from autopipe.reports import training
+    from autopipe.extensions.diagnose import report, run
 
     if steps is not None:
         options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
     if keep_running:
         options.refuse_idle(context, "callbacks", why="with `--keep-running`, which runs all callbacks")
-    request = diagnosing.Request(
+    request = run.Request(
         script=script,
         arguments=tuple(arguments or ()),
         seconds=seconds,
@@ -55,14 +54,14 @@ def diagnose(
         keep_running=keep_running,
         quiet=as_json,
     )
-    seen, status = diagnosing.diagnose(request)
+    seen, status = run.diagnose(request)
     for watched in seen:
         if as_json:
             print(watched.model_dump_json())
             continue
         print()
-        screen.show(training.render(watched))
-        if (code := training.to_paste(watched)) is not None:
+        screen.show(report.render(watched))
+        if (code := report.to_paste(watched)) is not None:
             print(f"\n{code}", end="")
     if keep_running and status:
         raise typer.Exit(status if status > 0 else 128 - status)
