@@ -224,9 +224,7 @@ class PipelineConfig(Strict):
     @pydantic.model_validator(mode="after")
     def _canonical(self) -> Self:
         loader = self.loader.normalised()
-        if (
-            STORAGES[self.storage].converts and loader.reads_ahead()
-        ):  # such a set lies on this machine
+        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine
             loader = loader.model_copy(update={"read_ahead": 0})
         usual = {name: type(self).model_fields[name].default for name in self.idle()}
         self.__dict__.update(usual, loader=loader)  # frozen for all others
