@@ -593,7 +593,7 @@ SCRIPT = """
     from autopipe.core.config import LOADERS, PipelineConfig
     from autopipe.core.workload import Workload
     from autopipe.data.table import Table
-        from autopipe.loaders.processes import Processes
+    from autopipe.loaders.processes import Processes
     from autopipe.loaders.tfdata import TfData
     from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
