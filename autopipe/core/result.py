@@ -7,7 +7,7 @@ are kept as JSON, so that a result can be read where the package of a loader is 
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import pydantic
 
@@ -16,6 +16,9 @@ from autopipe.core.facts import OVERTAKEN, Ceiling
 from autopipe.core.outcome import Resources, TrialFailure
 from autopipe.core.stats import FEWEST_PAIRS
 from autopipe.core.value import Estimate, JsonObject, Value
+
+BLOCKS: Final = (3, 6)
+"""Fewest and most rounds of a confirmation run."""
 
 Amount = Annotated[float, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]

@@ -17,10 +17,9 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Bounds, Kind, Limit
 from autopipe.core.facts import FEWEST_OF_A_TAIL, Ceiling, SampleTail
 from autopipe.core.outcome import FailureKind
-from autopipe.core.result import Baseline, Contest, Reason, Result, Winner
+from autopipe.core.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
 from autopipe.core.stats import student_t_95
 from autopipe.reports import wording
-from autopipe.search.settings import BLOCKS
 from autopipe.tuned import pick
 
 _CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none

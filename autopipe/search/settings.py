@@ -6,17 +6,15 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
+from autopipe.core.result import BLOCKS
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
-
-BLOCKS: Final = (3, 6)
-"""Fewest and most rounds of a confirmation run."""
 
 STUDY = "autopipe"
 """The name of a study whose storage is its own."""
