@@ -6,6 +6,7 @@ import os
 import pickle
 import pwd
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +257,7 @@ def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
     file, other = write(tmp_path / "a", 1), tmp_path / "other"
     other.write_bytes(frame(b"\xff\xd8\xff\xe0 a JPEG"))
     assert TFRecords(file).read_many is None  # encoded images have no batch half
-    for make, said in (
+    refused: list[tuple[Callable[[], object], str]] = [
         (
             lambda: TFRecords(file, mask_key="masks"),
             r"no feature `masks`; it has .*Did you mean `mask`\? Name the feat",
@@ -266,6 +267,7 @@ def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
         (lambda: TFRecords(tmp_path / "*.tfrecord"), "No file matches"),
         (lambda: TFRecords([]), "empty sequence"),
         (lambda: TFRecords(write(tmp_path / "empty")), "no records in the 1 files"),
-    ):
+    ]
+    for make, said in refused:
         with pytest.raises(DataError, match=said):
             make()

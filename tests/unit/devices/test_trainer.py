@@ -400,7 +400,8 @@ def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
 
         on_predict_batch_end = on_test_batch_end
 
-    trainer, watch = Trainer(classifier(), loader()), {"callbacks": [Counts()], "verbose": 0}
+    trainer = Trainer(classifier(), loader())
+    watch: dict[str, Any] = {"callbacks": [Counts()], "verbose": 0}
     trainer.fit(validation=(X, Y), **watch)
     trainer.fit(validation=(X, Y), validation_batch_size=5, **watch)
     trainer.evaluate(X, y=Y, **watch)

@@ -264,7 +264,7 @@ def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> No
 
 def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[int, int]] = []
-    library = types.SimpleNamespace(mallopt=lambda parameter, value: called.append((parameter, value)) or 1)
+    library = types.SimpleNamespace(mallopt=lambda *setting: called.append(setting))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     allocator.keep_freed_memory()
     assert called == [(-3, 32 << 20), (-1, 256 << 20), (-2, 64 << 20)]
