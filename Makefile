@@ -110,7 +110,7 @@ test-torch: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[torch]'
 	@$(HEADLESS_IF_NEEDED)
 	$(BIN)/python -m pytest tests/contract/test_device_strategies.py tests/torch -k torch
-	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/unit/tuned/test_plain_fit.py
+	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/unit/artifact/test_plain_fit.py
 
 test-servers: $(VENV)/dev.stamp
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \
@@ -126,8 +126,8 @@ test-recipes: $(VENV)/recipes.stamp
 # What touches a framework, each time in an environment of its own that is resolved anew. By uv, because pip cannot take
 # the lowest versions; with OpenCV without windows, because that imports everywhere.
 FRAMEWORK_TESTS := tests/contract/test_frameworks.py tests/contract/test_device_strategies.py \
-	tests/contract/test_loaders.py tests/unit/devices tests/unit/loaders tests/unit/tuned/test_wrap.py \
-	tests/unit/tuned/test_plain_fit.py tests/unit/tuned/test_fingerprint.py tests/unit/ops/test_decode.py tests/unit/cli/test_main.py
+	tests/contract/test_loaders.py tests/unit/pipeline/devices tests/unit/pipeline/loaders tests/unit/pipeline/test_wrap.py \
+	tests/unit/artifact/test_plain_fit.py tests/unit/measure/test_fingerprint.py tests/unit/workload/ops/test_decode.py tests/unit/cli/test_main.py
 OPENCV := opencv-python-headless$(shell sed -n 's/^    "opencv-python\([^"]*\)".*/\1/p' pyproject.toml)
 
 test-oldest: RESOLUTION := --resolution lowest-direct

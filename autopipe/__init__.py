@@ -8,29 +8,17 @@ worker processes, start without what they do not need.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
-    from autopipe.api.inspecting import verify_files as verify_files
-    from autopipe.api.loading import load as load
-    from autopipe.api.reporting import report as report
-    from autopipe.api.retuning import retune as retune
-    from autopipe.api.tuning import tune as tune
-    from autopipe.assembly import build_loader as build_loader
-    from autopipe.assembly import build_trainer as build_trainer
-    from autopipe.core.config import PipelineConfig as PipelineConfig
-    from autopipe.core.loader import Loader as Loader
-    from autopipe.core.workload import Workload as Workload
-    from autopipe.data.arrays import Arrays as Arrays
-    from autopipe.data.image_folder import ImageFolder as ImageFolder
-    from autopipe.data.image_pairs import ImagePairs as ImagePairs
-    from autopipe.data.npz import NPZ as NPZ
-    from autopipe.data.table import Table as Table
-    from autopipe.data.tfrecords import TFRecords as TFRecords
-    from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
-    from autopipe.devices.trainer import Trainer as Trainer
+    from autopipe.artifact.drift import DriftMonitor as DriftMonitor
+    from autopipe.artifact.inspecting import verify_files as verify_files
+    from autopipe.artifact.loading import load as load
+    from autopipe.artifact.retuning import retune as retune
+    from autopipe.artifact.tuning import tune as tune
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.extensions.dali.loader import Dali as Dali
     from autopipe.extensions.diagnose.run import Diagnose as Diagnose
@@ -40,89 +28,102 @@ if TYPE_CHECKING:
     from autopipe.extensions.huggingface.source import Parquet as Parquet
     from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
-    from autopipe.loaders.processes import Processes as Processes
-    from autopipe.loaders.tfdata import TfData as TfData
-    from autopipe.loaders.threads import Threads as Threads
-    from autopipe.ops.colors import GaussianBlur as GaussianBlur
-    from autopipe.ops.colors import RandomBrightness as RandomBrightness
-    from autopipe.ops.colors import RandomContrast as RandomContrast
-    from autopipe.ops.colors import RandomGrayscale as RandomGrayscale
-    from autopipe.ops.colors import RandomHue as RandomHue
-    from autopipe.ops.colors import RandomSaturation as RandomSaturation
-    from autopipe.ops.custom import Map as Map
-    from autopipe.ops.decode import Decode as Decode
-    from autopipe.ops.geometry import RandomAffine as RandomAffine
-    from autopipe.ops.geometry import RandomErasing as RandomErasing
-    from autopipe.ops.geometry import RandomFlip as RandomFlip
-    from autopipe.ops.image_data_generator import from_image_data_generator as from_image_data_generator
-    from autopipe.ops.mix import CutMix as CutMix
-    from autopipe.ops.mix import MixUp as MixUp
-    from autopipe.ops.on_parts import On as On
-    from autopipe.ops.sizes import CenterCrop as CenterCrop
-    from autopipe.ops.sizes import Pad as Pad
-    from autopipe.ops.sizes import RandomCrop as RandomCrop
-    from autopipe.ops.sizes import RandomResizedCrop as RandomResizedCrop
-    from autopipe.ops.sizes import Resize as Resize
-    from autopipe.ops.sizes import ResizeKeepingAspect as ResizeKeepingAspect
-    from autopipe.ops.targets import MaskToClass as MaskToClass
-    from autopipe.ops.targets import OneHot as OneHot
-    from autopipe.ops.values import Cast as Cast
-    from autopipe.ops.values import Normalize as Normalize
-    from autopipe.ops.values import Rescale as Rescale
-    from autopipe.tuned.drift import DriftMonitor as DriftMonitor
-    from autopipe.tuned.wrap import wrap as wrap
+    from autopipe.pipeline.assembly import build_loader as build_loader
+    from autopipe.pipeline.assembly import build_trainer as build_trainer
+    from autopipe.pipeline.config import PipelineConfig as PipelineConfig
+    from autopipe.pipeline.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
+    from autopipe.pipeline.devices.trainer import Trainer as Trainer
+    from autopipe.pipeline.loader import Loader as Loader
+    from autopipe.pipeline.loaders.processes import Processes as Processes
+    from autopipe.pipeline.loaders.tfdata import TfData as TfData
+    from autopipe.pipeline.loaders.threads import Threads as Threads
+    from autopipe.pipeline.wrap import wrap as wrap
+    from autopipe.reports.reporting import report as report
+    from autopipe.workload.data.arrays import Arrays as Arrays
+    from autopipe.workload.data.image_folder import ImageFolder as ImageFolder
+    from autopipe.workload.data.image_pairs import ImagePairs as ImagePairs
+    from autopipe.workload.data.npz import NPZ as NPZ
+    from autopipe.workload.data.table import Table as Table
+    from autopipe.workload.data.tfrecords import TFRecords as TFRecords
+    from autopipe.workload.ops.colors import GaussianBlur as GaussianBlur
+    from autopipe.workload.ops.colors import RandomBrightness as RandomBrightness
+    from autopipe.workload.ops.colors import RandomContrast as RandomContrast
+    from autopipe.workload.ops.colors import RandomGrayscale as RandomGrayscale
+    from autopipe.workload.ops.colors import RandomHue as RandomHue
+    from autopipe.workload.ops.colors import RandomSaturation as RandomSaturation
+    from autopipe.workload.ops.custom import Map as Map
+    from autopipe.workload.ops.decode import Decode as Decode
+    from autopipe.workload.ops.geometry import RandomAffine as RandomAffine
+    from autopipe.workload.ops.geometry import RandomErasing as RandomErasing
+    from autopipe.workload.ops.geometry import RandomFlip as RandomFlip
+    from autopipe.workload.ops.image_data_generator import from_image_data_generator as from_image_data_generator
+    from autopipe.workload.ops.mix import CutMix as CutMix
+    from autopipe.workload.ops.mix import MixUp as MixUp
+    from autopipe.workload.ops.on_parts import On as On
+    from autopipe.workload.ops.sizes import CenterCrop as CenterCrop
+    from autopipe.workload.ops.sizes import Pad as Pad
+    from autopipe.workload.ops.sizes import RandomCrop as RandomCrop
+    from autopipe.workload.ops.sizes import RandomResizedCrop as RandomResizedCrop
+    from autopipe.workload.ops.sizes import Resize as Resize
+    from autopipe.workload.ops.sizes import ResizeKeepingAspect as ResizeKeepingAspect
+    from autopipe.workload.ops.targets import MaskToClass as MaskToClass
+    from autopipe.workload.ops.targets import OneHot as OneHot
+    from autopipe.workload.ops.values import Cast as Cast
+    from autopipe.workload.ops.values import Normalize as Normalize
+    from autopipe.workload.ops.values import Rescale as Rescale
+    from autopipe.workload.workload import Workload as Workload
 
 _HOMES = {
-    "verify_files": "api.inspecting",
-    "load": "api.loading",
-    "report": "api.reporting",
-    "retune": "api.retuning",
-    "tune": "api.tuning",
-    "build_loader": "assembly",
-    "build_trainer": "assembly",
-    "PipelineConfig": "core.config",
-    "Loader": "core.loader",
-    "Workload": "core.workload",
-    "Arrays": "data.arrays",
-    "NPZ": "data.npz",
-    "ImageFolder": "data.image_folder",
-    "ImagePairs": "data.image_pairs",
-    "Table": "data.table",
-    "TFRecords": "data.tfrecords",
-    "SimulatedAccelerator": "devices.simulated",
-    "Trainer": "devices.trainer",
+    "verify_files": "artifact.inspecting",
+    "load": "artifact.loading",
+    "report": "reports.reporting",
+    "retune": "artifact.retuning",
+    "tune": "artifact.tuning",
+    "build_loader": "pipeline.assembly",
+    "build_trainer": "pipeline.assembly",
+    "PipelineConfig": "pipeline.config",
+    "Loader": "pipeline.loader",
+    "Workload": "workload.workload",
+    "Arrays": "workload.data.arrays",
+    "NPZ": "workload.data.npz",
+    "ImageFolder": "workload.data.image_folder",
+    "ImagePairs": "workload.data.image_pairs",
+    "Table": "workload.data.table",
+    "TFRecords": "workload.data.tfrecords",
+    "SimulatedAccelerator": "pipeline.devices.simulated",
+    "Trainer": "pipeline.devices.trainer",
     "AutopipeError": "errors",
-    "Processes": "loaders.processes",
-    "TfData": "loaders.tfdata",
-    "Threads": "loaders.threads",
-    "RandomBrightness": "ops.colors",
-    "RandomContrast": "ops.colors",
-    "GaussianBlur": "ops.colors",
-    "RandomAffine": "ops.geometry",
-    "RandomErasing": "ops.geometry",
-    "RandomGrayscale": "ops.colors",
-    "RandomHue": "ops.colors",
-    "RandomResizedCrop": "ops.sizes",
-    "RandomSaturation": "ops.colors",
-    "ResizeKeepingAspect": "ops.sizes",
-    "from_image_data_generator": "ops.image_data_generator",
-    "CenterCrop": "ops.sizes",
-    "RandomCrop": "ops.sizes",
-    "Map": "ops.custom",
-    "Decode": "ops.decode",
-    "RandomFlip": "ops.geometry",
-    "MaskToClass": "ops.targets",
-    "CutMix": "ops.mix",
-    "MixUp": "ops.mix",
-    "On": "ops.on_parts",
-    "OneHot": "ops.targets",
-    "Pad": "ops.sizes",
-    "Resize": "ops.sizes",
-    "Cast": "ops.values",
-    "Normalize": "ops.values",
-    "Rescale": "ops.values",
-    "DriftMonitor": "tuned.drift",
-    "wrap": "tuned.wrap",
+    "Processes": "pipeline.loaders.processes",
+    "TfData": "pipeline.loaders.tfdata",
+    "Threads": "pipeline.loaders.threads",
+    "RandomBrightness": "workload.ops.colors",
+    "RandomContrast": "workload.ops.colors",
+    "GaussianBlur": "workload.ops.colors",
+    "RandomAffine": "workload.ops.geometry",
+    "RandomErasing": "workload.ops.geometry",
+    "RandomGrayscale": "workload.ops.colors",
+    "RandomHue": "workload.ops.colors",
+    "RandomResizedCrop": "workload.ops.sizes",
+    "RandomSaturation": "workload.ops.colors",
+    "ResizeKeepingAspect": "workload.ops.sizes",
+    "from_image_data_generator": "workload.ops.image_data_generator",
+    "CenterCrop": "workload.ops.sizes",
+    "RandomCrop": "workload.ops.sizes",
+    "Map": "workload.ops.custom",
+    "Decode": "workload.ops.decode",
+    "RandomFlip": "workload.ops.geometry",
+    "MaskToClass": "workload.ops.targets",
+    "CutMix": "workload.ops.mix",
+    "MixUp": "workload.ops.mix",
+    "On": "workload.ops.on_parts",
+    "OneHot": "workload.ops.targets",
+    "Pad": "workload.ops.sizes",
+    "Resize": "workload.ops.sizes",
+    "Cast": "workload.ops.values",
+    "Normalize": "workload.ops.values",
+    "Rescale": "workload.ops.values",
+    "DriftMonitor": "artifact.drift",
+    "wrap": "pipeline.wrap",
 }
 
 _GROUPS = ("autopipe.api", "autopipe.sources", "autopipe.loaders", "autopipe.ops")
@@ -142,9 +143,8 @@ def _of_an_extension(name: str) -> Any:
     from autopipe.errors import ConfigError, near
 
     why = f"module 'autopipe' has no attribute {name!r}."
-    if not name.startswith("_"):
-        from autopipe.core import registry
-
+    if not name.startswith("_") and importlib.util.find_spec(f"autopipe.{name}") is None:
+        registry = importlib.import_module("autopipe.registry")
         try:
             found = registry.named(name, *_GROUPS)
         except ConfigError as error:
@@ -156,6 +156,6 @@ def _of_an_extension(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from autopipe.core import registry
+    from autopipe import registry
 
     return sorted({*__all__, *(entry.name for group in _GROUPS for entry in registry.declared(group))})

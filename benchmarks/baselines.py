@@ -34,7 +34,7 @@ import numpy as np
 from claims import Claim
 
 import autopipe as ap
-from autopipe.core.stats import median
+from autopipe.measure.stats import median
 
 FOLDER = "AUTOPIPE_BASELINES_DATA"
 IMAGES, DISTINCT, ROWS, SIZE, BATCH = 16_000, 200, 102_400, 96, 32
@@ -69,8 +69,8 @@ def draw(folder: Path, rows_of_arrays: int) -> None:
         for number in range(IMAGES):
             write(folder / part / f"{number}.{suffix}", folder / part / f"{number % DISTINCT}.{suffix}", files)
     (folder / "photos.csv").write_text("\n".join(rows))
-    from autopipe.data.example import serialise
-    from autopipe.data.records import frame
+    from autopipe.workload.data.example import serialise
+    from autopipe.workload.data.records import frame
 
     (folder / "photos.tfrecord").write_bytes(b"".join(frame(serialise(each)) for each in records))
     np.save(folder / "x.npy", random.integers(0, 256, (rows_of_arrays, 24, 24, 3), np.uint8))
@@ -176,10 +176,10 @@ def outside(folder: Path, kind: str, form: str) -> Iterator[Callable[[float], fl
 
 def compared(folder: Path, kind: str, form: str, rounds: int, seconds: float) -> list[tuple[float, float]]:
     """Return the printed and the outside rate of each round."""
-    from autopipe.api import searching
-    from autopipe.core.config import PipelineConfig
-    from autopipe.core.outcome import Measurement
-    from autopipe.loaders.foreign import Foreign
+    from autopipe.measure.outcome import Measurement
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.pipeline.loaders.foreign import Foreign
+    from autopipe.search import searching
 
     os.environ[FOLDER] = f"{folder}:{kind}"
     config = PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)

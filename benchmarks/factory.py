@@ -106,20 +106,21 @@ def keras_by_hand(folder: Path, workers: int, queue: int, *, compact: bool) -> A
 
 def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], Any]], int]:
     """Return both ways to train for so many epochs, and the images of an epoch."""
-    from autopipe.core.config import PipelineConfig
-    from autopipe.core.result import Reason, Result, Stop, Winner
-    from autopipe.core.value import Estimate
-    from autopipe.core.workload import Workload
-    from autopipe.data.image_folder import ImageFolder
-    from autopipe.loaders.tfdata import TfData
-    from autopipe.loaders.threads import Threads
-    from autopipe.ops.decode import Decode
-    from autopipe.ops.geometry import RandomFlip
-    from autopipe.ops.sizes import Resize
-    from autopipe.ops.values import Rescale
-    from autopipe.tuned import factory, fingerprint
-    from autopipe.tuned.request import Request
-    from autopipe.tuned.schema import Profile
+    from autopipe.artifact import factory
+    from autopipe.artifact.request import Request
+    from autopipe.artifact.schema import Profile
+    from autopipe.measure import fingerprint
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.pipeline.loaders.tfdata import TfData
+    from autopipe.pipeline.loaders.threads import Threads
+    from autopipe.search.result import Reason, Result, Stop, Winner
+    from autopipe.values import Estimate
+    from autopipe.workload.data.image_folder import ImageFolder
+    from autopipe.workload.ops.decode import Decode
+    from autopipe.workload.ops.geometry import RandomFlip
+    from autopipe.workload.ops.sizes import Resize
+    from autopipe.workload.ops.values import Rescale
+    from autopipe.workload.workload import Workload
 
     loader, _, device = row.partition(" ")
     compact = device == "device"
@@ -168,8 +169,8 @@ def compared(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list
 
 
 def run_row(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from autopipe.core import stats
     from autopipe.hardware import cpu
+    from autopipe.measure import stats
 
     trained, images = fits(row, arguments.photos, cpu.usable_cores())
     for fit in trained.values():
@@ -198,8 +199,8 @@ def run_monitor() -> dict[str, Any]:
     import feed
 
     import autopipe as ap
-    from autopipe.core import stats
-    from autopipe.devices.trainer import Trainer
+    from autopipe.measure import stats
+    from autopipe.pipeline.devices.trainer import Trainer
 
     feed.SIDE = 32
     trainer = Trainer(feed.build("uint8"), feed.Prepared("uint8", 10**6))

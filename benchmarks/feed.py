@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.finish import Finish
-from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.finish import Finish
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
 BATCH, SIDE, PREPARED, WARM = 32, 224, 8, 10
 
@@ -93,7 +93,7 @@ def stamps(fit: Callable[..., Any], steps: int) -> tuple[float, float]:
 def rows(dtype: str, steps: int) -> dict[str, Callable[..., Any]]:
     import keras
 
-    from autopipe.devices.trainer import Trainer
+    from autopipe.pipeline.devices.trainer import Trainer
 
     model, loader = build(dtype), Prepared(dtype, 10**6)
     trainer = Trainer(model, loader)
@@ -137,19 +137,19 @@ def waiting(photos: Path) -> dict[str, float]:
     """Return how long training waits for a loader that is 1.3 times as fast as the (simulated) model."""
     import peers  # the size and batch of the other benchmarks
 
-    from autopipe.assembly import build_loader
-    from autopipe.core.config import PipelineConfig
-    from autopipe.core.workload import Workload
-    from autopipe.data.image_folder import ImageFolder
-    from autopipe.devices import model as models
-    from autopipe.devices.simulated import SimulatedAccelerator
-    from autopipe.devices.timed import TimedLoader
-    from autopipe.devices.trainer import Trainer
-    from autopipe.loaders.threads import Threads
-    from autopipe.ops.decode import Decode
-    from autopipe.ops.geometry import RandomFlip
-    from autopipe.ops.sizes import Resize
-    from autopipe.ops.values import Rescale
+    from autopipe.pipeline.assembly import build_loader
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.pipeline.devices import model as models
+    from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+    from autopipe.pipeline.devices.timed import TimedLoader
+    from autopipe.pipeline.devices.trainer import Trainer
+    from autopipe.pipeline.loaders.threads import Threads
+    from autopipe.workload.data.image_folder import ImageFolder
+    from autopipe.workload.ops.decode import Decode
+    from autopipe.workload.ops.geometry import RandomFlip
+    from autopipe.workload.ops.sizes import Resize
+    from autopipe.workload.ops.values import Rescale
+    from autopipe.workload.workload import Workload
 
     ops = [Decode(), Resize(peers.SIZE, peers.SIZE), RandomFlip(), Rescale(1 / 255)]
     workload = Workload(data=ImageFolder(photos), ops=ops, batch_size=BATCH, drop_remainder=True)

@@ -35,17 +35,17 @@ import rows
 import small_rows
 
 import autopipe as ap
-from autopipe import assembly
-from autopipe.core.config import PipelineConfig
-from autopipe.core.loader import Loader
-from autopipe.core.workload import Workload
 from autopipe.hardware import cpu
-from autopipe.loaders.threads import Threads
 from autopipe.measure.bench import Bench, ResidentLoader
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.windows import StopRule
-from autopipe.ops.planner import make_plan
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
 
 TARGET = 0.95
 RULE = StopRule(min_seconds=0.5, max_seconds=1.0)

@@ -17,8 +17,8 @@ import format_rows
 import format_runs
 import numpy as np
 
-from autopipe.core.config import STORAGES
-from autopipe.storage.stored import open_set
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage.stored import open_set
 
 QUALITY = 95
 

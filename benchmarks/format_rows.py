@@ -16,18 +16,18 @@ import peers
 import rows
 from rows import Row
 
-from autopipe.assembly import build_loader
-from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.image_pairs import ImagePairs
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.threads import Threads
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.sizes import Resize
-from autopipe.ops.targets import MaskToClass, OneHot
-from autopipe.ops.values import Rescale
-from autopipe.storage.tfrecord import IMAGE_KEY, LABEL_KEY
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 CAMVID_SIZE = 512
 

@@ -19,20 +19,20 @@ from typing import Any
 import cv2
 from page_residency import resident_share
 
-from autopipe import assembly
-from autopipe.assembly import build_loader
-from autopipe.core import costs
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.costs import CostProfile
-from autopipe.core.workload import Workload
-from autopipe.data.paths import spread
 from autopipe.hardware import pagecache
-from autopipe.loaders.threads import Threads
+from autopipe.measure import costs
+from autopipe.measure.costs import CostProfile
 from autopipe.measure.feed import cost_of
 from autopipe.measure.reads import Subset
-from autopipe.ops.planner import make_plan
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import Converted, convert
+from autopipe.pipeline import assembly
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import Converted, convert
+from autopipe.workload.data.paths import spread
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
 
 PART = 400  # samples of a trial's part: what is converted in a fraction of a second
 

@@ -32,11 +32,11 @@ import format_runs
 import loaders
 import rows
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.stats import median
-from autopipe.data import source as data_source
 from autopipe.hardware import disk
-from autopipe.loaders.threads import Threads
+from autopipe.measure.stats import median
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data import source as data_source
 
 GROUPS = ("photos", "camvid", "convert", "payback", "cold", "candidates", "kills")
 # (what, row, other row, least ratio); a form stands for the better of its two loaders

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.threads import Threads
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.workload import Workload
 
 BATCH = 4
 READ_SECONDS = 0.005  # asleep: other loads of the machine change it little
@@ -43,8 +43,8 @@ class Quiet:
 
 def slower_loader(repeats: int) -> dict[str, float]:
     """Return by how much a trial, and 50 steps behind a full queue, are off the loader's own rate."""
-    from autopipe.assembly import build_loader
     from autopipe.measure.session import Session
+    from autopipe.pipeline.assembly import build_loader
 
     config = PipelineConfig(loader=Threads(workers=2, queue_size=QUEUE))
     workload = Workload(data=Sleepy(), ops=[], batch_size=BATCH, model=None, drop_remainder=True)
@@ -76,8 +76,8 @@ def _naive(workload: Workload, config: PipelineConfig, model: SimulatedAccelerat
     """Time 50 steps as people do: the loader has been open for a while, and the first step is left out."""
     import keras
 
-    from autopipe.assembly import build_loader
-    from autopipe.devices.trainer import Trainer
+    from autopipe.pipeline.assembly import build_loader
+    from autopipe.pipeline.devices.trainer import Trainer
 
     times: list[float] = []
 
@@ -103,9 +103,9 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
     from autopipe.measure.bench import Bench, any_batch
     from autopipe.measure.meter import Meter
     from autopipe.measure.probe import Probe
+    from autopipe.measure.trial.workload_import import load_workload
     from autopipe.measure.windows import StopRule
-    from autopipe.ops.planner import make_plan
-    from autopipe.trial.workload_import import load_workload
+    from autopipe.workload.ops.planner import make_plan
 
     workload = load_workload(reference)
     plan = make_plan(workload)

@@ -35,9 +35,9 @@ import claims
 import rows
 from claims import Claim
 
-from autopipe.core.stats import median
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.threads import Threads
+from autopipe.measure.stats import median
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
 
 TF_DATA = "tf.data AUTOTUNE"
 Block = tuple[float, float]  # images/s, and images per second of processor time

@@ -27,19 +27,19 @@ from typing import Any
 import inside_trials
 from claims import Claim
 
-from autopipe.core.bottleneck import bottleneck
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import bounds
-from autopipe.core.outcome import Measurement, Phase, TrialFailure
-from autopipe.core.stats import median
-from autopipe.core.value import JsonObject
-from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
-from autopipe.trial.child import Launch
-from autopipe.trial.protocol import Event, PhaseBegan
-from autopipe.trial.supervise import Recycling, TrialRunner
+from autopipe.measure.bottleneck import bottleneck
+from autopipe.measure.costs import bounds
+from autopipe.measure.outcome import Measurement, Phase, TrialFailure
+from autopipe.measure.stats import median
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.protocol import Event, PhaseBegan
+from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import JsonObject
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0, "page_cache": "warm"}

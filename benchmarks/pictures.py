@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from autopipe.artifact import artifact as files
+from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.reports import page, profile_report
 from autopipe.reports.figure import WIDE
-from autopipe.tuned import artifact as files
-from autopipe.tuned.schema import Artifact, FileReference, Profile
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 RECORDED = FOLDER / "recorded.json"

@@ -24,15 +24,14 @@ from pathlib import Path
 
 from replaying import table
 
-from autopipe.api import searching
-from autopipe.api.search_facts import facts_of
-from autopipe.api.trial_measurer import TrialMeasurer
 from autopipe.cli.option_values import accelerator
-from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Limits
 from autopipe.hardware import machine
-from autopipe.search import feasible, library
+from autopipe.measure.facts import Limits
+from autopipe.pipeline.config import ModelSetup
+from autopipe.search import feasible, library, searching
+from autopipe.search.search_facts import facts_of
 from autopipe.search.settings import Settings
+from autopipe.search.trial_measurer import TrialMeasurer
 
 SPACE = "benchmarks/tables/space.yaml"
 

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

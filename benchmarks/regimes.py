@@ -27,15 +27,14 @@ import fsspec
 from claims import Claim, arguments, at_least, at_most
 from regime_table import REGIMES, Regime
 
-from autopipe.api import searching
-from autopipe.api.trial_measurer import TrialMeasurer
 from autopipe.cli.option_values import accelerator
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import TrialFailure
-from autopipe.core.stats import median
-from autopipe.search import decision
+from autopipe.measure.outcome import TrialFailure
+from autopipe.measure.stats import median
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.search import decision, searching
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
+from autopipe.search.trial_measurer import TrialMeasurer
 
 _IN_BUCKET = 600  # photographs
 WORKLOADS = Path(__file__).with_name("regime_workloads.py")

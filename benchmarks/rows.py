@@ -18,24 +18,24 @@ import peers
 import psutil
 import small_rows
 
-from autopipe.assembly import build_loader
-from autopipe.batching.kernel import Kernel
-from autopipe.batching.slots import RowLayout, SharedBlock
-from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
-from autopipe.core.workload import Workload
-from autopipe.data.image_folder import ImageFolder
-from autopipe.data.image_pairs import ImagePairs
 from autopipe.hardware import allocator
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.sizes import RandomCrop, Resize
-from autopipe.ops.targets import MaskToClass, OneHot
-from autopipe.ops.values import Rescale
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 PLAIN, GRAIN = "plain Keras and OpenCV", "Grain and OpenCV"
 SKIP = 16  # batches not counted at the start of a block: more than any queue here holds

@@ -152,8 +152,8 @@ def rank(text: str) -> None:
 
 def search() -> None:
     """Let a default search on two virtual devices look at both counts."""
-    from autopipe.api import tuning
-    from autopipe.api.searching import Watcher
+    from autopipe.artifact import tuning
+    from autopipe.search.searching import Watcher
 
     began = time.perf_counter()
     settings = Settings(virtual_devices=2, budget_seconds=BUDGET_SECONDS)

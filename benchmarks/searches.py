@@ -24,15 +24,14 @@ from typing import Any
 from claims import Claim, at_least, at_most
 from replaying import table
 
-from autopipe.api import searching
-from autopipe.api.trial_measurer import TrialMeasurer
 from autopipe.cli.option_values import accelerator
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import TrialFailure
-from autopipe.core.stats import compare_pairs, median
-from autopipe.search import decision
+from autopipe.measure.outcome import TrialFailure
+from autopipe.measure.stats import compare_pairs, median
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.search import decision, searching
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
+from autopipe.search.trial_measurer import TrialMeasurer
 
 TOP = 5
 

@@ -24,17 +24,17 @@ import cv2
 import numpy as np
 import peers
 
-from autopipe.assembly import build_loader, build_trainer
-from autopipe.core.config import LoaderConfig, ModelSetup, PipelineConfig
-from autopipe.core.op import Op
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.image_folder import ImageFolder
-from autopipe.loaders.threads import Threads
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.sizes import Resize
-from autopipe.ops.values import Rescale
+from autopipe.pipeline.assembly import build_loader, build_trainer
+from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.op import Op
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 BATCH = 128
 SAMPLES, DIGITS = 50_000, 60_000
@@ -199,8 +199,8 @@ def mlp(folder: Path) -> Sizes:
 
 def mlp_alone(folder: Path) -> Sizes:
     """Train by the same calls on one batch that is there already."""
-    from autopipe.devices.trainer import Trainer
     from autopipe.measure.bench import ResidentLoader
+    from autopipe.pipeline.devices.trainer import Trainer
 
     with build_loader(mlp_workload(), PipelineConfig(loader=Threads(workers=1))) as loader:
         x, y = next(iter(loader.batches(0)))

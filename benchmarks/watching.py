@@ -25,15 +25,15 @@ from claims import Claim
 from whatif import Waiting, images
 
 import autopipe as ap
-from autopipe.batching.trace_log import TraceLog
-from autopipe.batching.traced import NOTE_SECONDS, noted
-from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.finish import Finish
-from autopipe.core.loader import Loader
-from autopipe.core.outcome import Phase
-from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
-from autopipe.core.workload import Workload
+from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
+from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.batching.traced import NOTE_SECONDS, noted
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.finish import Finish
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
 
 MOST_OF_A_TRACE = 0.02
 MOST_OF_A_STEP = 0.005

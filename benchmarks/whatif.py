@@ -20,11 +20,12 @@ import cv2
 import numpy as np
 
 import autopipe as ap
-from autopipe.api import searching, tuning
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Limits
-from autopipe.core.outcome import Measurement
+from autopipe.artifact import tuning
 from autopipe.extensions.whatif.prediction import Machine, read, what_if
+from autopipe.measure.facts import Limits
+from autopipe.measure.outcome import Measurement
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.search import searching
 from autopipe.search.settings import Settings
 
 RIGHT = 0.15

@@ -23,10 +23,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from autopipe import _version
+from autopipe import _version, registry
 from autopipe.cli import commands
 from autopipe.cli.options import ungrouped
-from autopipe.core import registry
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130

@@ -22,11 +22,11 @@ import typer
 from autopipe.errors import ConfigError, WorkloadError, shortened
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
-    from autopipe.api.stored_workload import Stored
-    from autopipe.core.workload import Workload
-    from autopipe.devices.simulated import SimulatedAccelerator
+    from autopipe.artifact.schema import ImagesReference
+    from autopipe.artifact.stored_workload import Stored
+    from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.search.settings import Settings
-    from autopipe.tuned.schema import ImagesReference
+    from autopipe.workload.workload import Workload
 
 Command = Callable[..., None]
 
@@ -161,8 +161,8 @@ class WorkloadOptions:
         if self.workload is not None:
             self._require_that_it_says_itself()
             return Chosen(workload=self.workload)
-        from autopipe.data.url import is_url, located
-        from autopipe.tuned.images import workload_of
+        from autopipe.artifact.images import workload_of
+        from autopipe.workload.data.url import is_url, located
 
         images = str(self.images)
         place = located(images) if is_url(images) else str(Path(images).absolute())
@@ -182,7 +182,7 @@ class WorkloadOptions:
         """Return the reference that an artefact keeps, with the model's name in the form of keras.applications."""
         import pydantic
 
-        from autopipe.tuned.schema import ImagesReference
+        from autopipe.artifact.schema import ImagesReference
 
         model = re.sub(r"[\s.-]+", "_", _MODEL if self.model is None else self.model.strip())
         told = {"path": place, "model": model, "image_size": self.image_size, "batch_size": self.batch_size}
@@ -244,7 +244,7 @@ class ArtifactOptions:
         Raises:
             ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
         """
-        from autopipe.api import stored_workload
+        from autopipe.artifact import stored_workload
 
         return stored_workload.read(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
 
@@ -336,7 +336,7 @@ class SearchOptions:
             ConfigError: an option cannot be read.
         """
         from autopipe.cli import option_values
-        from autopipe.core.facts import Limits
+        from autopipe.measure.facts import Limits
         from autopipe.search import storage
         from autopipe.search.settings import Settings
 

@@ -15,15 +15,14 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from autopipe.api import asking
-from autopipe.api.searching import Watcher
-from autopipe.core.outcome import Measurement
 from autopipe.hardware.machine import Machine
+from autopipe.measure.outcome import Measurement
+from autopipe.measure.trial import protocol
 from autopipe.reports import wording
-from autopipe.search import events
+from autopipe.search import asking, events
 from autopipe.search.origin import Asker
+from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings
-from autopipe.trial import protocol
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns

@@ -34,7 +34,7 @@ def say(line: str) -> None:
 
 def warning() -> Callable[[object], None]:
     """Return a listener to the events of trials that prints each warning of a trial's process once."""
-    from autopipe.trial import protocol
+    from autopipe.measure.trial import protocol
 
     said = set()
 

@@ -1,1 +1,5 @@
-"""What this machine has, and what a process tree uses of it: facts and readings, no decisions about pipelines."""
+"""This machine: cores and memory that this process may use, GPUs, disks, other processes.
+
+At the bottom of the layers, because reading files, making batches and measuring all ask it. It knows nothing of
+workloads; it reads /proc, /sys, control groups and NVML, and returns values.
+"""

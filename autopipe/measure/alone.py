@@ -18,9 +18,9 @@ from typing import Any
 import keras
 
 from autopipe import frameworks
-from autopipe.core.stand_in import standing_in
 from autopipe.measure.augmentation import turned_off
 from autopipe.measure.probe import wait_for_device
+from autopipe.workload.stand_in import standing_in
 
 _WARM_UP_STEPS = 2
 _WINDOWS = 8

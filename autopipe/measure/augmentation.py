@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from autopipe import frameworks
-from autopipe.core.stand_in import standing_in
+from autopipe.workload.stand_in import standing_in
 
 _OTHERS = {"AugMix", "CutMix", "MixUp", "RandAugment"}  # that Keras ships besides those called Random...
 

@@ -17,29 +17,29 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from autopipe import assembly, frameworks
-from autopipe.batching.trace_log import TraceLog
-from autopipe.batching.traced import noted
-from autopipe.core import stats
-from autopipe.core.config import ModelSetup
-from autopipe.core.finish import Finish
-from autopipe.core.loader import Loader
-from autopipe.core.mode import Mode
-from autopipe.core.outcome import Phase, Report, StepTime
-from autopipe.core.plan import Plan
-from autopipe.core.sample import Batch, Field, SampleSpec
-from autopipe.core.stand_in import standing_in
-from autopipe.core.stats import median
-from autopipe.core.value import Estimate
-from autopipe.core.workload import Workload
-from autopipe.devices import model as models
-from autopipe.devices.finished_steps import FinishedSteps
-from autopipe.devices.strategy import DeviceStrategy
-from autopipe.devices.trainer import Trainer
-from autopipe.measure import alone
+from autopipe import frameworks
+from autopipe.measure import alone, stats
 from autopipe.measure.meter import Meter
+from autopipe.measure.outcome import Phase, Report, StepTime
 from autopipe.measure.probe import Probe, StepNotes
+from autopipe.measure.stats import median
 from autopipe.measure.windows import Reading, StopRule
+from autopipe.pipeline import assembly
+from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.batching.traced import noted
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.finished_steps import FinishedSteps
+from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.pipeline.loader import Loader
+from autopipe.values import Estimate
+from autopipe.workload.finish import Finish
+from autopipe.workload.mode import Mode
+from autopipe.workload.plan import Plan
+from autopipe.workload.sample import Batch, Field, SampleSpec
+from autopipe.workload.stand_in import standing_in
+from autopipe.workload.workload import Workload
 
 
 class ResidentLoader(Loader):

@@ -16,26 +16,25 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from autopipe import assembly
-from autopipe.core import costs as cost_model
-from autopipe.core import job, stats
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import Ceiling, OpCost, ReadCosts, SampleTail
-from autopipe.core.outcome import Report
-from autopipe.core.plan import Plan
-from autopipe.core.sample import Batch
-from autopipe.core.value import Estimate
-from autopipe.core.workload import Workload
-from autopipe.data import source as data_source
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, disk, memory
-from autopipe.loaders.threads import Threads
-from autopipe.measure import op_costs, reads
+from autopipe.measure import costs as cost_model
+from autopipe.measure import op_costs, reads, stats
 from autopipe.measure.bench import Alone
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, SampleTail
 from autopipe.measure.measurement import CeilingOptions
 from autopipe.measure.op_costs import Clock
+from autopipe.measure.outcome import Report
 from autopipe.measure.reads import PageCache, Subset, existing
+from autopipe.pipeline import assembly, job
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Estimate
+from autopipe.workload.data import source as data_source
+from autopipe.workload.plan import Plan
+from autopipe.workload.sample import Batch
+from autopipe.workload.workload import Workload
 
 _ROUND_SECONDS = 2.0  # as predicted; four of them or so are gone through
 _EDGE_SECONDS = 0.05

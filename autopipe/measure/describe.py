@@ -6,20 +6,20 @@ from typing import Any
 
 import keras
 
-from autopipe import assembly
-from autopipe.batching.wrapped_data import WrappedData
-from autopipe.core.config import LOADERS, STORAGES
-from autopipe.core.facts import CODE, Description, Impossible, OpSettings, WrappedDataset
-from autopipe.core.plan import Plan
-from autopipe.core.workload import Workload
-from autopipe.data import source as data_source
-from autopipe.devices import choose
 from autopipe.hardware import pagecache
+from autopipe.measure import fingerprint, model_structure
+from autopipe.measure.facts import CODE, Description, Impossible, OpSettings, WrappedDataset
 from autopipe.measure.reads import Subset, existing
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import estimate_bytes
-from autopipe.tuned import fingerprint, kept_sets, model_structure, wrap
-from autopipe.tuned.eject import module
+from autopipe.pipeline import assembly, kept_sets, wrap
+from autopipe.pipeline.batching.wrapped_data import WrappedData
+from autopipe.pipeline.config import LOADERS, STORAGES
+from autopipe.pipeline.devices import choose
+from autopipe.pipeline.eject import module
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import estimate_bytes
+from autopipe.workload.data import source as data_source
+from autopipe.workload.plan import Plan
+from autopipe.workload.workload import Workload
 
 _LOOKED_AT = 64  # samples whose files may be in memory
 

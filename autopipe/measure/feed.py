@@ -13,23 +13,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from autopipe import assembly
-from autopipe.batching.trace_log import TraceLog
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.outcome import ConversionCost
-from autopipe.core.plan import Plan
-from autopipe.core.workload import Workload
-from autopipe.data import source as data_source
-from autopipe.devices.timed import TimedLoader
 from autopipe.hardware import cpu
 from autopipe.hardware.pagecache import Regime
 from autopipe.measure.bench import Bench
 from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
+from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.probe import Probe, TracedLoader
 from autopipe.measure.reads import Subset
-from autopipe.storage.convert import Converted, convert
-from autopipe.storage.place import place
+from autopipe.pipeline import assembly
+from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.storage.convert import Converted, convert
+from autopipe.pipeline.storage.place import place
+from autopipe.workload.data import source as data_source
+from autopipe.workload.plan import Plan
+from autopipe.workload.workload import Workload
 
 _ENDLESS = 10**9  # epochs; the probe ends the training
 _SECONDS = 1.5  # how long filling a cache, or writing a part, may take

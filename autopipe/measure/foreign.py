@@ -19,12 +19,6 @@ from typing import Any, Final
 
 import keras
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.plan import Plan
-from autopipe.core.sample import Field
-from autopipe.core.structure import SLOTS, leaves, mapped
-from autopipe.core.workload import Workload
-from autopipe.data import source as data_source
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware import cpu
 from autopipe.hardware.pagecache import Regime
@@ -33,8 +27,14 @@ from autopipe.measure.feed import Feed, Open, Part
 from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.probe import Probe
-from autopipe.ops.planner import looked_at
-from autopipe.tuned.eject import module, tfdata_form
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.eject import module, tfdata_form
+from autopipe.workload.data import source as data_source
+from autopipe.workload.ops.planner import looked_at
+from autopipe.workload.plan import Plan
+from autopipe.workload.sample import Field
+from autopipe.workload.structure import SLOTS, leaves, mapped
+from autopipe.workload.workload import Workload
 
 _FILL_SECONDS: Final = 2.0  # about
 _FEWEST_BATCHES: Final = 8  # that a cache holds

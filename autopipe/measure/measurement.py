@@ -14,16 +14,16 @@ import keras
 import numpy as np
 import pydantic
 
-from autopipe.core.config import OfSetup, PipelineConfig
-from autopipe.core.outcome import Measurement, Ran, Resources
-from autopipe.core.value import count_text
-from autopipe.devices import choose
-from autopipe.devices.timed import TimedLoader
 from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
+from autopipe.measure.outcome import Measurement, Ran, Resources
 from autopipe.measure.windows import Reading, StopRule
+from autopipe.pipeline.config import OfSetup, PipelineConfig
+from autopipe.pipeline.devices import choose
+from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.values import count_text
 
 if TYPE_CHECKING:
     from autopipe.measure.feed import Feed, Open

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from autopipe.core.value import Estimate
 from autopipe.measure import windows
 from autopipe.measure.windows import Edge, Reading, StopRule, overall
+from autopipe.values import Estimate
 
 AUTOTUNE_SECONDS = 1.0
 """What tf.data's own tuning gets: it looks after 10, 20, 40, ... ms, so most has happened by then."""

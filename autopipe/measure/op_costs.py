@@ -21,15 +21,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core import randomness
-from autopipe.core.costs import READ
-from autopipe.core.facts import OpCost, SampleTail
-from autopipe.core.plan import Plan
-from autopipe.core.sample import Sample
-from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, cpu, memory, opencv, own_process
-from autopipe.ops import planner
+from autopipe.measure.costs import READ
+from autopipe.measure.facts import OpCost, SampleTail
+from autopipe.workload import randomness
+from autopipe.workload.ops import planner
+from autopipe.workload.plan import Plan
+from autopipe.workload.sample import Sample
+from autopipe.workload.workload import Workload
 
 _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS = 4  # that begin; four times as many follow where these do not wait for each other

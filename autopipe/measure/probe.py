@@ -13,12 +13,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from autopipe.batching.trace_log import TraceLog
-from autopipe.batching.traced import Spans
-from autopipe.core.loader import Loader
-from autopipe.core.outcome import Phase, Report
-from autopipe.devices.timed import TimedLoader
 from autopipe.measure.meter import Meter
+from autopipe.measure.outcome import Phase, Report
+from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.batching.traced import Spans
+from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.loader import Loader
 
 
 class Probe(keras.callbacks.Callback):

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.facts import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
-from autopipe.core.sample import Batch, Source
-from autopipe.data import source as data_source
 from autopipe.errors import BadSampleError
 from autopipe.hardware import memory, pagecache
 from autopipe.measure import op_costs
+from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
 from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, tail_of, thread_clock
-from autopipe.ops import planner
+from autopipe.workload.data import source as data_source
+from autopipe.workload.ops import planner
+from autopipe.workload.sample import Batch, Source
 
 
 class Subset:

@@ -1,7 +1,7 @@
 """A session: measures one workload, trial after trial, with the framework imported and the model compiled.
 
-It lives in the process of the trials (`autopipe.trial.runner`), which turns what it raises into an outcome. Each trial
-opens a feed of its own and closes it: a loader of autopipe's (`autopipe.measure.feed`) or foreign code
+It lives in the process of the trials (`autopipe.measure.trial.runner`), which turns what it raises into an outcome.
+Each trial opens a feed of its own and closes it: a loader of autopipe's (`autopipe.measure.feed`) or foreign code
 (`autopipe.measure.foreign`). All are timed by one clock.
 """
 
@@ -16,14 +16,6 @@ from typing import Any
 
 import keras
 
-from autopipe import assembly
-from autopipe.batching.wrapped_data import WrappedData
-from autopipe.core import footprint
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.facts import Ceiling, Description
-from autopipe.core.mode import Mode
-from autopipe.core.outcome import Measurement, Options, Phase, Report, StepTime, Verification
-from autopipe.core.workload import Workload
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, memory
 from autopipe.hardware.gpu import Nvml
@@ -31,16 +23,23 @@ from autopipe.hardware.sampler import Sampler
 from autopipe.measure import ceilings, describe, measurement, verify
 from autopipe.measure.bench import Bench, gradient_exchange
 from autopipe.measure.ceilings import LoaderCosts
+from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.feed import Feed, Parts, loader_feed
 from autopipe.measure.foreign import ForeignCode
 from autopipe.measure.measurement import CeilingOptions, MeasureOptions, StepOptions, Trained
+from autopipe.measure.outcome import Measurement, Options, Phase, Report, StepTime, Verification
 from autopipe.measure.probe import Probe
 from autopipe.measure.reads import PageCache
-from autopipe.ops.planner import make_plan
+from autopipe.pipeline import assembly, footprint
+from autopipe.pipeline.batching.wrapped_data import WrappedData
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.workload.mode import Mode
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
 
 
 class Session:
-    """Measures. Made once from the workload; see `autopipe.trial.protocol.Session`."""
+    """Measures. Made once from the workload; see `autopipe.measure.trial.protocol.Session`."""
 
     def __init__(self, workload: Workload, code: str | Callable[[], Any] | None = None, name: str = "") -> None:
         """Measure the workload's configurations; or foreign `code`, called `name`, in a process without our settings.

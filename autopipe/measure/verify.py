@@ -18,18 +18,18 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from autopipe import assembly
-from autopipe.core.config import PipelineConfig
-from autopipe.core.loader import Loader
-from autopipe.core.outcome import Agreement, Report, Verification
-from autopipe.core.sample import FieldKind
-from autopipe.core.structure import leaves
-from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
-from autopipe.loaders.threads import Threads
+from autopipe.measure.outcome import Agreement, Report, Verification
 from autopipe.measure.reads import Subset
-from autopipe.ops import planner
-from autopipe.ops.decode import Decode
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.ops import planner
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.structure import leaves
+from autopipe.workload.workload import Workload
 
 EPOCH_SECONDS = 10.0
 """How long a look at a wrapped dataset may take to read an epoch to its end."""

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autopipe.core import stats
-from autopipe.core.outcome import Window
-from autopipe.core.value import Estimate
+from autopipe.measure import stats
+from autopipe.measure.outcome import Window
+from autopipe.values import Estimate
 
 _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core import costs as cost_model
-from autopipe.core.config import STORAGES
-from autopipe.core.facts import Ceiling
-from autopipe.core.result import Origin, Result, Trial, Way
+from autopipe.artifact import pick
+from autopipe.measure import costs as cost_model
+from autopipe.measure.facts import Ceiling
+from autopipe.pipeline.config import STORAGES
 from autopipe.reports import svg, wording
 from autopipe.reports.figure import Column, Row, Section, Table, legend, mark
 from autopipe.reports.svg import Drawing, Scale
-from autopipe.tuned import pick
+from autopipe.search.result import Origin, Result, Trial, Way
 
 _SHAPES = {
     Origin.BASELINE: ("square", "base", "baseline"),

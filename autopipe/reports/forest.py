@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from autopipe.core.result import Contest, Effect, Result
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
+from autopipe.search.result import Contest, Effect, Result
 
 _WIDEST = 64.0  # times: an end beyond it is an arrow
 _MOST_OTHERS = 3  # of one setting are drawn; the table has all

@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from autopipe.core import bottleneck
-from autopipe.core import costs as cost_model
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import Bounds, Kind, Limit
-from autopipe.core.facts import OVERTAKEN, Ceiling
-from autopipe.core.result import Result, Winner
-from autopipe.core.value import Estimate
+from autopipe.artifact import pick
+from autopipe.measure import bottleneck
+from autopipe.measure import costs as cost_model
+from autopipe.measure.costs import Bounds, Kind, Limit
+from autopipe.measure.facts import OVERTAKEN, Ceiling
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
-from autopipe.tuned import pick
+from autopipe.search.result import Result, Winner
+from autopipe.values import Estimate
 
 _ROOM = 1.12  # beyond the highest of what matters
 _TOLD = {

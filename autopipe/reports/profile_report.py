@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopipe._version import __version__
-from autopipe.core.outcome import StepTime
+from autopipe.artifact import reference
+from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError
 from autopipe.hardware.memory import size_text
+from autopipe.measure.outcome import StepTime
 from autopipe.reports import curves, forest, ladder, page, verdict, wording
 from autopipe.reports.figure import NARROW, Column, Row, Section, Table
-from autopipe.tuned import reference
-from autopipe.tuned.schema import Artifact, Profile
 
 SCHEMA_VERSION = 1
 MOST = 6

@@ -10,20 +10,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.core import bottleneck as core_bottleneck
-from autopipe.core import costs as cost_model
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import Measurement, StepTime
-from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.artifact import check
+from autopipe.artifact.schema import Artifact, Hardware, Profile
 from autopipe.hardware import opencv
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import size_text
+from autopipe.measure import bottleneck as core_bottleneck
+from autopipe.measure import costs as cost_model
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import Measurement, StepTime
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
 from autopipe.reports.terminal import labelled
-from autopipe.tuned import check
-from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 _NOTE = Text("note", style="bold yellow")
 _STYLES = {

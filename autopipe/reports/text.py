@@ -9,15 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.core import costs as cost_model
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, TrialFailure
-from autopipe.core.result import Baseline, Payback, Result, Winner
-from autopipe.core.value import Estimate
+from autopipe.artifact import pick
 from autopipe.hardware.memory import size_text
+from autopipe.measure import costs as cost_model
+from autopipe.measure.outcome import FailureKind, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
 from autopipe.reports.terminal import labelled
-from autopipe.tuned import pick
+from autopipe.search.result import Baseline, Payback, Result, Winner
+from autopipe.values import Estimate
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 _VISIBLE = 0.03  # of the model alone: a difference that the figures beside it show

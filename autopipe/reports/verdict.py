@@ -10,17 +10,17 @@ import enum
 import math
 from collections.abc import Iterator
 
-from autopipe.core import bottleneck
-from autopipe.core import costs as cost_model
-from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import Bounds, Kind, Limit
-from autopipe.core.facts import FEWEST_OF_A_TAIL, Ceiling, SampleTail
-from autopipe.core.outcome import FailureKind
-from autopipe.core.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
-from autopipe.core.stats import student_t_95
+from autopipe.artifact import pick
+from autopipe.measure import bottleneck
+from autopipe.measure import costs as cost_model
+from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
+from autopipe.measure.costs import Bounds, Kind, Limit
+from autopipe.measure.facts import FEWEST_OF_A_TAIL, Ceiling, SampleTail
+from autopipe.measure.outcome import FailureKind
+from autopipe.measure.stats import student_t_95
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
-from autopipe.tuned import pick
+from autopipe.search.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
 
 _CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none
 _SPENT = 0.5  # of a budget: with what is left of it, the same command again may do nothing

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import Bounds
-from autopipe.core.outcome import Resources, TrialFailure
-from autopipe.core.value import Estimate, JsonObject, count_text, milliseconds_text, rate_text
+from autopipe.artifact import pick
+from autopipe.artifact.schema import Hardware
 from autopipe.hardware.memory import size_text
-from autopipe.tuned import pick
-from autopipe.tuned.schema import Hardware
+from autopipe.measure.costs import Bounds
+from autopipe.measure.outcome import Resources, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.values import Estimate, JsonObject, count_text, milliseconds_text, rate_text
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine

@@ -1,4 +1,11 @@
-"""The search: which configuration is fastest, found with few trials and proved. Nothing here runs a trial itself."""
+"""What is tried, when the search stops, and which configuration wins. The only room that knows Optuna.
+
+`study` is the order of a search: ceilings, baselines, trials with their reasons, the sampler, the confirmation run.
+`surrogate` predicts rates, `decision` and `confirmation` compare by statistics, `record` writes the Optuna study.
+`result` is what a search found, one value.
+
+Nothing here imports a training framework, prints, or writes an artefact: `artifact` calls this room.
+"""
 
 import sys
 import warnings

@@ -10,21 +10,21 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.result import Reason, Stop
-from autopipe.core.stats import REPEATABILITY, log_variance
-from autopipe.core.value import Estimate, rate_text
+from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation, model_ceilings
 from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.result import Reason, Stop
 from autopipe.search.row import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.storage import Patience
+from autopipe.values import Estimate, rate_text
 
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 
 import optuna
 
-from autopipe.core import bottleneck, costs, footprint
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import Measurement, Outcome, Resources, TrialFailure
-from autopipe.core.result import (
+from autopipe.measure import bottleneck, costs
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import Measurement, Outcome, Resources, TrialFailure
+from autopipe.measure.stats import compare_pairs, median
+from autopipe.pipeline import footprint
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.search import measurer, objective, storage
+from autopipe.search.confirmation import Confirmation, finalist
+from autopipe.search.conversions import paybacks, ways
+from autopipe.search.effects import effects
+from autopipe.search.objective import Point
+from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.result import (
     Baseline,
     Contest,
     DeviceCount,
@@ -27,13 +35,6 @@ from autopipe.core.result import (
     Way,
     Winner,
 )
-from autopipe.core.stats import compare_pairs, median
-from autopipe.search import measurer, objective, storage
-from autopipe.search.confirmation import Confirmation, finalist
-from autopipe.search.conversions import paybacks, ways
-from autopipe.search.effects import effects
-from autopipe.search.objective import Point
-from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.row import Row
 from autopipe.search.session import Session
 

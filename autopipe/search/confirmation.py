@@ -7,16 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autopipe.core import footprint
-from autopipe.core.outcome import Measurement
-from autopipe.core.stats import median
-from autopipe.core.value import Estimate
+from autopipe.measure.outcome import Measurement
+from autopipe.measure.stats import median
+from autopipe.pipeline import footprint
 from autopipe.search import decision, model_ceilings, objective
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
+from autopipe.values import Estimate
 
 MOST_OF_OTHERS = 2  # pieces of other people's code that are proved against; of the rest a trial tells enough
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared

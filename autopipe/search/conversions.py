@@ -6,13 +6,13 @@ score, which charges it. Shown by `autopipe.reports`.
 
 from __future__ import annotations
 
-from autopipe.core import costs
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import CostProfile
-from autopipe.core.outcome import ConversionCost
-from autopipe.core.result import Payback
+from autopipe.measure import costs
+from autopipe.measure.costs import CostProfile
+from autopipe.measure.outcome import ConversionCost
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import feasible
 from autopipe.search.objective import Point
+from autopipe.search.result import Payback
 from autopipe.search.session import Session
 
 

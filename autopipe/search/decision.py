@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.facts import OVERTAKEN
-from autopipe.core.stats import (
+from autopipe.measure.facts import OVERTAKEN
+from autopipe.measure.stats import (
     FEWEST_PAIRS,
     REPEATABILITY,
     Comparison,
@@ -26,8 +25,9 @@ from autopipe.core.stats import (
     student_t,
     student_t_95,
 )
-from autopipe.core.value import Estimate
+from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.search.surrogate import Surrogate
+from autopipe.values import Estimate
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """Each configuration's rate in each block in which it ran, by key."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.params import Value, from_config
-from autopipe.core.result import Effect
-from autopipe.core.stats import compare_pairs
-from autopipe.core.value import Estimate
+from autopipe.measure.stats import compare_pairs
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import Value, from_config
 from autopipe.search.decision import Blocks
+from autopipe.search.result import Effect
 from autopipe.search.surrogate import Surrogate
+from autopipe.values import Estimate
 
 _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
 

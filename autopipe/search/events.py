@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.result import Stop
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.feasible import Drop
 from autopipe.search.origin import AskedBy
+from autopipe.search.result import Stop
 
 
 class Event:

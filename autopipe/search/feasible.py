@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autopipe.core import footprint
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.facts import Facts
-from autopipe.core.params import Params, Value, from_config, to_config
-from autopipe.core.space import Space
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.hardware.memory import size_text
+from autopipe.measure.facts import Facts
+from autopipe.pipeline import footprint
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.params import Params, Value, from_config, to_config
+from autopipe.search.space import Space
 
 MOST_CANDIDATES = 10_000
 _FEW = 4  # times what is of use, by measurement: a search looks no farther

@@ -1,6 +1,6 @@
 """Search spaces in files: the ones that come along, and the user's own.
 
-Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the keys mean is `autopipe.core.space`'s.
+Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the keys mean is `autopipe.search.space`'s.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import pydantic
 import yaml
 
-from autopipe.core import registry
-from autopipe.core import space as core
-from autopipe.core.config import LOADERS
-from autopipe.core.params import Value
-from autopipe.core.space import Space
+from autopipe import registry
 from autopipe.errors import SpaceError, near, shortened
 from autopipe.hardware.memory import size_text
+from autopipe.pipeline.config import LOADERS
+from autopipe.pipeline.params import Value
+from autopipe.search import space as core
+from autopipe.search.space import Space
 
 _LARGEST_BYTES = 1 << 18
 _DEEPEST = 10

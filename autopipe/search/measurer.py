@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 
 
 class Effort(enum.StrEnum):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.value import Estimate
+from autopipe.measure.facts import Ceiling
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import setups
 from autopipe.search.events import CeilingMeasured
 from autopipe.search.session import Session
+from autopipe.values import Estimate
 
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _SHARE = 1 / 8  # of the time that is left, for the model alone in another setup

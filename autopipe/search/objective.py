@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autopipe.core import costs as core_costs
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Limits
-from autopipe.core.outcome import Measurement, Resources
-from autopipe.core.stats import estimate, median
-from autopipe.core.value import Estimate
+from autopipe.measure import costs as core_costs
+from autopipe.measure.facts import Limits
+from autopipe.measure.outcome import Measurement, Resources
+from autopipe.measure.stats import estimate, median
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate
 
 
 def merged(measurements: Sequence[Measurement]) -> Estimate:

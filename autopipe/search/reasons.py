@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from autopipe.core import footprint
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.params import from_config
+from autopipe.pipeline import footprint
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.params import from_config
 from autopipe.search import decision, feasible
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline

@@ -24,15 +24,15 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling, Facts
-from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.params import from_config
-from autopipe.core.space import MEASURED_BOUNDS, Space
 from autopipe.errors import TrialError, shortened
+from autopipe.measure.facts import Ceiling, Facts
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import from_config
 from autopipe.search import storage, suggest
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.row import Row
+from autopipe.search.space import MEASURED_BOUNDS, Space
 from autopipe.search.storage import Patience, StoredStudy
 
 SCHEMA_VERSION = 1

@@ -7,8 +7,8 @@ from typing import Self
 
 from optuna.trial import FrozenTrial
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcome
+from autopipe.measure.outcome import Measurement, Phase, TrialFailure, parse_outcome
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.origin import AskedBy
 
 _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)

@@ -16,10 +16,10 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.params import Value
-from autopipe.core.space import Space
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import Value
 from autopipe.search.feasible import Candidate
+from autopipe.search.space import Space
 from autopipe.search.suggest import distributions
 from autopipe.search.surrogate import Array, Reading, Surrogate, expected_gain
 

@@ -12,14 +12,15 @@ from typing import TypeVar
 
 import optuna
 
-from autopipe.core import costs, footprint
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import Ceiling, Facts
-from autopipe.core.outcome import FailureKind, Measurement, TrialFailure
-from autopipe.core.params import from_config, to_config
-from autopipe.core.stats import log_variance, median
 from autopipe.errors import ConfigError
+from autopipe.measure import costs
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import Ceiling, Facts
+from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
+from autopipe.measure.stats import log_variance, median
+from autopipe.pipeline import footprint
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import from_config, to_config
 from autopipe.search import feasible, objective, setups, suggest
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Effort, Measurer

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Limits
-from autopipe.core.result import BLOCKS
-from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import virtual
+from autopipe.measure.facts import Limits
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.search.result import BLOCKS
 from autopipe.search.samplers import SURROGATE, Sampler
 
 STUDY = "autopipe"

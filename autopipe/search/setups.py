@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Ceiling
-from autopipe.core.params import Value
+from autopipe.measure.facts import Ceiling
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.params import Value
 
 Setting = tuple[str, Value]
 

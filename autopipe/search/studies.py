@@ -11,8 +11,8 @@ from typing import Any
 import optuna
 from optuna.storages import BaseStorage
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement
+from autopipe.measure.outcome import Measurement
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.record import Record
 from autopipe.search.row import Row
 from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable

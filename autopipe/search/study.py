@@ -12,10 +12,7 @@ import time
 from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 
-from autopipe.core import digests
-from autopipe.core.facts import Facts
-from autopipe.core.result import Reason, Stop
-from autopipe.core.space import Space
+from autopipe.measure.facts import Facts
 from autopipe.search import conclusion, confirmation, model_ceilings, reasons
 from autopipe.search.budget import Budget, patience
 from autopipe.search.conclusion import Searched
@@ -35,9 +32,12 @@ from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Measurer
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
+from autopipe.search.result import Reason, Stop
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
+from autopipe.workload import digests
 
 __all__ = ["run", "search", "space_digest"]
 

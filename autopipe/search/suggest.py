@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from autopipe.core.params import Params, Value
-from autopipe.core.space import Parameter, Space, within
+from autopipe.pipeline.params import Params, Value
+from autopipe.search.space import Parameter, Space, within
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.params import Value, from_config
-from autopipe.core.stats import Comparison, Interval, median, student_t_95
+from autopipe.measure.stats import Comparison, Interval, median, student_t_95
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import Value, from_config
 
 Array = NDArray[np.floating[Any]]
 Rows = NDArray[np.intp]

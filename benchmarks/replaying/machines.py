@@ -16,12 +16,12 @@ from replaying.search import Comparison
 from replaying.synthetic import measurement
 from replaying.table import Entry, Table
 
-from autopipe.core import digests
-from autopipe.core.config import PipelineConfig
-from autopipe.core.params import Value, from_config
-from autopipe.core.space import Space
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import Value, from_config
 from autopipe.search.feasible import Trimmed
 from autopipe.search.samplers import SURROGATE
+from autopipe.search.space import Space
+from autopipe.workload import digests
 
 SPREAD: Final = 0.15
 """By how much a setting is worth more or less on another machine: half of all factors lie within 10 %."""

@@ -15,17 +15,18 @@ from typing import Final
 import numpy as np
 from replaying.synthetic import measurement
 
-from autopipe.core import costs, digests
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import Ceiling, Description, Facts, OpCost, ReadCosts, ReadRung
-from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.params import Params, Value, from_config, to_config
-from autopipe.core.space import Space
-from autopipe.core.value import Estimate
+from autopipe.measure import costs
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts, ReadRung
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.params import Params, Value, from_config, to_config
 from autopipe.search import library
 from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.space import Space
+from autopipe.values import Estimate
+from autopipe.workload import digests
 
 SPACE = """
 schema_version: 1

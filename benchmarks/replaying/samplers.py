@@ -11,8 +11,8 @@ from types import MappingProxyType
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
-from autopipe.core.params import Value
 from autopipe.errors import ConfigError, MissingExtraError, near
+from autopipe.pipeline.params import Value
 from autopipe.search.feasible import Candidate
 from autopipe.search.samplers import SURROGATE, Sampler, SamplerContext, SurrogateSampler
 

@@ -17,14 +17,13 @@ from replaying.samplers import named
 from replaying.synthetic import measurement
 from replaying.table import Table
 
-from autopipe.core import costs
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.core.params import Params, from_config
-from autopipe.core.space import Space
 from autopipe.errors import TrialError
+from autopipe.measure import costs
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.params import Params, from_config
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Trimmed, narrowed, trim
@@ -32,6 +31,7 @@ from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.row import Row
 from autopipe.search.samplers import SURROGATE, Sampler
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 
 
 class Replay:

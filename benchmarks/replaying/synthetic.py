@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, Ran, Resources, Window
-from autopipe.core.stats import estimate
-from autopipe.core.value import Estimate
+from autopipe.measure.outcome import Measurement, Ran, Resources, Window
+from autopipe.measure.stats import estimate
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate
 
 
 def measurement(

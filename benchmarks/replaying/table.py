@@ -19,16 +19,16 @@ from typing import IO, Literal, cast
 import numpy as np
 import pydantic
 
-from autopipe.core.config import LOADERS, PipelineConfig
-from autopipe.core.facts import Ceiling, Description, Facts
-from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
-from autopipe.core.stats import median
-from autopipe.core.value import JsonObject
 from autopipe.errors import TrialError
 from autopipe.hardware import atomic
+from autopipe.measure.facts import Ceiling, Description, Facts
+from autopipe.measure.outcome import Measurement, TrialFailure, parse_outcome
+from autopipe.measure.stats import median
+from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.search import feasible
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
+from autopipe.values import JsonObject
 
 _NEAR = 0.85  # of the best: more than what a measurement may be off
 

@@ -19,7 +19,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from autopipe.api import converting
+from autopipe.artifact import converting
 
 
 def convert_part(number: int, parts: int, workload: str, to: str, out: str) -> int:

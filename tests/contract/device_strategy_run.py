@@ -16,19 +16,19 @@ from typing import Any
 import keras
 import numpy as np
 
-from autopipe.batching.slots import RowLayout, SlotPool
-from autopipe.core.finish import Finish
-from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch, Source
-from autopipe.data.arrays import Arrays
-from autopipe.devices import choose
-from autopipe.devices import model as models
-from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.devices.trainer import Trainer
 from autopipe.errors import AutopipeError, OpError
 from autopipe.measure.bench import ResidentLoader
-from autopipe.ops.targets import OneHot
-from autopipe.ops.values import Rescale
+from autopipe.pipeline.batching.slots import RowLayout, SlotPool
+from autopipe.pipeline.devices import choose
+from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.finish import Finish
+from autopipe.workload.ops.targets import OneHot
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.sample import Batch, Source
 from tests.fakes.loader import ArrayLoader, blobs
 
 SIDE = 48  # a batch of 8 is then larger than what is copied for being small

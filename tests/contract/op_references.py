@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from autopipe.core.op import Op
-from autopipe.core.sample import FieldKind
-from autopipe.ops.colors import (
+from autopipe.workload.op import Op
+from autopipe.workload.ops.colors import (
     GaussianBlur,
     RandomBrightness,
     RandomContrast,
@@ -25,13 +24,14 @@ from autopipe.ops.colors import (
     RandomHue,
     RandomSaturation,
 )
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomAffine, RandomErasing, RandomFlip
-from autopipe.ops.mix import CutMix, MixUp
-from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
-from autopipe.ops.targets import MaskToClass, OneHot
-from autopipe.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomAffine, RandomErasing, RandomFlip
+from autopipe.workload.ops.mix import CutMix, MixUp
+from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.sample import FieldKind
 from tests.contract import random_references as drawn
 from tests.contract.random_references import Array, Reference, built, level, top
 
@@ -307,7 +307,7 @@ CASES = [
         1e-6,
         1e-6,
     ),
-    Case(MixUp(), lambda a, kind, random: a, ("float", "deep-coloured")),  # a sample alone: tests/unit/ops/test_mix.py
+    Case(MixUp(), lambda a, kind, random: a, ("float", "deep-coloured")),  # a sample alone: ops/test_mix.py
     Case(CutMix(), lambda a, kind, random: a, ("float", "masked")),
     Case(Decode(), _decoded, ("encoded",)),
 ]

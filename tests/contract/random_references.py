@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind
+from autopipe.workload.sample import FieldKind
 
 Array = NDArray[Any]
 Reference = Callable[[Any, FieldKind, NDArray[np.float64]], Any]

@@ -22,7 +22,7 @@ from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 from autopipe import frameworks
 from autopipe.errors import FrameworkError
 from autopipe.hardware.backend import BACKENDS
-from tests.unit.devices.models import classifier
+from tests.unit.pipeline.devices.models import classifier
 
 ROOT = Path(__file__).parents[2]
 X = np.arange(6 * 48, dtype=np.float32).reshape(6, 4, 4, 3)

@@ -18,33 +18,33 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.assembly import build_loader, conversion_of
-from autopipe.core import randomness
-from autopipe.core.array_namespace import NUMPY
-from autopipe.core.config import STORAGES as STORAGES_BY_NAME
-from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.image_pairs import ImagePairs
-from autopipe.data.table import Table
 from autopipe.errors import LoaderError
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
-from autopipe.ops import planner
-from autopipe.ops.colors import RandomBrightness, RandomContrast, RandomHue
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomErasing, RandomFlip
-from autopipe.ops.mix import CutMix, MixUp
-from autopipe.ops.on_parts import On
-from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, Resize
-from autopipe.ops.targets import MaskToClass, OneHot
-from autopipe.ops.values import Normalize, Rescale
-from autopipe.storage.convert import convert
-from autopipe.storage.form import Storage
+from autopipe.pipeline.assembly import build_loader, conversion_of
+from autopipe.pipeline.config import STORAGES as STORAGES_BY_NAME
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.storage.convert import convert
+from autopipe.pipeline.storage.form import Storage
+from autopipe.workload import randomness
+from autopipe.workload.array_namespace import NUMPY
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops import planner
+from autopipe.workload.ops.colors import RandomBrightness, RandomContrast, RandomHue
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomErasing, RandomFlip
+from autopipe.workload.ops.mix import CutMix, MixUp
+from autopipe.workload.ops.on_parts import On
+from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, Resize
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Normalize, Rescale
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
 
 LOADERS: dict[str, LoaderConfig] = {
     **{f"threads-{n}": Threads(workers=n, queue_size=2) for n in (1, 2, 5)},

@@ -20,14 +20,14 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe import ops
-from autopipe.core import randomness
-from autopipe.core.array_namespace import NUMPY
-from autopipe.core.op import Op
-from autopipe.core.plan import Step
-from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
 from autopipe.errors import BadSampleError, PlainCodeError
-from autopipe.ops import on_parts
-from autopipe.ops.custom import Map
+from autopipe.workload import randomness
+from autopipe.workload.array_namespace import NUMPY
+from autopipe.workload.op import Op
+from autopipe.workload.ops import on_parts
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
 
 RNG = np.random.default_rng(0)
@@ -297,7 +297,7 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> Non
     [pair for pair in PAIRS if pair.values[0].op.batchable],  # type: ignore[union-attr]  # a case
 )
 def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: str) -> None:
-    from autopipe.devices.keras_ops import KERAS_OPS
+    from autopipe.pipeline.devices.keras_ops import KERAS_OPS
 
     x, y = SAMPLES[name]
     batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])
@@ -312,7 +312,7 @@ HALVES = [
     pair
     for pair in PAIRS
     if not isinstance(SAMPLES[str(pair.values[1])][0], bytes)
-    and not pair.values[0].op.mixes  # type: ignore[union-attr]  # whose batches are in tests/unit/ops/test_mix.py
+    and not pair.values[0].op.mixes  # type: ignore[union-attr]  # whose batches are in tests/unit/workload/ops/test_mix.py
     and pair.values[0].op.takes_batches(spec_of(SAMPLES[str(pair.values[1])]))  # type: ignore[union-attr]  # a case
 ]
 

@@ -27,21 +27,21 @@ import numpy as np
 import pytest
 
 from autopipe import data
-from autopipe.core.plain_code import packed
-from autopipe.core.sample import FieldKind, Source
-from autopipe.core.structure import Structure, keyed, leaves, slots_of
-from autopipe.data import example
-from autopipe.data import source as asked
-from autopipe.data.arrays import Arrays
-from autopipe.data.example import serialise
-from autopipe.data.image_folder import ImageFolder
-from autopipe.data.image_pairs import ImagePairs
-from autopipe.data.npz import NPZ
-from autopipe.data.records import frame
-from autopipe.data.table import Table
-from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError
-from autopipe.ops import planner
+from autopipe.workload.data import example
+from autopipe.workload.data import source as asked
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.example import serialise
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.npz import NPZ
+from autopipe.workload.data.records import frame
+from autopipe.workload.data.table import Table
+from autopipe.workload.data.tfrecords import TFRecords
+from autopipe.workload.ops import planner
+from autopipe.workload.plain_code import packed
+from autopipe.workload.sample import FieldKind, Source
+from autopipe.workload.structure import Structure, keyed, leaves, slots_of
 from tests.fakes import damage
 
 COUNT = 11

@@ -12,24 +12,24 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.batching.kernel import Kernel
-from autopipe.core.config import STORAGES
-from autopipe.core.job import Recipe
-from autopipe.core.plan import Plan
-from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
-from autopipe.core.workload import Workload
-from autopipe.data.image_folder import ImageFolder
-from autopipe.data.image_pairs import ImagePairs
 from autopipe.errors import BadSampleError
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.mix import MixUp
-from autopipe.ops.planner import make_plan, normalise
-from autopipe.ops.sizes import RandomCrop, Resize
-from autopipe.ops.targets import OneHot
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import convert, estimate_bytes
-from autopipe.storage.stored import StoredSource, open_set, verify
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import convert, estimate_bytes
+from autopipe.pipeline.storage.stored import StoredSource, open_set, verify
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.mix import MixUp
+from autopipe.workload.ops.planner import make_plan, normalise
+from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.ops.targets import OneHot
+from autopipe.workload.plan import Plan
+from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
+from autopipe.workload.workload import Workload
 from tests.fakes import damage
 
 COUNT = 70

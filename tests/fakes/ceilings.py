@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling, OpCost
-from autopipe.core.value import Estimate
-from autopipe.loaders.threads import Threads
+from autopipe.measure.facts import Ceiling, OpCost
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Estimate
 
 COSTS = (
     OpCost(name="read", part="fixed", seconds_per_image=0.04e-3),

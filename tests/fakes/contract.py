@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.config import LoaderConfig
+from autopipe.pipeline.config import LoaderConfig
 from tests.contract import test_loaders as contract
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.sample import Source
 from autopipe.errors import DataError
+from autopipe.workload.sample import Source
 
 
 def truncate(path: Path) -> None:

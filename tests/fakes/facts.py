@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autopipe.core.facts import Description, Facts
+from autopipe.measure.facts import Description, Facts
 
 DESCRIBED = Description(
     samples=2000,

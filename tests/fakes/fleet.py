@@ -13,17 +13,18 @@ from typing import Any, Self
 import pytest
 from replaying.synthetic import measurement
 
-from autopipe.api import checking, retuning, searching, tuning
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Ceiling, Description
-from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.value import JsonObject
+from autopipe.artifact import checking, retuning, tuning
 from autopipe.hardware import backend, machine
 from autopipe.hardware.cpu import Cpu
 from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
+from autopipe.measure.facts import Ceiling, Description
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.search import searching
 from autopipe.search.measurer import Effort
+from autopipe.values import JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import GIB
 from tests.fakes.surface import Surface

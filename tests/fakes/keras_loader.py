@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import pydantic
 
-from autopipe.core.config import LoaderConfig
+from autopipe.pipeline.config import LoaderConfig
 
 
 class KerasLoader(LoaderConfig):

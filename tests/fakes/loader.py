@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.finish import Finish
-from autopipe.core.loader import Loader
-from autopipe.core.order import BatchOrder
-from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.finish import Finish
+from autopipe.workload.order import BatchOrder
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
 
 class ArrayLoader(Loader):

@@ -6,26 +6,18 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from autopipe.core import digests
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.result import Baseline, Origin, Reason, Result, Stop, Trial, Winner
-from autopipe.core.value import Estimate, JsonObject
-from autopipe.loaders.threads import Threads
-from autopipe.ops.values import Rescale
-from autopipe.trial.workload_import import load_workload
-from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
-from autopipe.tuned.request import Request
-from autopipe.tuned.schema import (
-    Artifact,
-    FileReference,
-    Gpu,
-    Hardware,
-    OpRecord,
-    Profile,
-    WorkloadDigest,
-)
+from autopipe.artifact import artifact as files
+from autopipe.artifact.request import Request
+from autopipe.artifact.schema import Artifact, FileReference, Gpu, Hardware, OpRecord, Profile, WorkloadDigest
+from autopipe.measure import fingerprint
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.trial.workload_import import load_workload
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search.result import Baseline, Origin, Reason, Result, Stop, Trial, Winner
+from autopipe.values import Estimate, JsonObject
+from autopipe.workload import digests
+from autopipe.workload.ops.values import Rescale
 from tests.fakes.workload_script import TRAIN
 
 GIB = 2**30

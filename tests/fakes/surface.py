@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from replaying.synthetic import measurement
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Ceiling, Facts, OpCost
-from autopipe.core.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.core.params import Params, from_config, to_config
-from autopipe.core.value import Estimate
+from autopipe.measure.facts import Ceiling, Facts, OpCost
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.params import Params, from_config, to_config
 from autopipe.search.measurer import Baseline, Effort
+from autopipe.values import Estimate
 from tests.fakes.facts import facts
 from tests.fakes.keras_loader import KerasLoader
 

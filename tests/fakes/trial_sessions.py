@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from autopipe import errors
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.mode import Mode
-from autopipe.core.outcome import Measurement, Options, Phase, Ran, Report, StepTime, Verification, Window
-from autopipe.core.value import Estimate, JsonObject
-from autopipe.core.workload import Workload
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import Measurement, Options, Phase, Ran, Report, StepTime, Verification, Window
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate, JsonObject
+from autopipe.workload.mode import Mode
+from autopipe.workload.workload import Workload
 
 SLEEPER = [sys.executable, "-c", "import time; print('asleep', flush=True); time.sleep(600)"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.trial.child import Launch
+from autopipe.measure.trial.child import Launch
 
 FAKES = Path(__file__).parents[1] / "fakes"
 
 TRAIN = """
-from autopipe.core.workload import Workload
+from autopipe.workload.workload import Workload
 
 class Numbers:
     def __len__(self):

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 import autopipe as ap
-from autopipe.assembly import build_trainer
+from autopipe.pipeline.assembly import build_trainer
 
 ROWS, BATCH, EPOCHS = 22, 4, 2
 _GENERATOR = np.random.default_rng(0)

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.tuned import artifact as files
+from autopipe.artifact import artifact as files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -18,10 +18,10 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from autopipe.core.config import STORAGES
-from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import convert
+from autopipe.pipeline.config import STORAGES
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import convert
 
 class Numbers:
     def __len__(self):

@@ -37,7 +37,7 @@ def named(tmp_path: Path) -> str:
 @pytest.fixture
 def whole(named: str, tmp_path: Path) -> dict[str, bytes]:
     """The files of a conversion in one piece."""
-    from autopipe.api import converting
+    from autopipe.artifact import converting
 
     converting.job(named, "array", tmp_path / "whole").run(workers=1)
     return content(tmp_path / "whole")
@@ -63,7 +63,7 @@ def test_beams_local_runner_gives_the_same_files(
     named: str, whole: dict[str, bytes], tmp_path: Path, example: ModuleType
 ) -> None:
     pytest.importorskip("apache_beam", reason="`make test-beam` runs this, with the package versions of Beam")
-    from autopipe.api import converting
+    from autopipe.artifact import converting
 
     with_beam: Callable[..., None] = example.with_beam
     with_beam(3, named, "array", str(tmp_path / "set"), ["--direct_num_workers=1"])

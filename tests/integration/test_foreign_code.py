@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Phase
-from autopipe.core.value import JsonObject
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.image_folder import ImageFolder
-from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import WorkloadError
 from autopipe.hardware import allocator, pagecache
-from autopipe.loaders.foreign import Foreign
 from autopipe.measure import foreign
+from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.sizes import Resize
-from autopipe.ops.values import Rescale
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.values import JsonObject
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from autopipe.tuned import codegen, factory, fingerprint
-from autopipe.tuned.schema import FileReference
+from autopipe.artifact import codegen, factory
+from autopipe.artifact.schema import FileReference
+from autopipe.measure import fingerprint
 from tests.fakes.commands import autopipe, python
 from tests.fakes.profiles import digest, profile
 from tests.fakes.workload_script import TRAIN

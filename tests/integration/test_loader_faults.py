@@ -24,22 +24,22 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.assembly import build_loader
-from autopipe.batching import streaming
-from autopipe.core.config import LOADERS, LoaderConfig, PipelineConfig
-from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch, FieldKind
-from autopipe.core.workload import Workload
-from autopipe.data.table import Table
-from autopipe.devices.timed import TimedLoader
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import memory
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.sizes import RandomCrop, Resize
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching import streaming
+from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig
+from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.sample import Batch, FieldKind
+from autopipe.workload.workload import Workload
 from tests.fakes.damage import corrupt, empty, truncate
 
 pytestmark = pytest.mark.slow
@@ -253,7 +253,7 @@ def test_as_many_samples_are_held_as_the_knobs_say(read_ahead: int, held: int) -
 def test_processes_read_as_many_samples_at_a_time_as_the_knob_says() -> None:
     with opened(Workload(data=Large(), ops=[], batch_size=4), Processes(workers=3, read_ahead=4)):
         commands = [child.cmdline() for child in psutil.Process().children()]
-    readers = [int(command[command.index("autopipe.batching.worker") + 1]) for command in commands]
+    readers = [int(command[command.index("autopipe.pipeline.batching.worker") + 1]) for command in commands]
     assert sorted(readers) == [1, 1, 2]
 
 
@@ -351,7 +351,7 @@ def test_worker_processes_that_cannot_all_be_started_are_told_and_none_stays(
         started.append(begin(*arguments, **settings))
         return started[0]
 
-    monkeypatch.setattr("autopipe.batching.process.subprocess.Popen", only_one)
+    monkeypatch.setattr("autopipe.pipeline.batching.process.subprocess.Popen", only_one)
     with pytest.raises(LoaderError, match=r"could not be started: .*unavailable\. Use fewer workers"):
         opened(workload(photos), PROCESSES)
     assert started[0].returncode is not None
@@ -589,15 +589,15 @@ def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: 
 SCRIPT = """
     import os, signal, sys, psutil
     from pathlib import Path
-    from autopipe.assembly import build_loader
-    from autopipe.core.config import LOADERS, PipelineConfig
-    from autopipe.core.workload import Workload
-    from autopipe.data.table import Table
-    from autopipe.loaders.processes import Processes
-    from autopipe.loaders.tfdata import TfData
-    from autopipe.loaders.threads import Threads
-    from autopipe.ops.decode import Decode
-    from autopipe.ops.sizes import Resize
+    from autopipe.pipeline.assembly import build_loader
+    from autopipe.pipeline.config import LOADERS, PipelineConfig
+    from autopipe.workload.workload import Workload
+    from autopipe.workload.data.table import Table
+    from autopipe.pipeline.loaders.processes import Processes
+    from autopipe.pipeline.loaders.tfdata import TfData
+    from autopipe.pipeline.loaders.threads import Threads
+    from autopipe.workload.ops.decode import Decode
+    from autopipe.workload.ops.sizes import Resize
 
     Grain = LOADERS["grain"] if "grain" in LOADERS else None
     if __name__ == "__main__":
@@ -661,7 +661,7 @@ FIT = """
     import keras
     import numpy as np
     import autopipe as ap
-    from autopipe.assembly import build_trainer
+    from autopipe.pipeline.assembly import build_trainer
 
     class Slow:
         def __len__(self): return 400

@@ -12,26 +12,26 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.core.config import LoaderConfig, ModelSetup, PipelineConfig
-from autopipe.core.mode import Mode
-from autopipe.core.outcome import Phase
-from autopipe.core.value import JsonObject
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.image_folder import ImageFolder
-from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import cpu, memory, pagecache
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
+from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
 from autopipe.measure.windows import overall
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
-from autopipe.ops.sizes import Resize
-from autopipe.ops.values import Rescale
+from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import JsonObject
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.mode import Mode
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
 

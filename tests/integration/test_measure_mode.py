@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.tuned import artifact as files
+from autopipe.artifact import artifact as files
 from tests.fakes.commands import autopipe, succeeded
 from tests.fakes.profiles import of_this_machine
 from tests.fakes.workload_script import TRAIN

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.artifact import factory, reference
+from autopipe.artifact.request import Request, SimulatedStep
 from autopipe.cli.output import say_where, write_outputs
-from autopipe.tuned import factory, fingerprint, reference
-from autopipe.tuned.request import Request, SimulatedStep
+from autopipe.measure import fingerprint
 from tests.fakes.commands import in_shell, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN

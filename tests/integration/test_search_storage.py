@@ -16,9 +16,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.errors import TrialError
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.events import Event, StorageLost, StorageWaited

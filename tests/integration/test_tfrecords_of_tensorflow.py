@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from autopipe.core.config import STORAGES
-from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.data.example import serialise
-from autopipe.data.image_folder import ImageFolder
-from autopipe.data.records import frame
-from autopipe.data.tfrecords import TFRecords
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import convert
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import convert
+from autopipe.workload.data.example import serialise
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.records import frame
+from autopipe.workload.data.tfrecords import TFRecords
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
 IMAGES = [b"", b"a", bytes(range(256)) * 700]
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from autopipe.api.tracing import Tracing
-from autopipe.batching import traced
-from autopipe.batching.trace_log import TraceLog
-from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.table import Table
-from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.artifact.tracing import Tracing
 from autopipe.errors import ConfigError
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
 from autopipe.measure.session import Session
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.sizes import Resize
+from autopipe.pipeline.batching import traced
+from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.workload import Workload
 from tests.fakes.trace_reader import complaints
 from tests.integration.test_measure import QUICK, Log
 

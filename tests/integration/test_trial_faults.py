@@ -15,16 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
-from autopipe.core.value import JsonObject
-from autopipe.loaders.threads import Threads
-from autopipe.trial import group
-from autopipe.trial.child import Launch
-from autopipe.trial.failures import Deadlines
-from autopipe.trial.protocol import Event, Log, PhaseBegan
-from autopipe.trial.supervise import Recycling, TrialRunner
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
+from autopipe.measure.trial import group
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.failures import Deadlines
+from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
+from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import JsonObject
 
 CONFIG = PipelineConfig(loader=Threads(workers=1))
 IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, end_seconds=2.0)

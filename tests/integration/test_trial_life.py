@@ -15,18 +15,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autopipe.api import searching
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.core.workload import Workload
 from autopipe.hardware import memory
 from autopipe.hardware.memory import Memory
-from autopipe.loaders.threads import Threads
-from autopipe.trial import child, group
-from autopipe.trial.child import Launch
-from autopipe.trial.failures import Deadlines
-from autopipe.trial.protocol import Event, Log, PhaseBegan
-from autopipe.trial.supervise import Recycling, TrialRunner
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.trial import child, group
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.failures import Deadlines
+from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
+from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search import searching
+from autopipe.workload.workload import Workload
 
 CONFIG = PipelineConfig(loader=Threads(workers=1))
 GONE_SECONDS = 20
@@ -159,11 +159,11 @@ def test_when_the_study_is_killed_its_trial_goes_too(launch: Launch, tmp_path: P
     study = tmp_path / "study.py"
     study.write_text(f"""
 import pathlib
-from autopipe.core.config import PipelineConfig
-from autopipe.loaders.threads import Threads
-from autopipe.trial.child import Launch
-from autopipe.trial.failures import Deadlines
-from autopipe.trial.supervise import TrialRunner
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.failures import Deadlines
+from autopipe.measure.trial.supervise import TrialRunner
 
 def show(event):
     if event.event == "{"log" if fault == "grandchild" else "phase"}":

@@ -17,10 +17,11 @@ import psutil
 import pytest
 from optuna.trial import TrialState
 
-from autopipe.api import searching, tuning
+from autopipe.artifact import tuning
+from autopipe.measure.trial import child
+from autopipe.search import searching
 from autopipe.search.events import Event, SearchStopped, TrialFinished
 from autopipe.search.settings import STUDY
-from autopipe.trial import child
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

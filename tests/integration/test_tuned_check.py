@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.api import checking, searching
-from autopipe.api.search_facts import hardware_of, workload_digest
-from autopipe.api.stored_workload import Stored, read
-from autopipe.core.facts import Description
+from autopipe.artifact import artifact as files
+from autopipe.artifact import checking
+from autopipe.artifact.schema import FileReference, Profile
+from autopipe.artifact.stored_workload import Stored, read
 from autopipe.hardware import machine
-from autopipe.search import lock
+from autopipe.measure import fingerprint
+from autopipe.measure.facts import Description
+from autopipe.search import lock, searching
 from autopipe.search.events import Event, WaitingForMachine
-from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
-from autopipe.tuned.schema import FileReference, Profile
+from autopipe.search.search_facts import hardware_of, workload_digest
 from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 

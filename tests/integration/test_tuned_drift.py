@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
-from autopipe.data.records import read_record, scan_records
+from autopipe.workload.data.records import read_record, scan_records
 from tests.fakes.commands import ROOT, python
 
 CODE = """
@@ -17,9 +17,10 @@ import sys, warnings
 sys.path.insert(0, {root!r})
 import numpy as np, keras
 import autopipe as ap
-from autopipe.core.value import Estimate
-from autopipe.tuned import factory, fingerprint
-from autopipe.tuned.drift import DriftMonitor, DriftWarning
+from autopipe.values import Estimate
+from autopipe.artifact import factory
+from autopipe.measure import fingerprint
+from autopipe.artifact.drift import DriftMonitor, DriftWarning
 from tests.fakes.profiles import about, digest, profile
 
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])

@@ -19,29 +19,29 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe import assembly
-from autopipe.core.config import LOADERS, PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.example import serialise
-from autopipe.data.image_folder import ImageFolder
-from autopipe.data.image_pairs import ImagePairs
-from autopipe.data.records import frame
-from autopipe.data.table import Table
-from autopipe.data.tfrecords import TFRecords
-from autopipe.loaders.foreign import Foreign
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
-from autopipe.ops.colors import RandomBrightness, RandomContrast, RandomHue, RandomSaturation
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.mix import CutMix, MixUp
-from autopipe.ops.on_parts import On
-from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
-from autopipe.ops.targets import MaskToClass, OneHot
-from autopipe.ops.values import Cast, Normalize, Rescale
-from autopipe.tuned.eject.module import module
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.eject.module import module
+from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.example import serialise
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.records import frame
+from autopipe.workload.data.table import Table
+from autopipe.workload.data.tfrecords import TFRecords
+from autopipe.workload.ops.colors import RandomBrightness, RandomContrast, RandomHue, RandomSaturation
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.mix import CutMix, MixUp
+from autopipe.workload.ops.on_parts import On
+from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.workload import Workload
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.integration import ejected_run
 

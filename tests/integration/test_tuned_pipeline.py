@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.trial.workload_import import load_workload
-from autopipe.tuned import codegen, factory, fingerprint
-from autopipe.tuned.schema import FileReference
+from autopipe.artifact import codegen, factory
+from autopipe.artifact.schema import FileReference
+from autopipe.measure import fingerprint
+from autopipe.measure.trial.workload_import import load_workload
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 

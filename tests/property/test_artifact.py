@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopipe.core.workload import Workload
+from autopipe.artifact import artifact as files
+from autopipe.artifact import factory, pick
+from autopipe.artifact.schema import Artifact, Hardware
 from autopipe.errors import ArtifactError
-from autopipe.tuned import artifact as files
-from autopipe.tuned import factory, fingerprint, pick
-from autopipe.tuned.schema import Artifact, Hardware
+from autopipe.measure import fingerprint
+from autopipe.workload.workload import Workload
 from tests.fakes import profiles
 
 ASSETS = Path(__file__).parents[1] / "assets" / "artifacts"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autopipe.core.sample import FieldKind
 from autopipe.errors import StorageError
-from autopipe.storage import manifest
-from autopipe.storage.layout import whole_manifest
-from autopipe.storage.manifest import FieldRecord, Header, Manifest, ShardRecord, seal_of
+from autopipe.pipeline.storage import manifest
+from autopipe.pipeline.storage.layout import whole_manifest
+from autopipe.pipeline.storage.manifest import FieldRecord, Header, Manifest, ShardRecord, seal_of
+from autopipe.workload.sample import FieldKind
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 JSON = st.recursive(

@@ -7,7 +7,7 @@ import datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopipe.tuned import pick
+from autopipe.artifact import pick
 from tests.fakes.profiles import NOON, about, artifact, hardware, profile
 
 PROFILES = st.builds(

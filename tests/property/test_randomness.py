@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autopipe.core import randomness
-from autopipe.core.order import BatchOrder
+from autopipe.workload import randomness
+from autopipe.workload.order import BatchOrder
 
 seeds = st.integers(-(2**63), 2**64)
 epochs = st.integers(0, 2**31)

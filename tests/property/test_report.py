@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
-from autopipe.core.outcome import FailureKind, Phase, TrialFailure
-from autopipe.core.result import (
+from autopipe.artifact.schema import Profile
+from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.reports import profile_report, text
+from autopipe.search.result import (
     Baseline,
     Contest,
     Effect,
@@ -25,9 +27,7 @@ from autopipe.core.result import (
     Way,
     Winner,
 )
-from autopipe.core.value import Estimate
-from autopipe.reports import profile_report, text
-from autopipe.tuned.schema import Profile
+from autopipe.values import Estimate
 from tests.fakes import profiles
 
 _RATES = st.one_of(st.just(0.0), st.floats(1e-6, 1e9))

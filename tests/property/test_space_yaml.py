@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopipe.core.space import BoundError, Space, evaluate
 from autopipe.errors import SpaceError
 from autopipe.search import library
+from autopipe.search.space import BoundError, Space, evaluate
 from tests.fakes.spaces import holds
 
 BOUNDS = {"cores": 3, "gpus": 1}

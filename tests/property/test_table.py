@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autopipe.data.table import Table
 from autopipe.errors import DataError
+from autopipe.workload.data.table import Table
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 LABELS = st.text(min_size=1, max_size=8).map(str.strip).filter(bool).filter(lambda text: "\0" not in text)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autopipe.data import records
-from autopipe.data.example import ExampleError, features, serialise
-from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import DataError
+from autopipe.workload.data import records
+from autopipe.workload.data.example import ExampleError, features, serialise
+from autopipe.workload.data.tfrecords import TFRecords
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 PARTS: dict[str, bytes | int] = {"image/encoded": b"an image", "image/class/label": 3}

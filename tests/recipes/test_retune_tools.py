@@ -18,10 +18,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from autopipe.trial.workload_import import load_workload
-from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
-from autopipe.tuned.schema import FileReference
+from autopipe.artifact import artifact as files
+from autopipe.artifact.schema import FileReference
+from autopipe.measure import fingerprint
+from autopipe.measure.trial.workload_import import load_workload
 from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 from tests.integration.test_retune_recipes import RECIPES, ROOT, SHELL

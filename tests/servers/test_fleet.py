@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import autopipe as ap
-from autopipe.api import checking, merging, stored_workload
-from autopipe.tuned import artifact as files
-from autopipe.tuned.check import Result, Verdict
-from autopipe.tuned.factory import ProfileWarning, Tuned
-from autopipe.tuned.schema import Profile
+from autopipe.artifact import artifact as files
+from autopipe.artifact import checking, merging, stored_workload
+from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.factory import ProfileWarning, Tuned
+from autopipe.artifact.schema import Profile
 from tests.fakes.fleet import Fleet, imaginary
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN

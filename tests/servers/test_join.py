@@ -30,7 +30,7 @@ SCRIPT = textwrap.dedent(
     url, host, grace = sys.argv[1:]
     socket.gethostname = lambda: host  # a machine of its own
 
-    from autopipe.api import searching
+    from autopipe.search import searching
     from autopipe.search import library, storage, study
     from autopipe.search.events import ConfirmationStarted, StudyJoined, TrialGivenBack
     from autopipe.search.measurer import Effort

@@ -9,8 +9,8 @@ import optuna
 import pytest
 import sqlalchemy
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Effort

@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from autopipe import assembly
-from autopipe.core.config import PipelineConfig
 from autopipe.errors import LoaderError
-from autopipe.loaders.wrapped import Wrapped
-from autopipe.tuned import wrap
+from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.wrapped import Wrapped
 
 ROOT = Path(__file__).parents[2]
 X = np.arange(20, dtype=np.float32).reshape(10, 2)

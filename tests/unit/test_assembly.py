@@ -13,25 +13,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
-from autopipe.batching.cache import CacheWarning
-from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
-from autopipe.core.op import Op
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.hardware import memory
-from autopipe.loaders.threads import Threads
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
-from autopipe.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
-from autopipe.ops.values import Rescale
-from autopipe.storage.convert import convert
+from autopipe.pipeline.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
+from autopipe.pipeline.batching.cache import CacheWarning
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.storage.convert import convert
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.table import Table
+from autopipe.workload.op import Op
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 
 class _Job(Exception):
@@ -321,10 +321,10 @@ def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> 
 
 
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
-    from autopipe.batching import wrapped_data
-    from autopipe.data.arrays import Arrays
-    from autopipe.ops.mix import MixUp
-    from autopipe.ops.targets import OneHot
+    from autopipe.pipeline.batching import wrapped_data
+    from autopipe.workload.data.arrays import Arrays
+    from autopipe.workload.ops.mix import MixUp
+    from autopipe.workload.ops.targets import OneHot
 
     images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
     workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.core.op import Op
+from autopipe.workload.op import Op
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate.md"
 SECTIONS = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)

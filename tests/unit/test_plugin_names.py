@@ -9,29 +9,36 @@ from pathlib import Path
 import pytest
 
 import autopipe
-from autopipe.core.config import LOADERS, STORAGES
+from autopipe.pipeline.config import LOADERS, STORAGES
 
 PACKAGE = Path(autopipe.__file__).parent
-KINDS = ("extensions", "loaders", "storage", "ops", "data", "devices")
+KINDS = (
+    "extensions",
+    "pipeline/loaders",
+    "pipeline/storage",
+    "workload/ops",
+    "workload/data",
+    "pipeline/devices",
+)
 
 
 def strategies() -> Iterator[tuple[str, str]]:
     """Yield the names of device strategies with their modules, which import frameworks when they are imported."""
-    for path in (PACKAGE / "devices").glob("*.py"):
+    for path in (PACKAGE / "pipeline" / "devices").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and {"DeviceStrategy", "SharingStrategy"} & {
                 base.id for base in node.bases if isinstance(base, ast.Name)
             }:
-                yield node.name, f"autopipe.devices.{path.stem}"
+                yield node.name, f"autopipe.pipeline.devices.{path.stem}"
 
 
 NAMES = {
     "extensions": {path.parent.name for path in (PACKAGE / "extensions").glob("*/__init__.py")},
-    "loaders": {*LOADERS},
-    "storage": {*STORAGES},
-    "ops": {name for name, home in autopipe._HOMES.items() if home.startswith("ops.")},
-    "data": {name for name, home in autopipe._HOMES.items() if home.startswith("data.")},
-    "devices": dict(strategies()).keys() - {"SharingStrategy"},
+    "pipeline/loaders": {*LOADERS},
+    "pipeline/storage": {*STORAGES},
+    "workload/ops": {name for name, home in autopipe._HOMES.items() if home.startswith("workload.ops.")},
+    "workload/data": {name for name, home in autopipe._HOMES.items() if home.startswith("workload.data.")},
+    "pipeline/devices": dict(strategies()).keys() - {"SharingStrategy"},
 }
 OTHER_THINGS = {
     "grain": "Grain itself, whose datasets are batches of users' own code",
@@ -43,27 +50,27 @@ OTHER_THINGS = {
 }
 ELSEWHERE = {
     ("cli/main.py", "diagnose"): "a command whose script has arguments of its own",
-    ("devices/timed.py", "diagnose"): "a method of loaders",
-    ("core/sample.py", "array"): "a field's kind",
-    ("data/arrays.py", "array"): "a key of what Arrays pickles",
-    ("data/records.py", "tfrecord"): "the folder of the record index",
+    ("pipeline/devices/timed.py", "diagnose"): "a method of loaders",
+    ("workload/sample.py", "array"): "a field's kind",
+    ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
+    ("workload/data/records.py", "tfrecord"): "the folder of the record index",
     ("search/feasible.py", "foreign"): "the name of a rule",
     ("measure/augmentation.py", "CutMix"): "a layer of Keras",
     ("measure/augmentation.py", "MixUp"): "a layer of Keras",
 }
 """Literals that are another thing of the same name."""
 USERS = {
-    "api/trial_measurer.py": "the baselines: what people have without autopipe",
+    "search/trial_measurer.py": "the baselines: what people have without autopipe",
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/verify.py": "the reference that the others are compared with",
-    "tuned/eject/directory_form.py": "which workloads Keras's own reader of a folder can feed",
-    "tuned/eject/module.py": "which plain code a loader's settings are written as",
-    "tuned/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
-    "tuned/eject/pydataset_form.py": "a PyDataset of one loader's settings",
-    "tuned/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",
-    "tuned/images.py": "the workload of `--images`",
-    "tuned/wrap.py": "a wrapped dataset is a source and a loader that need each other",
+    "pipeline/eject/directory_form.py": "which workloads Keras's own reader of a folder can feed",
+    "pipeline/eject/module.py": "which plain code a loader's settings are written as",
+    "pipeline/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
+    "pipeline/eject/pydataset_form.py": "a PyDataset of one loader's settings",
+    "pipeline/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",
+    "artifact/images.py": "the workload of `--images`",
+    "pipeline/wrap.py": "a wrapped dataset is a source and a loader that need each other",
 }
 """Modules that import a plugin because they use it, not to know something of it."""
 
@@ -90,10 +97,10 @@ def literals(tree: ast.Module) -> Iterator[str]:
 
 def plugin_modules() -> Mapping[str, str]:
     """Return the modules that hold a plugin, with their kind."""
-    found = {f"autopipe.{home}": home.partition(".")[0] for home in autopipe._HOMES.values()}
-    found = {module: kind for module, kind in found.items() if kind in ("ops", "data")}
-    found |= {module: "devices" for name, module in strategies() if name in NAMES["devices"]}
-    for kind, registry in (("loaders", LOADERS), ("storage", STORAGES)):
+    found = {f"autopipe.{home}": "/".join(home.split(".")[:2]) for home in autopipe._HOMES.values()}
+    found = {module: kind for module, kind in found.items() if kind in ("workload/ops", "workload/data")}
+    found |= {module: "pipeline/devices" for name, module in strategies() if name in NAMES["pipeline/devices"]}
+    for kind, registry in (("pipeline/loaders", LOADERS), ("pipeline/storage", STORAGES)):
         for name in registry:
             plugin = registry[name]
             found[plugin.__module__ if isinstance(plugin, type) else type(plugin).__module__] = kind

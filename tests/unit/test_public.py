@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import autopipe
-from autopipe.core import registry
+from autopipe import registry
 
 ROOT = Path(autopipe.__file__).parent
 

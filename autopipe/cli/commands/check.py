@@ -21,7 +21,7 @@ def check(
     Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
     5 if it has drifted (it is measured again, and is slower than it was). `autopipe retune` renews it.
     """
-    from autopipe.api import checking
+    from autopipe.artifact import checking
     from autopipe.reports import tables
     from autopipe.search.events import Event, WaitingForMachine
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from autopipe import again
+from autopipe import again, registry
 from autopipe.cli import options, screen
-from autopipe.core import registry
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from autopipe.api.converting import Job, Writer
-    from autopipe.storage.convert import Converted
+    from autopipe.artifact.converting import Job, Writer
+    from autopipe.pipeline.storage.convert import Converted
 
 _WRITERS = dict(registry.loaded("autopipe.conversions", "conversion"))
 """Modules that write sets elsewhere, by the name of their option. Each has a `writer`, a `METAVAR` and a `HELP`."""
@@ -76,7 +75,7 @@ def convert(
     The deterministic first ops are done once, as far as the form can hold their results. A conversion that was stopped
     continues when the same command is run again.
     """
-    from autopipe.api import converting
+    from autopipe.artifact import converting
 
     if finish is not None:
         idle = "with `--finish`, which joins parts that are written"

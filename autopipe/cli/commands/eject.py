@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe import registry
 from autopipe.cli import options, screen
-from autopipe.core import registry
 
 _OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
 _FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS, "directory", "fit")
@@ -34,9 +34,9 @@ def eject(
 
     The code does not import autopipe. Configurations whose loader is autopipe's own have no such form, which is said.
     """
-    from autopipe.api import ejecting
-    from autopipe.trial import protocol
-    from autopipe.tuned import artifact as files
+    from autopipe.artifact import artifact as files
+    from autopipe.artifact import ejecting
+    from autopipe.measure.trial import protocol
 
     if to is not None:
         options.refuse_idle(context, "plain", why="with `--to`, which asks for no tuned configuration")

@@ -9,11 +9,11 @@ import typer
 
 from autopipe.cli import options, screen
 from autopipe.cli.options import PageCache
-from autopipe.core.mode import Mode
+from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # imported before `--help` answers
-    from autopipe.core.facts import Description
-    from autopipe.core.outcome import StepTime
+    from autopipe.measure.facts import Description
+    from autopipe.measure.outcome import StepTime
 
 
 def measure(
@@ -43,17 +43,17 @@ def measure(
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
     """Measure one configuration of a workload, on its model."""
-    from autopipe.api import searching
-    from autopipe.api.tracing import Tracing
-    from autopipe.api.trial_measurer import succeeded
+    from autopipe.artifact import artifact as files
+    from autopipe.artifact.tracing import Tracing
     from autopipe.cli import option_values
-    from autopipe.core.config import PipelineConfig
     from autopipe.errors import ConfigError
     from autopipe.hardware import cpu
-    from autopipe.loaders.threads import Threads
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.pipeline.loaders.threads import Threads
     from autopipe.reports import tables
+    from autopipe.search import searching
     from autopipe.search.settings import Settings
-    from autopipe.tuned import artifact as files
+    from autopipe.search.trial_measurer import succeeded
 
     if keep is not None and mode is None:
         raise ConfigError(
@@ -91,7 +91,7 @@ def measure(
 
 
 def _print_step(found: StepTime, described: Description, keep: Path | None, *, as_json: bool) -> None:
-    from autopipe.api import keeping
+    from autopipe.artifact import keeping
     from autopipe.cli.output import write_report
     from autopipe.reports import tables
 

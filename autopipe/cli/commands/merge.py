@@ -18,7 +18,7 @@ def merge(
 
     Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
     """
-    from autopipe.api import merging
+    from autopipe.artifact import merging
     from autopipe.reports import wording
 
     merged = merging.merge(artifacts, out)

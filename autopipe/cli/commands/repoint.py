@@ -20,7 +20,7 @@ def repoint(
 
     The workload is imported, to see that it is there. `tuned_pipeline.py` beside the artefact is written again.
     """
-    from autopipe.api import repointing
+    from autopipe.artifact import repointing
 
     done = repointing.repoint(artifact, workload)
     screen.say(f"wrote     {' and '.join(map(str, done.written))}")

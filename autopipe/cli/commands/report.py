@@ -29,10 +29,9 @@ def report(
 
     Its figures lie beside the page as JSON.
     """
-    from autopipe.api import reporting
     from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError
-    from autopipe.reports import profile_report
+    from autopipe.reports import profile_report, reporting
 
     if as_json:
         options.refuse_idle(context, "out", why="with `--json`, which writes nothing")

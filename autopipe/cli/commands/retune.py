@@ -14,10 +14,10 @@ from autopipe import again
 from autopipe.cli import options, screen
 
 if TYPE_CHECKING:
-    from autopipe.api.retuning import Retuned
-    from autopipe.api.stored_workload import Stored
-    from autopipe.core.result import Result
-    from autopipe.tuned.schema import Profile
+    from autopipe.artifact.retuning import Retuned
+    from autopipe.artifact.schema import Profile
+    from autopipe.artifact.stored_workload import Stored
+    from autopipe.search.result import Result
 
 _KEPT, _NOTHING = 6, 7
 _SHORTER = options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
@@ -47,11 +47,11 @@ def retune(
     former configuration unless another is proved faster. The search asks for what the tune asked for, limits and all,
     in half the trials and three quarters of the time; options given here come before that.
     """
-    from autopipe.api import retuning
-    from autopipe.api.unmeasured import nothing_measured
+    from autopipe.artifact import retuning
     from autopipe.cli.output import say_renewed, writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.reports.terminal import Console
+    from autopipe.search.unmeasured import nothing_measured
 
     known = stored.read()
     folder = writable_folder(
@@ -80,7 +80,7 @@ def retune(
 
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
-    from autopipe.tuned.check import Verdict
+    from autopipe.artifact.check import Verdict
 
     checked = retuned.checked
     reasons = [] if checked is None else list(checked.reasons)
@@ -119,10 +119,10 @@ def _searched(result: Result, profile: Profile, path: Path, what: str, *, kept: 
 
 def _workload(stored: Stored) -> str:
     """Return the words that name an artefact's samples and ops on a command line, quoted for a shell."""
+    from autopipe.artifact import reference
+    from autopipe.artifact.schema import ImagesReference
     from autopipe.cli.options import Chosen
-    from autopipe.core.workload import Workload
-    from autopipe.tuned import reference
-    from autopipe.tuned.schema import ImagesReference
+    from autopipe.workload.workload import Workload
 
     if not isinstance(stored.workload, Workload):
         return Chosen(workload=stored.workload.text).arguments

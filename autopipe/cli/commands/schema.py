@@ -7,6 +7,6 @@ import json
 
 def schema() -> None:
     """Print the JSON Schema of autopipe.json."""
-    from autopipe.tuned import artifact
+    from autopipe.artifact import artifact
 
     print(json.dumps(artifact.json_schema(), indent=2))

@@ -17,10 +17,11 @@ def show(
     """Show the profiles in an artefact, and the one for this machine."""
     import datetime
 
+    from autopipe.artifact import artifact as files
+    from autopipe.artifact import pick
     from autopipe.errors import ArtifactError
+    from autopipe.measure import fingerprint
     from autopipe.reports import tables
-    from autopipe.tuned import artifact as files
-    from autopipe.tuned import fingerprint, pick
 
     content = files.read(artifact)
     if as_json:

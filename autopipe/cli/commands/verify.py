@@ -28,9 +28,10 @@ def verify(
     With --files, look at every sample of the set instead. A run that was stopped continues if the same command is
     run again.
     """
-    from autopipe.api import searching, verifying
-    from autopipe.devices.simulated import SimulatedAccelerator
+    from autopipe.artifact import verifying
+    from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.reports import agreement
+    from autopipe.search import searching
     from autopipe.search.settings import Settings
 
     if files:
@@ -59,7 +60,7 @@ def verify(
 
 
 def _verify_files(chosen: options.Chosen, workers: int | None, *, as_json: bool) -> None:
-    from autopipe.api import inspecting
+    from autopipe.artifact import inspecting
     from autopipe.reports import agreement
 
     with screen.aside(), screen.bar("looking", unit="samples") as on_progress:

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.batching.cache import MemoryCache
-from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.batching.slots import Slot
-from autopipe.core.job import Recipe
-from autopipe.core.plan import Step
-from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec, Source
 from autopipe.errors import BadSampleError
 from autopipe.extensions.dali.decoder import DaliDecoder
-from autopipe.ops import planner
-from autopipe.ops.decode import Decode, jpeg_header
-from autopipe.ops.sizes import Resize
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.batching.slots import Slot
+from autopipe.pipeline.job import Recipe
+from autopipe.workload.ops import planner
+from autopipe.workload.ops.decode import Decode, jpeg_header
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, Source
 
 
 def unfit(steps: Sequence[Step]) -> str | None:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pydantic
 
 from autopipe import again
-from autopipe.batching.bad_samples import refuse_skipping
-from autopipe.batching.cache import MemoryCache
-from autopipe.batching.streaming import Filler, StreamingLoader, require_memory
-from autopipe.batching.traced import traced
-from autopipe.core.config import LoaderConfig
-from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
-from autopipe.core.plan import Plan
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.hardware import gpu, opencv
+from autopipe.pipeline.batching.bad_samples import refuse_skipping
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.streaming import Filler, StreamingLoader, require_memory
+from autopipe.pipeline.batching.traced import traced
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.plan import Plan
 
 if TYPE_CHECKING:
     from autopipe.extensions.dali.decoder import DaliDecoder

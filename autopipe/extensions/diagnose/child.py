@@ -175,7 +175,7 @@ class _After(importlib.abc.MetaPathFinder):
 
 def _end_here() -> NoReturn:
     """End without the rest of the script, and without what it has registered for its end."""
-    from autopipe.trial import group
+    from autopipe.measure.trial import group
 
     gc.collect()  # iterators give back files and locks that they hold
     sys.stdout.flush()

@@ -16,7 +16,6 @@ from typing import Any
 import keras
 
 from autopipe import frameworks
-from autopipe.devices.single import SingleDevice
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose.watched import Watched
 from autopipe.hardware import cpu
@@ -25,6 +24,7 @@ from autopipe.measure import alone, measurement
 from autopipe.measure.augmentation import augmenting_layers
 from autopipe.measure.probe import wait_for_device
 from autopipe.measure.step_clock import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
+from autopipe.pipeline.devices.single import SingleDevice
 
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0

@@ -60,7 +60,7 @@ def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
 
 
 def _run(request: Request, told: IO[bytes]) -> int:
-    from autopipe.trial.child import import_path  # not where `Diagnose` is all that is imported
+    from autopipe.measure.trial.child import import_path  # not where `Diagnose` is all that is imported
 
     options = [f"--fd={told.fileno()}", f"--seconds={request.seconds}"]
     options += [] if request.steps is None else [f"--steps={request.steps}"]

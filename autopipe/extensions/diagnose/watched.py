@@ -11,8 +11,8 @@ from typing import Literal
 
 import pydantic
 
-from autopipe.core.outcome import Resources
-from autopipe.core.value import Value
+from autopipe.measure.outcome import Resources
+from autopipe.values import Value
 
 MODEL_SHARE = 0.9
 """Of the model's own rate: from it on the model is called the limit."""

@@ -28,9 +28,9 @@ def fleet(
     """
     import datetime
 
+    from autopipe.artifact import artifact as files
     from autopipe.extensions.fleet import members, table
     from autopipe.reports.terminal import Console
-    from autopipe.tuned import artifact as files
 
     now = datetime.datetime.now(datetime.UTC)
     if prune:

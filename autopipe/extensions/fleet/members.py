@@ -12,15 +12,16 @@ from urllib.parse import unquote
 
 import pydantic
 
+from autopipe.artifact import artifact as files
+from autopipe.artifact import check, reference
+from autopipe.artifact.pick import readable
+from autopipe.artifact.schema import Artifact, Hardware, Profile
 from autopipe.errors import ArtifactError, ConfigError
+from autopipe.measure import fingerprint
+from autopipe.measure.fingerprint import MatchLevel, compare_hardware
 from autopipe.search import studies
 from autopipe.search.storage import path_of_journal
 from autopipe.search.studies import Kept
-from autopipe.tuned import artifact as files
-from autopipe.tuned import check, fingerprint, reference
-from autopipe.tuned.fingerprint import MatchLevel, compare_hardware
-from autopipe.tuned.pick import readable
-from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 _FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.workload import Workload
 from autopipe.extensions.grain.loader import Grain
-from autopipe.tuned.eject.written import Written, indented, stages
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.eject.written import Written, indented, stages
+from autopipe.workload.workload import Workload
 
 TEMPLATE: Final = '''\
 $load$augment$mix$finish

@@ -20,23 +20,23 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe import again
-from autopipe.batching.bad_samples import BadSampleLedger
-from autopipe.batching.cache import MemoryCache
-from autopipe.batching.forking import Owner
-from autopipe.batching.kernel import Kernel
-from autopipe.batching.pickling import pickled, unpickled
-from autopipe.batching.slots import RowLayout, SharedBlock
-from autopipe.batching.stream import overtaken
-from autopipe.batching.streaming import require_memory
-from autopipe.batching.traced import traced
-from autopipe.core.config import LoaderConfig
-from autopipe.core.job import LoadJob, Recipe
-from autopipe.core.loader import Loader, WorkloadLoader, closed
-from autopipe.core.order import BatchOrder
-from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
 from autopipe.hardware import allocator, opencv
 from autopipe.hardware.memory import size_text
+from autopipe.pipeline.batching.bad_samples import BadSampleLedger
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.forking import Owner
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.batching.pickling import pickled, unpickled
+from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
+from autopipe.pipeline.batching.stream import overtaken
+from autopipe.pipeline.batching.streaming import require_memory
+from autopipe.pipeline.batching.traced import traced
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.job import LoadJob, Recipe
+from autopipe.pipeline.loader import Loader, WorkloadLoader, closed
+from autopipe.workload.order import BatchOrder
+from autopipe.workload.sample import Batch
 
 _ENDLESS = 2**48  # batches
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where Grain's workers put batches

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from autopipe.core.gather import gather
-from autopipe.data.paths import read_at, spread
 from autopipe.errors import BadSampleError
+from autopipe.workload.data.paths import read_at, spread
+from autopipe.workload.gather import gather
 
 _REFERENCE = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # to an image, in a dataset
 _ADDRESS_BYTES = (8, 8)  # of addresses and of sizes, in the files that are read past the library

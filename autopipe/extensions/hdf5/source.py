@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import Batch
-from autopipe.core.script import located
-from autopipe.core.structure import leaves
-from autopipe.data.arrays import text_refused
-from autopipe.data.columns import Columns, Names, Selection, missing_column, read_as
-from autopipe.data.paths import PathList
 from autopipe.errors import DataError, MissingExtraError
 from autopipe.extensions.hdf5.rows import Rows, gather_of, rows_of
+from autopipe.workload.data.arrays import text_refused
+from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
+from autopipe.workload.data.paths import PathList
+from autopipe.workload.sample import Batch
+from autopipe.workload.script import located
+from autopipe.workload.structure import leaves
 
 
 class HDF5(Columns):

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from autopipe.core.script import located, located_pattern
-from autopipe.core.structure import leaves
-from autopipe.data.columns import Columns, Names, Selection, missing_column, read_as
-from autopipe.data.paths import PathList, read_file, short_digest, spread
-from autopipe.data.records import cache_folder, not_unpacked
 from autopipe.errors import BadSampleError, DataError, MissingExtraError, shortened
+from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
+from autopipe.workload.data.paths import PathList, read_file, short_digest, spread
+from autopipe.workload.data.records import cache_folder, not_unpacked
+from autopipe.workload.script import located, located_pattern
+from autopipe.workload.structure import leaves
 
 _PROBES = 64  # rows of which it is asked whether their images lie outside
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from autopipe.artifact.exports import DRIFTED, HELP
 from autopipe.errors import MissingExtraError
-from autopipe.tuned.exports import DRIFTED, HELP
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # imported before `--help` answers
-    from autopipe.api.converting import Writer
+    from autopipe.artifact.converting import Writer
 
 METAVAR = "ADDRESS"
 HELP = "Have a Ray cluster write: ray://HOST:10001, HOST:6379, auto, or local for one on this machine."

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopipe import _version
-from autopipe.batching.pickling import RemoteFailure, answered, pickled, unpickled
-from autopipe.core.config import STORAGES
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.ray.cluster import Cluster, join, node_failure
 from autopipe.extensions.ray.node import SHARED_DATA, lacking, require_present, require_same_version, told
-from autopipe.storage import convert as conversions
-from autopipe.storage import layout
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import Converted, Progress
-from autopipe.storage.form import Storage
-from autopipe.storage.manifest import Manifest
-from autopipe.storage.place import Place, RemotePath
+from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage import convert as conversions
+from autopipe.pipeline.storage import layout
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import Converted, Progress
+from autopipe.pipeline.storage.form import Storage
+from autopipe.pipeline.storage.manifest import Manifest
+from autopipe.pipeline.storage.place import Place, RemotePath
 
 _PARTS_A_CORE = 4  # so that all cores end at about the same time
 _RETRIES = 3  # of a part whose node was lost

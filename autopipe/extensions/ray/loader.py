@@ -22,20 +22,20 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe import again
-from autopipe.batching.cache import MemoryCache
-from autopipe.batching.forking import Owner
-from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.batching.pickling import answered, pickled
-from autopipe.batching.slots import RowLayout, Slot
-from autopipe.batching.streaming import StreamingLoader, require_memory
-from autopipe.core.config import LoaderConfig
-from autopipe.core.job import LoadJob, Recipe
-from autopipe.core.loader import Loader
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import LOCAL, address_of, ends_with_process, join
 from autopipe.extensions.ray.node import SHARED_DATA, SlotPlace
 from autopipe.extensions.ray.team import Team, Worker
 from autopipe.hardware import cpu
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.forking import Owner
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.batching.pickling import answered, pickled
+from autopipe.pipeline.batching.slots import RowLayout, Slot
+from autopipe.pipeline.batching.streaming import StreamingLoader, require_memory
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.job import LoadJob, Recipe
+from autopipe.pipeline.loader import Loader
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2  # batches asked of a worker: it makes one while the one before travels

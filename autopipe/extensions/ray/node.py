@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import _version, again
-from autopipe.batching.cache import MemoryCache
-from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.batching.pickling import RemoteFailure, unpickled
-from autopipe.batching.slots import RowLayout, SharedBlock
-from autopipe.core.job import Recipe
-from autopipe.core.sample import Source
-from autopipe.data import source as data_source
-from autopipe.data.paths import spread
 from autopipe.errors import AutopipeError, DataError, LoaderError
 from autopipe.hardware import allocator, memory, opencv, own_process
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.batching.pickling import RemoteFailure, unpickled
+from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
+from autopipe.pipeline.job import Recipe
+from autopipe.workload.data import source as data_source
+from autopipe.workload.data.paths import spread
+from autopipe.workload.sample import Source
 
 SHARED_DATA = (
     "Data must lie where every node can read them: at the same path of a file system that all of them mount, or behind "

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autopipe import _version
-from autopipe.batching.pickling import answered
-from autopipe.batching.slots import RowLayout, SharedBlock
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import Cluster, node_failure, placed, require_data
 from autopipe.extensions.ray.node import Hello, Maker, Owner
 from autopipe.hardware import memory
+from autopipe.pipeline.batching.pickling import answered
+from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
 
 _log = logging.getLogger(__name__)
 _START_SECONDS = 90.0

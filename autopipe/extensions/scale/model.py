@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autopipe.core.facts import OpCost
+from autopipe.measure.facts import OpCost
 
 HIDDEN_SHARE = 1 / 2
 """Of the exchange, at most: gradients become known one after the other, and the last wait for the whole of it."""

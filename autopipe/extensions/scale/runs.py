@@ -9,20 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from autopipe.api.search_facts import devices_of
-from autopipe.api.searching import description, refuse_in_trial, runner_for
-from autopipe.api.trial_measurer import succeeded
-from autopipe.core import footprint
-from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Ceiling
-from autopipe.core.value import JsonObject
-from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
 from autopipe.extensions.scale import model
 from autopipe.extensions.scale.model import INTERCONNECTS, USUAL, Interconnect, Measured, Scaling
 from autopipe.hardware import gpu, memory
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.pipeline import footprint
+from autopipe.pipeline.config import ModelSetup
+from autopipe.search.search_facts import devices_of
+from autopipe.search.searching import description, refuse_in_trial, runner_for
 from autopipe.search.settings import Settings
-from autopipe.trial.supervise import TrialRunner
+from autopipe.search.trial_measurer import succeeded
+from autopipe.values import JsonObject
+from autopipe.workload.workload import Workload
 
 
 def scale(

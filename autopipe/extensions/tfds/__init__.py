@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.data.columns import Columns, Names, Selection, missing_column
-from autopipe.data.paths import PathList
 from autopipe.errors import DataError, MissingExtraError
+from autopipe.workload.data.columns import Columns, Names, Selection, missing_column
+from autopipe.workload.data.paths import PathList
 
 
 class TFDS(Columns):

@@ -15,15 +15,16 @@ from statistics import fmean
 import pydantic
 
 from autopipe import again
-from autopipe.core import bottleneck as bottlenecks
-from autopipe.core import costs as cost_model
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
-from autopipe.core.value import Estimate, Value
+from autopipe.artifact import artifact as files
+from autopipe.artifact import pick
 from autopipe.errors import ArtifactError
-from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint, pick
+from autopipe.measure import bottleneck as bottlenecks
+from autopipe.measure import costs as cost_model
+from autopipe.measure import fingerprint
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate, Value
 
 _EVIDENCE = 8  # configurations that predictions are compared with, the fastest
 _LEAST_ERROR = 0.05

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.assembly import build_loader
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Impossible
-from autopipe.core.op import Op
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.data.table import Table
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
-from autopipe.ops.decode import Decode
-from autopipe.ops.planner import make_plan
-from autopipe.ops.sizes import RandomCrop, Resize
+from autopipe.measure.facts import Impossible
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library
 from autopipe.search.feasible import trim
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.table import Table
+from autopipe.workload.op import Op
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.workload import Workload
 from tests.fakes.facts import facts
 
 DALI = PipelineConfig(loader=Dali(num_threads=2))

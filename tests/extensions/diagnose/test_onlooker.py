@@ -15,11 +15,11 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.devices.trainer import Trainer
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose.onlooker import Look, Onlooker
 from autopipe.extensions.diagnose.watched import Watched
 from autopipe.measure import alone, augmentation
+from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader
 
 X = np.random.default_rng(0).random((24, 6, 6, 3), np.float32)

@@ -6,8 +6,8 @@ from pathlib import Path
 import optuna
 import pytest
 
+from autopipe.artifact import artifact as files
 from autopipe.search import record
-from autopipe.tuned import artifact as files
 from tests.fakes.profiles import artifact
 from tests.unit.cli.conftest import Autopipe
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement
+from autopipe.artifact import artifact as files
+from autopipe.artifact.schema import FileReference
 from autopipe.errors import ConfigError
 from autopipe.extensions.fleet import members, table
-from autopipe.loaders.threads import Threads
+from autopipe.measure import fingerprint
+from autopipe.measure.outcome import Measurement
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import library, studies, study
 from autopipe.search.settings import Settings
-from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
-from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import NOON, about, artifact, digest, hardware, profile
 from tests.fakes.surface import Surface
 

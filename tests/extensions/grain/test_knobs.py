@@ -7,15 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from autopipe.assembly import build_loader
 from autopipe.cli import option_values
-from autopipe.core.config import PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.extensions.grain.loader import Grain
-from autopipe.loaders.threads import Threads
-from autopipe.tuned.eject.module import eject
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.eject.module import eject
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.workload import Workload
 
 ROWS = Arrays(np.zeros((6, 4, 4, 3), np.uint8), np.arange(6))
 

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from autopipe.assembly import build_loader
-from autopipe.core.config import PipelineConfig
-from autopipe.core.loader import Loader
 from autopipe.errors import LoaderError, OpError
 from autopipe.extensions.grain.loader import Grain
-from autopipe.ops.custom import Map
-from autopipe.ops.decode import Decode
-from autopipe.ops.sizes import Resize
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.sizes import Resize
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.fakes.commands import python
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.sample import Source
 from autopipe.extensions.hdf5.source import HDF5
+from autopipe.workload.sample import Source
 from tests.contract.test_sources import *  # noqa: F403  # the contract itself
 from tests.contract.test_sources import (
     SEVERAL,

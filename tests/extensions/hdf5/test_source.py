@@ -11,12 +11,12 @@ import h5py
 import numpy as np
 import pytest
 
-from autopipe.core.sample import FieldKind
-from autopipe.core.workload import Workload
 from autopipe.errors import DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
 from tests.fakes import damage
 
 

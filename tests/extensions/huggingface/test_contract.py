@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopipe.core.sample import Source
 from autopipe.extensions.huggingface.source import HuggingFace, Parquet
+from autopipe.workload.sample import Source
 from tests.contract.test_sources import *  # noqa: F403  # the contract itself
 from tests.contract.test_sources import SEVERAL, Case, columns_of_several, image, of_several, written
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from autopipe.core.sample import FieldKind
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.huggingface.source import HuggingFace, Parquet
+from autopipe.workload.sample import FieldKind
 from tests.fakes import damage
 
 WRONG: Any = {"kind": 3}

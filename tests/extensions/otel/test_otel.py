@@ -10,12 +10,12 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from autopipe.devices.monitor import EpochFigures
+from autopipe.artifact import drift
+from autopipe.artifact.drift import Cause, DriftMonitor, DriftWarning
 from autopipe.errors import MissingExtraError
 from autopipe.extensions.otel import Gauges
-from autopipe.tuned import drift
-from autopipe.tuned.drift import Cause, DriftMonitor, DriftWarning
-from tests.unit.tuned.test_drift import PROMISE
+from autopipe.pipeline.devices.monitor import EpochFigures
+from tests.unit.artifact.test_drift import PROMISE
 
 
 def _points(reader: InMemoryMetricReader) -> dict[str, dict[str | None, float]]:

@@ -7,18 +7,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.core.job import Recipe
-from autopipe.core.op import Op
-from autopipe.core.sample import FieldKind
-from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError, LoaderError
 from autopipe.extensions.ray.loader import _Filler
-from autopipe.ops.custom import Map
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
-from autopipe.ops.sizes import RandomCrop
-from autopipe.ops.targets import MaskToClass
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.job import Recipe
+from autopipe.workload.op import Op
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import RandomCrop
+from autopipe.workload.ops.targets import MaskToClass
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
 
 BAD = 2
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from autopipe import _version, again
-from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtraError
 from autopipe.extensions.ray import cluster as ray_cluster
 from autopipe.extensions.ray import node as ray_node
 from autopipe.extensions.ray.loader import Ray
 from autopipe.hardware import cpu
+from autopipe.workload.data.image_folder import ImageFolder
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ import fsspec
 import numpy as np
 import pytest
 
-from autopipe.core.config import STORAGES
-from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.core.workload import Workload
-from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
-from autopipe.ops.decode import Decode
-from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import convert
-from autopipe.storage.stored import find, open_set, verify
-from autopipe.tuned.eject.module import eject
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.eject.module import eject
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import convert
+from autopipe.pipeline.storage.stored import find, open_set, verify
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
 from tests.unit.cli.conftest import Autopipe
 from tests.unit.cli.test_convert import home as home
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import autopipe as ap
-from autopipe.data.example import serialise
-from autopipe.data.records import frame
 from autopipe.errors import BadSampleError, DataError
-from autopipe.tuned.fingerprint import storage_of
+from autopipe.measure.fingerprint import storage_of
+from autopipe.workload.data.example import serialise
+from autopipe.workload.data.records import frame
 
 CUT = 0  # in place of a status: no answer, and the connection closed
 FILES = {f"/photos/{number}.jpg": b"image %d" % number for number in range(4)}

@@ -16,14 +16,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import autopipe as ap
-from autopipe.data import source as data_source
-from autopipe.data.example import serialise
-from autopipe.data.records import frame
-from autopipe.data.remote import Object, ObjectList
 from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError
 from autopipe.extensions.remote import filesystem
-from autopipe.storage.tfrecord import IMAGE_KEY, LABEL_KEY
-from autopipe.tuned.fingerprint import storage_of
+from autopipe.measure.fingerprint import storage_of
+from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
+from autopipe.workload.data import source as data_source
+from autopipe.workload.data.example import serialise
+from autopipe.workload.data.records import frame
+from autopipe.workload.data.remote import Object, ObjectList
 
 Put = Callable[..., str]
 
@@ -287,7 +287,7 @@ def test_records_that_changed_behind_their_url_are_scanned_again(put: Put) -> No
 
 @pytest.mark.usefixtures("_cache")
 def test_a_scan_over_several_requests_finds_every_record(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autopipe.data.records._FETCH_BYTES", 100)
+    monkeypatch.setattr("autopipe.workload.data.records._FETCH_BYTES", 100)
     data = ap.TFRecords(f"{put('data.tfrecord', content=records(*range(20)))}/data.tfrecord")
     assert [data.read(index) for index in range(20)] == [(b"image %d" % label, label) for label in range(20)]
 

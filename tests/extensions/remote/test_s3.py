@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.api import converting
+from autopipe.artifact import converting
 from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.remote import filesystem
-from autopipe.tuned.fingerprint import storage_of
+from autopipe.measure.fingerprint import storage_of
 from tests.fakes.s3 import PATIENCE_SECONDS, Fault, Handler, Proxy, server
 
 pytestmark = pytest.mark.slow

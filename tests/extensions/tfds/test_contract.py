@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
-from autopipe.core.sample import Source
 from autopipe.extensions.tfds import TFDS
+from autopipe.workload.sample import Source
 from tests.contract.test_sources import *  # noqa: F403  # the contract itself
 from tests.contract.test_sources import Case, image
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from autopipe import again
-from autopipe.core.value import Estimate
+from autopipe.artifact import artifact as files
 from autopipe.extensions.whatif import prediction
-from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
+from autopipe.measure import fingerprint
+from autopipe.values import Estimate
 from tests.extensions.whatif.test_prediction import ceiling
 from tests.fakes.profiles import about, artifact, config, profile, trial
 from tests.unit.cli.conftest import Autopipe

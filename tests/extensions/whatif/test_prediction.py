@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.costs import Costs, predict
-from autopipe.core.facts import Ceiling, OpCost, ReadCosts, ReadRung
-from autopipe.core.value import Estimate
 from autopipe.extensions.whatif.prediction import Machine, Measured, WhatIf, correction, what_if
-from autopipe.loaders.threads import Threads
+from autopipe.measure.costs import Costs, predict
+from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Estimate
 
 OPS = (
     OpCost(name="read", part="fixed", seconds_per_image=0.0001),

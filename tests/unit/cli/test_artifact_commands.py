@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from autopipe import again
-from autopipe.api import retuning
-from autopipe.api.merging import merge
+from autopipe.artifact import artifact as files
+from autopipe.artifact import codegen, joining, pin, retuning
+from autopipe.artifact.merging import merge
+from autopipe.artifact.request import Request, SimulatedStep
+from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use
-from autopipe.core.result import Reason, Result, Stop
+from autopipe.measure import fingerprint
 from autopipe.search import library, study
+from autopipe.search.result import Reason, Result, Stop
 from autopipe.search.settings import Settings
-from autopipe.tuned import artifact as files
-from autopipe.tuned import codegen, fingerprint, joining, pin
-from autopipe.tuned.request import Request, SimulatedStep
-from autopipe.tuned.schema import FileReference, Profile
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN
-from tests.unit.api.test_unmeasured import Failing
 from tests.unit.cli.conftest import Autopipe
+from tests.unit.search.test_unmeasured import Failing
 
 HERE = fingerprint.detect()
 

@@ -47,7 +47,7 @@ def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Aut
     ended = autopipe("convert", workload(home), "--cut", 1, "--verify")
     assert f"wrote     8 samples to {home}/converted/array-1" in ended.err
     import autopipe as ap
-    from autopipe.trial.workload_import import load_workload
+    from autopipe.measure.trial.workload_import import load_workload
 
     files = ap.PipelineConfig(loader=ap.Threads(workers=1))
     kept = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array", cut=1)
@@ -203,7 +203,7 @@ def test_it_writes_where_loaders_look_wherever_either_is_run(
     home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import autopipe as ap
-    from autopipe.trial.workload_import import load_workload
+    from autopipe.measure.trial.workload_import import load_workload
 
     named = workload(home)
     monkeypatch.chdir("/")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from autopipe import registry
+from autopipe.artifact import artifact as files
 from autopipe.cli import main
-from autopipe.core import registry
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
-from autopipe.tuned import artifact as files
 from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 

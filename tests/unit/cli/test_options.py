@@ -16,13 +16,13 @@ from autopipe.cli import option_values
 from autopipe.cli.commands.retune import retune
 from autopipe.cli.commands.tune import tune
 from autopipe.cli.options import Command, SearchOptions, WorkloadOptions, ungrouped
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import WrappedDataset
-from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.threads import Threads
-from autopipe.loaders.wrapped import Wrapped
+from autopipe.measure.facts import WrappedDataset
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.unit.cli.conftest import Autopipe
 
 THREADS = PipelineConfig(loader=Threads(workers=2))

@@ -11,16 +11,16 @@ import pytest
 from rich.text import Text
 
 from autopipe import again
+from autopipe.artifact import factory
+from autopipe.artifact.schema import ImagesReference, ModuleReference
 from autopipe.cli import screen
 from autopipe.cli.options import Chosen
 from autopipe.cli.output import Written, folder_of, reserved, say_where, write_outputs
-from autopipe.core.config import PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
 from autopipe.errors import ArtifactError
-from autopipe.loaders.threads import Threads
-from autopipe.tuned import factory
-from autopipe.tuned.schema import ImagesReference, ModuleReference
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.workload import Workload
 from tests.fakes.profiles import profile
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))

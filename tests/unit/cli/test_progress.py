@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.status import Status
 
 from autopipe.cli.progress import Progress
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.core.result import Reason, Stop
-from autopipe.core.value import Estimate
-from autopipe.loaders.threads import Threads
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.trial import protocol
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop, Rule
 from autopipe.search.origin import AskedBy
-from autopipe.trial import protocol
+from autopipe.search.result import Reason, Stop
+from autopipe.values import Estimate
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.tuned import artifact as files
+from autopipe.artifact import artifact as files
 from tests.fakes import findings, profiles
 from tests.unit.cli.conftest import Autopipe
 

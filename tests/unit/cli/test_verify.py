@@ -11,13 +11,14 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.api import searching, verifying
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Agreement, Verification
+from autopipe.artifact import verifying
 from autopipe.errors import WorkloadError
-from autopipe.loaders.threads import Threads
-from autopipe.trial import protocol
-from autopipe.trial.supervise import TrialRunner
+from autopipe.measure.outcome import Agreement, Verification
+from autopipe.measure.trial import protocol
+from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search import searching
 from tests.unit.cli.conftest import Autopipe
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.core.finish import Finish
-from autopipe.core.outcome import Phase
-from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.devices import several_steps
-from autopipe.devices.single import SingleDevice
 from autopipe.measure import bench
 from autopipe.measure.bench import FirstSteps, ResidentLoader, any_batch
+from autopipe.measure.outcome import Phase
+from autopipe.pipeline.devices import several_steps
+from autopipe.pipeline.devices.single import SingleDevice
+from autopipe.workload.finish import Finish
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
 SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("uint8")), None)
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import Costs
-from autopipe.core.facts import OpCost, ReadCosts, ReadRung
-from autopipe.core.outcome import Phase
-from autopipe.core.sample import Batch
-from autopipe.core.value import Estimate
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.loaders.threads import Threads
 from autopipe.measure import ceilings
+from autopipe.measure.costs import Costs
+from autopipe.measure.facts import OpCost, ReadCosts, ReadRung
+from autopipe.measure.outcome import Phase
 from autopipe.measure.reads import PageCache
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
-from autopipe.ops.values import Rescale
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Estimate
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.sample import Batch
+from autopipe.workload.workload import Workload
 
 S3 = ReadCosts(
     latency_seconds=0.1,

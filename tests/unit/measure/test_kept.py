@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopipe.core.workload import Workload
-from autopipe.data.table import Table
 from autopipe.measure import describe
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
-from autopipe.ops.sizes import Resize
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.workload import Workload
 
 
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:

@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.devices.timed import TimedLoader
-from autopipe.loaders.tfdata import TfData
 from autopipe.measure import windows
 from autopipe.measure.feed import meter_for
 from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import Meter, Start
 from autopipe.measure.windows import Edge, Reading, StopRule, overall
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.loaders.tfdata import TfData
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.pipeline import Pipeline, run
 

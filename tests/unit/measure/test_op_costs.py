@@ -9,18 +9,18 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.core.facts import OpCost
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu, memory, own_process
 from autopipe.measure import op_costs as measure_op_costs
+from autopipe.measure.facts import OpCost
 from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan, sample_name
-from autopipe.ops.sizes import Resize
-from autopipe.ops.values import Rescale
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan, sample_name
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
 
 FREE = Turn(wall=1.0, cpu=1.0)
 

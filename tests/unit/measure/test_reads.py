@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import ReadCosts, ReadRung, SampleTail
-from autopipe.core.value import Estimate
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import pagecache
-from autopipe.loaders.threads import Threads
 from autopipe.measure.ceilings import LoaderCosts
+from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.measure.feed import Parts
 from autopipe.measure.reads import PageCache, Subset, read_costs
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.planner import make_plan
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Estimate
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
 
 SMALL = Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Report
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.loaders.threads import Threads
+from autopipe.measure.outcome import Report
 from autopipe.measure.verify import _compare, _Epoch, repeats, verify
+from autopipe.pipeline import wrap
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import agreement
-from autopipe.tuned import wrap
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.workload import Workload
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), finish="host")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.core.outcome import Window
+from autopipe.measure.outcome import Window
 from autopipe.measure.windows import Edge, StopRule, overall, read, window_steps
 
 

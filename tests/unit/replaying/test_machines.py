@@ -9,10 +9,10 @@ from replaying import machines, search, table
 from replaying.search import Comparison
 from replaying.table import Header, Table
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.params import from_config
-from autopipe.core.space import Space
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.params import from_config
 from autopipe.search.feasible import Candidate, trim
+from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 TRIALS = 16

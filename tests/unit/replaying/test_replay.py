@@ -13,10 +13,10 @@ import replay
 from replaying import table
 from replaying.table import Header
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.space import Space
+from autopipe.pipeline.config import ModelSetup
 from autopipe.search import library
 from autopipe.search.feasible import trim
+from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 

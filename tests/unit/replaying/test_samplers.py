@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 from replaying import samplers
 
-from autopipe.core.space import Space
 from autopipe.errors import MissingExtraError
 from autopipe.search import study
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from autopipe.search.surrogate import Features, Surrogate
 from tests.fakes.surface import Surface
 
@@ -42,8 +42,8 @@ def search(space: Space, name: str, seed: int = 0, trials: int = 25) -> list[flo
         blocks=(0, 0),
     )
     result = study.run(space, surface, surface.facts(), settings)
-    assert {row.origin.detail for row in result.trials if row.origin.detail in samplers.SAMPLERS} == {name}
-    return [surface.true_rate(row.config) for row in result.trials]
+    assert {row.origin.detail for row in result.rows if row.origin.detail in samplers.SAMPLERS} == {name}
+    return [surface.true_rate(row.config) for row in result.rows]
 
 
 @pytest.mark.parametrize("name", ["surrogate", "random", "tpe", "tpe-group", "coordinate"])

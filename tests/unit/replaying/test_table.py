@@ -8,14 +8,14 @@ import pytest
 from replaying import samplers, search, table
 from replaying.table import Header, Table
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.params import Params, to_config
-from autopipe.core.space import Space
 from autopipe.errors import TrialError
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.params import Params, to_config
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
 from autopipe.search.samplers import SURROGATE
+from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Agreement, Verification
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
+from autopipe.measure.outcome import Agreement, Verification
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import agreement
 
 FIRST = PipelineConfig(loader=Threads(workers=2))

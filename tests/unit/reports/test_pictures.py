@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from autopipe.artifact import artifact as files
 from autopipe.reports import text
-from autopipe.tuned import artifact as files
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pictures.py"))

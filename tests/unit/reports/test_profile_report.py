@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.mode import Mode
-from autopipe.core.outcome import FailureKind, Phase, StepTime, TrialFailure
-from autopipe.core.result import Origin, Result
-from autopipe.core.value import Estimate
+from autopipe.artifact import pick
+from autopipe.artifact.schema import Artifact, FileReference, Profile
+from autopipe.measure.outcome import FailureKind, Phase, StepTime, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
 from autopipe.reports.figure import NARROW, WIDE, Section
-from autopipe.tuned import pick
-from autopipe.tuned.schema import Artifact, FileReference, Profile
+from autopipe.search.result import Origin, Result
+from autopipe.values import Estimate
+from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
 from tests.fakes.findings import HOSTILE
 from tests.fakes.profiles import baseline

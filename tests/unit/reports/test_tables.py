@@ -10,16 +10,16 @@ import pytest
 from replaying.synthetic import measurement
 from rich.console import Console, RenderableType
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Ceiling, OpCost
-from autopipe.core.mode import Mode
-from autopipe.core.outcome import StepTime
-from autopipe.core.value import Estimate
-from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.threads import Threads
+from autopipe.artifact.check import Result, Verdict
+from autopipe.measure.facts import Ceiling, OpCost
+from autopipe.measure.outcome import StepTime
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, terminal
-from autopipe.tuned.check import Result, Verdict
+from autopipe.values import Estimate
+from autopipe.workload.mode import Mode
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 CEILING = Ceiling(

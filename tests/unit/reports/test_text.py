@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, Phase, TrialFailure
-from autopipe.core.result import Payback, Result, Stop
-from autopipe.core.value import Estimate
-from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.threads import Threads
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import text
 from autopipe.search import library, study
+from autopipe.search.result import Payback, Result, Stop
 from autopipe.search.settings import Settings
+from autopipe.values import Estimate
 from tests.fakes.surface import Surface
 
 KEYS = [

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from autopipe.core import stats
-from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import ReadCosts, ReadRung, SampleTail
-from autopipe.core.outcome import FailureKind, Phase, TrialFailure
-from autopipe.core.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
-from autopipe.core.value import Estimate
-from autopipe.loaders.foreign import Foreign
-from autopipe.loaders.threads import Threads
-from autopipe.loaders.wrapped import Wrapped
+from autopipe.measure import stats
+from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import verdict
 from autopipe.search import library, study
+from autopipe.search.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
 from autopipe.search.settings import Settings
+from autopipe.values import Estimate
 from tests.fakes import findings, profiles
 from tests.fakes.profiles import baseline
 from tests.fakes.surface import Surface

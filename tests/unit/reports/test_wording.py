@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, Phase, Resources, TrialFailure
-from autopipe.core.value import Estimate
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
+from autopipe.measure.outcome import FailureKind, Phase, Resources, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import wording
+from autopipe.values import Estimate
 
 
 @pytest.mark.parametrize(

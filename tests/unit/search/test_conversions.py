@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import ConversionCost, Measurement, TrialFailure
+from autopipe.measure.outcome import ConversionCost, Measurement, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Effort

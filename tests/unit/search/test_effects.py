@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from autopipe.core.params import from_config, to_config
-from autopipe.core.space import Space
+from autopipe.pipeline.params import from_config, to_config
 from autopipe.search import effects, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 SURFACE = Surface(model_rate=60_000.0, noise=0.01, seed=5)

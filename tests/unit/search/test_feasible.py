@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.facts import Facts, Impossible, Limits
-from autopipe.core.params import Params, to_config
-from autopipe.core.space import Space
 from autopipe.errors import SpaceError
+from autopipe.measure.facts import Facts, Impossible, Limits
+from autopipe.pipeline.params import Params, to_config
 from autopipe.search import feasible, library
 from autopipe.search.feasible import Rule, trim, why_not
+from autopipe.search.space import Space
 from tests.fakes import facts as made
 
 GIB = 2**30

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.core.config import LOADERS
-from autopipe.core.params import to_config
 from autopipe.errors import SpaceError
+from autopipe.pipeline.config import LOADERS
+from autopipe.pipeline.params import to_config
 from autopipe.search import library
 
 HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"

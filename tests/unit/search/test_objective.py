@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from replaying.synthetic import measurement
 
-from autopipe.core.facts import Limits
-from autopipe.core.outcome import ConversionCost, Measurement, Resources
-from autopipe.core.params import to_config
-from autopipe.core.value import Estimate
+from autopipe.measure.facts import Limits
+from autopipe.measure.outcome import ConversionCost, Measurement, Resources
+from autopipe.pipeline.params import to_config
 from autopipe.search import objective
+from autopipe.values import Estimate
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 

@@ -4,12 +4,12 @@ import math
 
 import optuna
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.space import Space
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import study
 from autopipe.search.feasible import trim
 from autopipe.search.samplers import SamplerContext, SurrogateSampler
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from autopipe.search.suggest import distributions
 from autopipe.search.surrogate import Features, Reading, Surrogate
 from tests.fakes.surface import Surface

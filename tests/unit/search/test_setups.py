@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Ceiling
-from autopipe.core.value import Estimate
+from autopipe.measure.facts import Ceiling
+from autopipe.pipeline.config import ModelSetup
 from autopipe.search import setups
+from autopipe.values import Estimate
 
 COUNTS = [ModelSetup(devices) for devices in (1, 2, 4, 8)]
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from autopipe.core.facts import Ceiling
-from autopipe.core.result import Reason
-from autopipe.core.value import Estimate
+from autopipe.measure.facts import Ceiling
 from autopipe.search.budget import ceiling_stop, needed_share, no_gain_stop
+from autopipe.search.result import Reason
+from autopipe.values import Estimate
 
 
 def rate(value: float, width: float = 0.02) -> Estimate:

@@ -13,17 +13,14 @@ import numpy as np
 import pytest
 from optuna.samplers import RandomSampler
 
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.costs import bounds
-from autopipe.core.facts import Ceiling, Limits, ReadCosts, ReadRung
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.core.params import Params, to_config
-from autopipe.core.result import Reason
-from autopipe.core.space import Parameter, ParameterSpec, Space
-from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
-from autopipe.loaders.foreign import Foreign
-from autopipe.loaders.threads import Threads
+from autopipe.measure.costs import bounds
+from autopipe.measure.facts import Ceiling, Limits, ReadCosts, ReadRung
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.params import Params, to_config
 from autopipe.reports import verdict
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
@@ -42,9 +39,12 @@ from autopipe.search.feasible import Rule, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
+from autopipe.search.result import Reason
 from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
+from autopipe.search.space import Parameter, ParameterSpec, Space
+from autopipe.values import Estimate
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import SPACE
 
@@ -197,7 +197,7 @@ def test_a_winner_whose_setup_there_was_no_time_to_measure_first_has_its_ceiling
 
 
 def test_where_the_loader_is_the_limit_one_device_wins_the_tie() -> None:
-    slow_loader = Surface(model_rate=60_000.0, scaling=float)
+    slow_loader = Surface(model_rate=600_000.0, scaling=float)
     ended = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
     assert ended.best_config is not None
     assert ended.best_config.devices == 1

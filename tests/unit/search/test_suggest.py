@@ -3,9 +3,9 @@ from __future__ import annotations
 import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
 
-from autopipe.core.params import Params
-from autopipe.core.space import Space
+from autopipe.pipeline.params import Params
 from autopipe.search import suggest
+from autopipe.search.space import Space
 from tests.fakes.spaces import holds
 
 

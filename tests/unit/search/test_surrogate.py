@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from autopipe.core.config import PipelineConfig
-from autopipe.core.space import Space
-from autopipe.loaders.threads import Threads
-from autopipe.loaders.wrapped import Wrapped
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search.feasible import trim
+from autopipe.search.space import Space
 from autopipe.search.surrogate import Array, Features, Reading, Surrogate, expected_gain
 from tests.fakes.surface import Surface
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.core.config import LoaderConfig
 from autopipe.extensions.dali.loader import Dali
-from autopipe.ops.decode import Decode
-from autopipe.ops.geometry import RandomFlip
-from autopipe.ops.sizes import Resize
-from autopipe.ops.values import Normalize
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.values import Normalize
 from tests.contract import test_loaders as contract
 from tests.fakes.contract import suite
 

@@ -22,22 +22,22 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.assembly import build_loader
-from autopipe.core.config import PipelineConfig
-from autopipe.core.loader import Loader
-from autopipe.core.outcome import Report
-from autopipe.core.sample import Batch, FieldKind
-from autopipe.core.workload import Workload
-from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, DataError, LoaderError
 from autopipe.extensions.dali.decoder import DaliDecoder, DaliSettings
 from autopipe.extensions.dali.loader import Dali
-from autopipe.loaders.threads import Threads
 from autopipe.measure import describe, verify
-from autopipe.ops.decode import Decode, decode_image
-from autopipe.ops.planner import make_plan
-from autopipe.ops.sizes import RandomCrop, Resize, resized
+from autopipe.measure.outcome import Report
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import agreement
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops.decode import Decode, decode_image
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import RandomCrop, Resize, resized
+from autopipe.workload.sample import Batch, FieldKind
+from autopipe.workload.workload import Workload
 from tests.fakes.damage import corrupt, empty, truncate
 
 DALI = Dali(num_threads=2)
@@ -240,13 +240,13 @@ def test_close_ends_its_threads_and_dalis(photos: Path) -> None:
 
 SCRIPT = """
     import os, sys
-    from autopipe.assembly import build_loader
-    from autopipe.core.config import PipelineConfig
-    from autopipe.core.workload import Workload
-    from autopipe.data.table import Table
+    from autopipe.pipeline.assembly import build_loader
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.workload.workload import Workload
+    from autopipe.workload.data.table import Table
     from autopipe.extensions.dali.loader import Dali
-    from autopipe.ops.decode import Decode
-    from autopipe.ops.sizes import Resize
+    from autopipe.workload.ops.decode import Decode
+    from autopipe.workload.ops.sizes import Resize
 
     work = Workload(data=Table(sys.argv[1]), ops=[Decode(strict=False), Resize(16, 16)], batch_size=4)
     loader = build_loader(work, PipelineConfig(loader=Dali(num_threads=2)))

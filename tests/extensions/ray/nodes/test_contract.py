@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.config import LoaderConfig
 from autopipe.extensions.ray.loader import Ray
 from autopipe.extensions.ray.team import Team, Worker
+from autopipe.pipeline.config import LoaderConfig
 from tests.fakes.contract import suite
 
 RAYS: dict[str, LoaderConfig] = {f"ray-{n}": Ray(workers=n, queue_size=2) for n in (1, 2, 5)}

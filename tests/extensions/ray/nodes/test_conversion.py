@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.api import converting
+from autopipe.artifact import converting
 from autopipe.errors import StorageError
 from tests.contract.test_loaders import exact_workload
 

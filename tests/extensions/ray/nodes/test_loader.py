@@ -20,14 +20,14 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe import _version
-from autopipe.assembly import build_loader
-from autopipe.core.config import PipelineConfig
-from autopipe.core.loader import Loader
-from autopipe.core.workload import Workload
 from autopipe.errors import DataError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.loader import Ray
 from autopipe.hardware import own_process
-from autopipe.ops.custom import Map
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.workload import Workload
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 
@@ -302,8 +302,8 @@ def test_two_loaders_share_a_connection_and_each_ends_its_own_workers(photos: Pa
 FROM_OUTSIDE = """
 import sys
 from pathlib import Path
-from autopipe.assembly import build_loader
-from autopipe.core.config import PipelineConfig
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.hardware import own_process
 from autopipe.extensions.ray.loader import Ray
 from ray.util.client.worker import Worker
@@ -358,14 +358,14 @@ def test_a_training_outside_of_the_cluster_gets_the_same_batches(photos: Path, t
 
 LOCAL = """
 import os, signal, sys, psutil
-from autopipe.assembly import build_loader
-from autopipe.core.config import PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.table import Table
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.workload.workload import Workload
+from autopipe.workload.data.table import Table
 from autopipe.hardware import own_process
 from autopipe.extensions.ray.loader import Ray
-from autopipe.ops.decode import Decode
-from autopipe.ops.sizes import Resize
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.sizes import Resize
 if __name__ == "__main__":
     work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
     loader = build_loader(work, PipelineConfig(loader=Ray(workers=1)))

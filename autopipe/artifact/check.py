@@ -1,0 +1,184 @@
+"""Does a tuned configuration still fit: this machine, this workload, this day, and the speed that was promised?
+
+`judge` decides over values. `check` asks for them one after the other, the cheap ones first; measuring is the caller's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from autopipe.artifact import pick
+from autopipe.artifact.drift import LEAST_SHARE
+from autopipe.artifact.schema import Artifact, Hardware, Profile, WorkloadDigest
+from autopipe.measure.fingerprint import MatchLevel, compare_hardware, compare_workload
+from autopipe.measure.stats import FEWEST_PAIRS, median
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate, rate_text
+
+MAX_AGE_DAYS: Final = 180
+"""Drivers, firmware and neighbours change without a version that could be compared."""
+DRIFT_TOLERANCE: Final = 0.05
+"""Two measurements of one pipeline on a quiet machine lie closer together than this."""
+_DEVIATION: Final = 1.4826
+"""Median absolute deviations in a standard deviation of the normal distribution (Hampel, JASA 69, 1974)."""
+
+
+class Verdict(enum.StrEnum):
+    """What came of a check."""
+
+    FITS = "fits"
+    STALE = "stale"
+    """Something that the measurement depends on is another than it was; nothing says that it is slower."""
+    DRIFTED = "drifted"
+    """It was measured again, and is slower than it was."""
+
+
+EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a short measurement found now."""
+
+    images_per_second: Estimate
+    # of the model alone, by turns with it; above 1 where that was disturbed, and None where it was not measured
+    share: Estimate | None = None
+
+    @classmethod
+    def by_turns(cls, rounds: Sequence[tuple[Estimate, Estimate]]) -> Self:
+        """Return what rounds say, in each of which the model alone and then the pipeline ran: (pipeline, model alone).
+
+        In pairs, since what slows a round down slows both: a fast reading of one over a slow one of the other is no
+        share.
+        """
+        rates = [rate for rate, _ in rounds]
+        return cls(
+            images_per_second=_over(rates, [1.0] * len(rates)), share=_over(rates, [alone.value for _, alone in rounds])
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a check."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()  # why it is not "fits"; empty if it is
+    age_days: int  # how old the profile is
+    profile: Profile | None  # the profile that was checked; None where the machine has none
+    recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
+    share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None where nothing was measured
+    images_per_second: Estimate | None = None  # now; None where nothing was measured
+    only_software: bool = False  # whether other versions of software are all that is in the way of "fits"
+
+    @property
+    def fits_but_for_software(self) -> bool:
+        """Whether it was measured to be as fast as before, and only versions of software are others."""
+        return self.only_software and self.verdict is Verdict.STALE and self.images_per_second is not None
+
+    @property
+    def exit_code(self) -> int:
+        """0 fits, 4 stale, 5 drifted."""
+        return EXIT_CODES[self.verdict]
+
+
+def check(
+    artifact: Artifact,
+    here: Hardware,
+    now: datetime.datetime,
+    *,
+    workload: Callable[[], WorkloadDigest] | None = None,
+    measure: Callable[[PipelineConfig], Rates] | None = None,
+) -> Result:
+    """Check the profile of a machine.
+
+    Nothing is measured for a machine without a profile or with a configuration that no longer can be read: a figure
+    would have nothing to be compared with.
+
+    Args:
+        artifact: the profiles.
+        here: the machine.
+        now: the time, with time zone.
+        workload: returns what would be trained now; None leaves it unchecked.
+        measure: measures a configuration for some seconds; None leaves the speed unchecked (`--quick`).
+
+    Raises:
+        ArtifactError: the configuration is none that this release knows.
+    """
+    profile, _ = pick.nearest(artifact, here)
+    digest = None if workload is None else workload()
+    result = judge(profile, here, now, digest)
+    if result.profile is None or measure is None:
+        return result
+    return with_rates(result, profile, measure(pick.config_of(profile)))
+
+
+def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: WorkloadDigest | None = None) -> Result:
+    """Say whether a profile is of this machine and up to date."""
+    match = compare_hardware(profile.hardware, here)
+    age_days = (now - profile.measured_at).days
+    reached = profile.winner.share_of_model
+    if match.level is not MatchLevel.SAME:
+        differences = "; ".join(map(str, match.differences))
+        reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
+    else:
+        reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
+    if workload is not None:
+        changes = compare_workload(profile.workload, workload)
+        reasons += [
+            found.words or f"the workload's {found.field} was {found.known} and is {found.here} now"
+            for found in changes
+        ]
+    if age_days > MAX_AGE_DAYS:
+        reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
+    return Result(
+        verdict=Verdict.STALE if reasons else Verdict.FITS,
+        reasons=tuple(reasons),
+        age_days=age_days,
+        profile=profile if match.level is MatchLevel.SAME else None,
+        recorded_share=reached,
+        only_software=match.level is MatchLevel.SAME and 0 < len(match.software) == len(reasons),
+    )
+
+
+def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
+    """Add what was measured now, and say whether it falls short of what was recorded.
+
+    Compared is the share of the ceiling, which a machine that is slower as a whole leaves as it was; or the plain rate,
+    where no ceiling was measured then or now. It falls short if even the upper end of what was measured now lies below
+    the lower end of what was recorded, by more than the tolerance.
+
+    Of what was recorded, the lower counts where the share side by side and that of the figures differ: the one has no
+    interval in the artefact, and the other is of the highest ceiling that was seen, at another moment.
+    """
+    now, then = rates.images_per_second, profile.winner.images_per_second
+    side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures
+    share = None if side_by_side is None else min(1.0, side_by_side.value)
+    result = dataclasses.replace(result, share=share, images_per_second=now)
+    least = max(then.low, LEAST_SHARE * then.value)
+    if side_by_side is not None and recorded is not None and by_the_figures is not None:
+        lowest, highest = min(recorded, by_the_figures) * least / max(then.value, 1e-9), side_by_side.high
+        said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
+    else:
+        lowest, highest = least, now.high
+        said = f"it feeds {rate_text(now.value)} images/s, but {rate_text(then.value)} when it was tuned"
+    if highest >= lowest * (1 - DRIFT_TOLERANCE):
+        return result
+    return dataclasses.replace(result, verdict=Verdict.DRIFTED, reasons=(*result.reasons, said))
+
+
+def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:
+    """Return rates as times of others, in pairs: the median.
+
+    Its interval is as wide as that of the windows of a trial, or as the pairs lie apart where that is more. Both are
+    medians as well, so that no single disturbed round, nor one too short for an interval, hides what the others show.
+    """
+    pairs = [rate.value / other for rate, other in zip(rates, others, strict=True)]
+    value = median(pairs)
+    apart = _DEVIATION * median([abs(pair - value) for pair in pairs]) if len(pairs) >= FEWEST_PAIRS else 0.0
+    low = min(value * median([rate.low / rate.value for rate in rates]), value - apart)
+    high = max(value * median([rate.high / rate.value for rate in rates]), value + apart)
+    return Estimate(value=value, low=max(0.0, low), high=high)

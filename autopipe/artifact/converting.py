@@ -1,0 +1,153 @@
+"""Writes the samples of a workload once, in a form that is faster to read. `autopipe convert` calls it.
+
+Converting reads and decodes, so the workload is imported here; its model is not built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+from autopipe.errors import ConfigError, near
+from autopipe.hardware import cpu
+from autopipe.measure.trial import workload_import
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage import convert as conversions
+from autopipe.pipeline.storage import stored
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import Converted, Progress
+from autopipe.pipeline.storage.form import Storage
+from autopipe.pipeline.storage.manifest import Manifest
+from autopipe.pipeline.storage.place import Place, RemotePath, place
+from autopipe.workload.data import source as data_source
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
+
+_REMOTE_WORKERS = 32  # threads that mostly wait
+
+
+class Writer(Protocol):
+    """Writes a set, or the missing part of it, in other processes or on other machines."""
+
+    def __call__(
+        self,
+        conversion: Conversion,
+        storage: Storage,
+        folder: Place,
+        /,
+        *,
+        parts: int | None,
+        on_progress: Progress | None,
+    ) -> Converted: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A conversion: the samples and the folder."""
+
+    conversion: Conversion  # the samples and the ops that are done to them
+    storage: Storage
+    folder: Place  # where the set is written
+    sizes: Mapping[int, float]  # the bytes that the whole set takes, by the number of ops that are done before
+
+    def run(
+        self,
+        *,
+        workers: int | None = None,
+        part: tuple[int, int] = (0, 1),
+        by: Writer | None = None,
+        on_progress: Progress | None = None,
+    ) -> Converted:
+        """Write the set, or the missing part of it.
+
+        Args:
+            workers: threads; None for one on each core. With `by`, the tasks of that writer.
+            part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
+            by: writes all parts elsewhere, for example on a cluster; None: this machine writes.
+            on_progress: is called with the number of samples done and the total.
+
+        Raises:
+            StorageError: the folder or the disk cannot take it, or the data changed meanwhile.
+            BadSampleError: a sample cannot be read, and the workload does not skip such.
+        """
+        if by is not None:
+            return by(self.conversion, self.storage, self.folder, parts=workers, on_progress=on_progress)
+        return conversions.convert(
+            self.conversion,
+            self.storage,
+            self.folder,
+            workers=workers or self._default_workers(),
+            part=part,
+            on_progress=on_progress,
+        )
+
+    def _default_workers(self) -> int:
+        """Return one thread per core, and more if they wait for a network."""
+        cores = cpu.usable_cores()
+        remote = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
+        return max(cores, _REMOTE_WORKERS) if remote else cores
+
+    def verify(self) -> int:
+        """Check the set's files and compare some samples with the source; return how many.
+
+        Raises:
+            StorageError: a file or a sample differs; the message names it.
+        """
+        return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
+
+
+def usual_form() -> str:
+    """Return the default storage form: one that holds the results of any op."""
+    return next(name for name in STORAGES if STORAGES[name].holds_arrays)
+
+
+def job(
+    workload: Workload | str, to: str, folder: Path | str | None = None, *, cut: int | Literal["deepest"] = "deepest"
+) -> Job:
+    """Return the conversion of a workload.
+
+    Args:
+        workload: a workload, or "train.py:workload".
+        to: the storage form.
+        folder: a path or URL; None for a folder of the form's name, in which the workload's loaders look for it.
+        cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
+
+    Raises:
+        WorkloadError: the workload cannot be imported, or its samples cannot be read.
+        ConfigError: there is no such form, or it cannot hold these samples, or not after so many ops.
+    """
+    forms = [name for name in STORAGES if STORAGES[name].converts]
+    if to not in forms:
+        said = f"`to` must be a form that is written, one of {', '.join(forms)}, but got {to!r}."
+        raise ConfigError(f"{said}{near(to, forms)}")
+    storage: Storage = STORAGES[to]
+    if isinstance(workload, str):
+        workload = imported(workload)
+    plan = make_plan(workload)
+    conversion = assembly.conversion_of(workload, plan, storage, cut)
+    sizes = {
+        depth: conversions.estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)
+    }
+    where = place(workload.converted) / assembly.set_name(to, cut) if folder is None else folder
+    return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
+
+
+def finish(folder: Path | str) -> Manifest:
+    """Join the parts of a conversion that several processes wrote.
+
+    Raises:
+        StorageError: a part is missing or not whole.
+    """
+    return conversions.finish(folder)
+
+
+def imported(name: str, *, may_call: bool = True) -> Workload:
+    """Return a workload by its name. Modules of the working directory can be named, as with `python -m`."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return workload_import.load_workload(name, may_call=may_call)

@@ -1,0 +1,292 @@
+"""The tuned pipeline: the configuration for this machine, and what is built with it.
+
+Loading reads the artefact and looks at the machine; the user's own code is imported when a loader or trainer is asked
+for, and not before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autopipe.artifact import artifact as files
+from autopipe.artifact import drift, joining, pick, pin, reference
+from autopipe.artifact.schema import Artifact, Hardware, Profile, Reference
+from autopipe.errors import ArtifactError, shortened
+from autopipe.hardware.backend import keras_backend
+from autopipe.measure import fingerprint
+from autopipe.measure.facts import Ceiling
+from autopipe.pipeline import assembly, kept_sets
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.search.result import Baseline, Winner
+from autopipe.values import rate_text
+from autopipe.workload.sample import Source
+from autopipe.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from autopipe.pipeline.devices.trainer import Trainer
+
+
+class NamelessWarning(UserWarning):
+    """An artefact was written that does not say where its workload is."""
+
+
+class ProfileWarning(UserWarning):
+    """The configuration was not measured on this machine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Tuned:
+    """A configuration that was measured to be the best for a workload, and the means to train with it.
+
+    Attributes:
+        artifact: everything that is known, of other machines too.
+        choice: which profile this machine gets, and why.
+        source: returns the workload; called when it is first needed.
+        path: the artefact's file, in whose folder its paths start; None where it has none and they are absolute.
+        study: the Optuna study, if it was made in this process.
+        shown: returns what a notebook shows of it; None for a table of the rates.
+    """
+
+    artifact: Artifact
+    choice: pick.Choice
+    source: Callable[[], Workload]
+    path: Path | None = None
+    study: Any = None
+    shown: Callable[[Profile], str] | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the artefact's file."""
+        return None if self.path is None else self.path.parent
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The configuration for this machine."""
+        return self.choice.config
+
+    @property
+    def profile(self) -> Profile:
+        """The profile that the configuration comes from."""
+        return self.choice.profile
+
+    @property
+    def measurement(self) -> Winner:
+        """What the configuration did when it was measured."""
+        return self.profile.winner
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """What the configuration was compared with."""
+        return self.profile.result.baselines
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """What no configuration can exceed, if it was measured."""
+        return self.profile.result.ceiling
+
+    @property
+    def promise(self) -> drift.Promise:
+        """What a training on the machine of the profile is held to."""
+        return drift.Promise(
+            images_per_second=self.measurement.images_per_second,
+            data_wait_share=self.measurement.data_wait_share,
+            cores=self.profile.hardware.cores,
+            warm_up_epochs=1 if self.config.cache == "memory" else 0,
+            artifact=self.path or Path("autopipe.json"),
+        )
+
+    @functools.cached_property
+    def workload(self) -> Workload:
+        """The workload; the first use imports it. Converted samples are looked for beside the artefact first."""
+        workload = self.source()
+        changed = fingerprint.changed_since(self.profile.workload, workload)
+        if changed:
+            said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
+            again = pick.retune(str(self.path or "autopipe.json"))
+            warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
+        return kept_sets.looked_up(workload, self.config, self.folder)
+
+    def __repr__(self) -> str:
+        """Return a summary in one line; everything that is known is `.artifact`."""
+        named = self.artifact.workload
+        of = "a workload that no file holds" if named is None else reference.text(named)
+        return f"<Tuned: {', '.join(f'{name} {text}' for name, text in self._facts())}, of {of}>"
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the ladder of rates for a notebook, or the same as a small table."""
+        if self.shown is not None:
+            return self.shown(self.profile)
+        rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts())
+        return f"<table>{''.join(rows)}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        rates = [("measured", self.measurement.images_per_second)]
+        rates += [(each.name, each.images_per_second) for each in self.baselines if each.images_per_second is not None]
+        if self.ceiling is not None:
+            rates.append(("the model alone", self.ceiling.model_images_per_second))
+        facts = [("config", self.config.short())]
+        for name, each in rates:
+            value, low, high = map(rate_text, (each.value, each.low, each.high))
+            facts.append((name, f"{value} ({low} to {high}) images/s"))
+        count = len(self.artifact.profiles)
+        machine = self.profile.hardware
+        facts.append(("machine", f"{machine.cpu_model}, {machine.cores} cores" + f" (1 of {count})" * (count > 1)))
+        return facts
+
+    def make_loader(self, *, shard: tuple[int, int] = (0, 1)) -> Loader:
+        """Return an open loader of the workload's batches.
+
+        Args:
+            shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
+
+        Example:
+            >>> with ap.load("autopipe.json").make_loader() as loader:  # doctest: +SKIP
+            ...     for x, y in loader.epoch(0):
+            ...         ...
+        """
+        return assembly.build_loader(self.workload, self.config, shard=shard)
+
+    def make_trainer(self, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
+        """Return a trainer of the workload's model.
+
+        Args:
+            shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
+
+        Example:
+            >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
+        """
+        trainer = assembly.build_trainer(self.workload, self.config, shard=shard)
+        measured_on, trains_on = self.profile.hardware.keras_backend, keras_backend()
+        match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
+        if measured_on not in (None, trains_on):
+            if not any(found.field == fingerprint.BACKEND for found in match.differences):
+                said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
+                warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
+        elif match.level is fingerprint.MatchLevel.SAME and self.profile.request.simulate is None:
+            # figures of another machine, or of a simulated accelerator, promise nothing here
+            trainer.promise = self.promise
+        return trainer
+
+    def make_dataset(
+        self, data: Source | None = None, *, shard: tuple[int, int] = (0, 1), initial_epoch: int = 0
+    ) -> Any:
+        """Return batches for a `fit` of your own: a `tf.data.Dataset` on TensorFlow, else a `keras.utils.PyDataset`.
+
+        Each epoch of `fit` takes the next epoch of the data, exactly as the trainer does. Ops that the trainer leaves
+        to the device are done by the workers, and image axes are as `keras.config.image_data_format()` says now.
+
+        Args:
+            data: other samples, for validation and prediction: in order and without chance. A cache of the
+                configuration is left out, with a warning, where memory has no room for them. None: the workload's.
+            shard: `(i, n)` takes the i-th of n disjoint parts of every epoch of the workload's data.
+            initial_epoch: the epoch to begin with, if `fit` is given one.
+
+        Example:
+            >>> model.fit(ap.load("autopipe.json").make_dataset(), epochs=3)  # doctest: +SKIP
+        """
+        from autopipe.pipeline.devices import fit_dataset  # imports Keras
+
+        config = self.config.model_copy(update={"finish": "host", "channels": fit_dataset.channels()})
+        if data is None:
+            loader = assembly.build_loader(self.workload, config, shard=shard)
+        else:
+            loader = assembly.evaluation_loader(self.workload, config, data)
+        return fit_dataset.dataset(loader, initial_epoch)
+
+    def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
+        """Write the artefact, with the profiles of all machines, and return its path.
+
+        Profiles of other machines that are in the file already stay there. A file of another workload, or that cannot
+        be read, is kept beside as `NAME.bak`, with a warning. There is a warning, too, of a workload that no file
+        holds: `ap.load` will have to be given it.
+
+        Raises:
+            ArtifactError: it cannot be written.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ArtifactError(
+                f"`path` must be the path of a file, but got {shortened(path)}.", hint='Such as save("autopipe.json").'
+            )
+        if self.artifact.workload is None:
+            warnings.warn(
+                f"No file holds this workload, as in a notebook, so that `{os.fspath(path)}` cannot say where it is."
+                f" Pass it again: ap.load({os.fspath(path)!r}, workload=workload). Or tune it from a file.",
+                NamelessWarning,
+                stacklevel=2,
+            )
+        return joining.write(self.artifact_for(Path(path).parent), path)
+
+    def artifact_for(self, folder: Path) -> Artifact:
+        """Return the artefact as it reads in a file in `folder`: its paths start there."""
+        moved = reference.moved(self.artifact.workload, self.folder, folder)
+        return self.artifact.model_copy(update={"workload": moved})
+
+
+def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
+    path: str | os.PathLike[str],
+    *,
+    import_workload: Callable[..., Workload],
+    workload: Workload | str | None = None,
+    pinned: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    allow_outside: bool = False,
+    here: Hardware | None = None,
+    shown: Callable[[Profile], str] | None = None,
+) -> Tuned:
+    """Return the tuned pipeline of an artefact, with the profile that fits this machine.
+
+    Args:
+        path: the artefact.
+        import_workload: imports a workload by its name, told by `may_call` whether that may be a function.
+        workload: the workload, or "train.py:workload", in place of the one that the artefact names.
+        pinned: the only workload that the artefact may name.
+        strict: refuse a profile of another machine.
+        allow_outside: trust the artefact in whatever it names.
+        here: the machine, if it is known already.
+        shown: see `Tuned`.
+
+    Raises:
+        ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
+    """
+    file = Path(path).absolute()  # the working directory may be another one when the workload is imported
+    artifact = files.read(file)
+    choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict, name=str(file))
+    if choice.warning is not None:
+        warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
+    pin_of = pin.parse(pinned) if pinned is not None and workload is None else None
+
+    def source() -> Workload:
+        named = pin.Name(text=workload, may_call=True) if isinstance(workload, str) else workload
+        named = named or pin.workload_of(artifact, file, pin=pin_of, allow_outside=allow_outside)
+        return named if isinstance(named, Workload) else import_workload(named.text, may_call=named.may_call)
+
+    return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
+
+
+def of_profile(
+    profile: Profile,
+    workload: Workload | Callable[[], Workload],
+    *,
+    named: Reference | None = None,
+    study: Any = None,
+    shown: Callable[[Profile], str] | None = None,
+) -> Tuned:
+    """Return the tuned pipeline of a profile that was just measured on this machine.
+
+    `named` says where the workload comes from, with an absolute path; it is found out if None.
+    """
+    match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
+    choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
+    if isinstance(workload, Workload):
+        named = named or reference.of_object(workload)
+    source = (lambda: workload) if isinstance(workload, Workload) else workload
+    artifact = Artifact(workload=named, profiles=(profile,))
+    return Tuned(artifact=artifact, choice=choice, source=source, study=study, shown=shown)

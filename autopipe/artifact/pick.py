@@ -1,0 +1,226 @@
+"""Which profile of an artefact a machine gets, and how profiles of several machines come into one artefact.
+
+Pure decisions over values: nothing is read, detected or warned about here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from autopipe import again
+from autopipe.artifact.schema import Artifact, Hardware, Profile
+from autopipe.errors import ArtifactError, ConfigError
+from autopipe.measure.fingerprint import Match, MatchLevel, compare_hardware, compare_workload
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import JsonObject
+
+_USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a machine gets."""
+
+    config: PipelineConfig  # what to run
+    profile: Profile  # where it comes from
+    match: Match  # how the profile's machine compares with this one
+    warning: str | None = None  # what the user should know; None where the profile is this machine's own
+
+
+def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
+    """Choose for a machine: its own profile; else the nearest one; else the configuration that is nowhere bad.
+
+    Args:
+        artifact: the profiles to choose from.
+        here: the machine.
+        strict: refuse anything but the machine's own profile.
+        name: the artefact's path, for what is said.
+
+    Raises:
+        ArtifactError: `strict`, and there is no profile of this machine; or the configuration cannot be read.
+    """
+    profile, match = nearest(artifact, here)
+    if match.level is MatchLevel.SAME:
+        return Choice(config=config_of(profile), profile=profile, match=match)
+    count = len(artifact.profiles)
+    known = "The artefact's only profile is not" if count == 1 else f"None of the artefact's {count} profiles is"
+    differences = "; ".join(map(str, match.differences))
+    if strict:
+        which = "It" if count == 1 else "The nearest"
+        raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=retune(name))
+    if match.level is MatchLevel.NEAR:
+        said = f"The profile was measured on a machine like this one, which differs in {differences}. {retune(name)}"
+    else:
+        profile = most_robust(artifact.profiles)
+        match = compare_hardware(profile.hardware, here)
+        differences = "; ".join(map(str, match.differences))
+        taken = "It is taken all the same." if count == 1 else "The one whose worst case is the best is taken."
+        said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
+    config, reduced = _with_devices_here(config_of(profile), here, profile.workload.batch_size)
+    return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
+
+
+def retune(name: str = "autopipe.json") -> str:
+    """Return how a profile of this machine is had, with the path of the artefact."""
+    return f"Run `{again.autopipe('retune', name)}` on this machine."
+
+
+def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
+    """Return the profile whose machine is the most like `here`, and how they compare."""
+    profile = ranked(artifact, here)[0]
+    return profile, compare_hardware(profile.hardware, here)
+
+
+def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
+    """Return all profiles, the one of the most similar machine first; of equals, the latest."""
+    latest_first = sorted(artifact.profiles, key=lambda profile: profile.measured_at, reverse=True)
+    return sorted(latest_first, key=functools.partial(_distance, here))
+
+
+def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
+    """Return what a retune should try first: each profile's best, then what else did well; nearest machine first.
+
+    `elsewhere` are the best of machines that the artefact has no profile of.
+    """
+    profiles = ranked(artifact, here)
+    best = readable(profile.winner.config for profile in profiles)
+    measured = readable(config for profile in profiles for config, _ in profile.result.measured())
+    others = [each for each in measured if not each.loader.is_foreign]
+    return list({config.key(): config for config in (*best, *elsewhere, *others)}.values())
+
+
+def most_robust(profiles: Sequence[Profile]) -> Profile:
+    """Return the profile whose configuration is the best in its worst case over all profiles.
+
+    On each machine a configuration is worth its rate there over the best rate there; one that was not measured there is
+    taken for as slow as anything that was. Of equals, the one of the smaller machine, which a larger one can run too.
+    """
+
+    def worst_case(profile: Profile) -> float:
+        return min(_worth(profile.winner.config, other) for other in profiles)
+
+    return max(profiles, key=lambda profile: (worst_case(profile), -profile.hardware.cores, profile.measured_at))
+
+
+def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
+    """Return the artefact with a profile in the place of the one of the same machine, or beside the others."""
+    others = tuple(
+        known
+        for known in artifact.profiles
+        if compare_hardware(known.hardware, profile.hardware).level is not MatchLevel.SAME
+    )
+    return artifact.model_copy(update={"profiles": (*others, profile)})
+
+
+def joined(fresh: Artifact, known: Artifact) -> Artifact:
+    """Return a new artefact with those profiles of an older one whose machines it has none of.
+
+    Raises:
+        ArtifactError: they are not of one workload.
+    """
+    _require_one_workload(known, fresh)
+    known = known.model_copy(update={"workload": fresh.workload or known.workload})
+    return functools.reduce(with_profile, fresh.profiles, known)
+
+
+def merge(artifacts: Sequence[Artifact]) -> Artifact:
+    """Unite the profiles of several artefacts of one workload; of one machine's profiles the latest stays.
+
+    Raises:
+        ArtifactError: they are not of one workload.
+    """
+    first, *others = artifacts
+    for other in others:
+        _require_one_workload(first, other)
+    every = (profile for artifact in artifacts for profile in artifact.profiles)
+    # Of two of the same moment the text decides, so that the order of the artefacts does not.
+    oldest, *later = sorted(every, key=lambda profile: (profile.measured_at, profile.model_dump_json()))
+    return functools.reduce(with_profile, later, first.model_copy(update={"profiles": (oldest,)}))
+
+
+def config_of(profile: Profile) -> PipelineConfig:
+    """Return a profile's configuration.
+
+    Raises:
+        ArtifactError: it is none that this release knows.
+    """
+    return parse_config(profile.winner.config)
+
+
+def parse_config(config: JsonObject) -> PipelineConfig:
+    """Return the configuration that is kept as JSON.
+
+    Raises:
+        ArtifactError: it is none that this release knows.
+    """
+    try:
+        return PipelineConfig.model_validate(config)
+    except ConfigError as error:
+        raise ArtifactError(
+            f"The `config` of a profile cannot be used: {error.message}",
+            hint=error.hint or "It may come from another release of autopipe. " + retune(),
+        ) from error
+
+
+def readable(configs: Iterable[JsonObject]) -> Iterator[PipelineConfig]:
+    """Yield those that this release, with the plugins that are installed here, knows."""
+    for config in configs:
+        with contextlib.suppress(ArtifactError):
+            yield parse_config(config)
+
+
+def _require_one_workload(first: Artifact, other: Artifact) -> None:
+    known, new = first.profiles[0].workload, other.profiles[0].workload
+    if (known.ops, known.batch_size) != (new.ops, new.batch_size):
+        raise ArtifactError(
+            "Only artefacts of one workload can be merged, but these differ: "
+            + "; ".join(
+                each.words or f"{each.field} {each.known} and {each.here}"
+                for each in compare_workload(known, new)
+                if each.field in ("ops", "batch size")
+            )
+            + ".",
+            hint="Keep them in files of their own.",
+        )
+
+
+def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) -> tuple[PipelineConfig, str | None]:
+    """A configuration for more devices than there are would not run at all, nor one that cannot share out a batch."""
+    most = min(config.devices, max(1, len(here.gpus), here.virtual_devices))
+    devices = next(count for count in range(most, 0, -1) if batch_size % count == 0)
+    if devices == config.devices:
+        return config, None
+    why = "" if devices == most else f", because a batch of {batch_size} cannot be shared between {most}"
+    return config.model_copy(update={"devices": devices}), f"It trains on {devices} of {config.devices} devices{why}."
+
+
+def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
+    """Order first by match level, then by how many times more or less there is of everything."""
+    known = profile.hardware
+    order = (MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER)
+    amounts = (
+        (known.cores, here.cores),
+        (1 + len(known.gpus), 1 + len(here.gpus)),
+        (1 + known.memory_bytes, 1 + here.memory_bytes),
+    )
+    times = sum(abs(math.log(first / second)) for first, second in amounts)
+    others = (known.storage != here.storage) + (known.keras_backend != (here.keras_backend or _USUAL_BACKEND))
+    return order.index(compare_hardware(known, here).level), times + others
+
+
+def _worth(config: JsonObject, profile: Profile) -> float:
+    rates = {_text(known): rate for known, rate in reversed(profile.result.measured())}
+    rates[_text(profile.winner.config)] = profile.winner.images_per_second.value
+    baselines = (each.images_per_second for each in profile.result.baselines)
+    slowest = min((*rates.values(), *(each.value for each in baselines if each is not None)))
+    best = max(rates.values())
+    return rates.get(_text(config), slowest) / best if best > 0 else 0.0
+
+
+def _text(config: JsonObject) -> str:
+    return json.dumps(config, sort_keys=True)

@@ -1,0 +1,191 @@
+"""Which workload an artefact may name. The artefact is data, and who can edit data alone must not choose what runs.
+
+Code says it: the generated module beside the artefact holds the reference too, and both must agree. An artefact without
+such a module may name a file of its own folder, in which nothing is called; whoever trusts it may allow more.
+docs/security.md is written from these rules. Nothing is imported here, and the module is read without running it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pydantic
+
+from autopipe import again
+from autopipe.artifact import images, reference
+from autopipe.artifact.schema import Artifact, FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.errors import ArtifactError
+from autopipe.workload.workload import Workload
+
+MODULE_NAME: Final = "tuned_pipeline.py"
+"""The generated module, in the artefact's folder."""
+GENERATED: Final = "Written by autopipe"
+"""Stands in every generated module."""
+
+_MOST_BYTES = 1 << 20
+_REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """A workload that may be imported."""
+
+    text: str  # "train.py:workload" with an absolute path, or "package.module:workload"
+    may_call: bool  # whether the name may be a function, which is called: code has named it, and not the artefact alone
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What a generated module says of the artefact beside it."""
+
+    workload: Reference | None = None  # the only one that the artefact may name; None if it may name none
+
+
+def parse(pinned: Mapping[str, Any]) -> Pin:
+    """Return the pin that code passes as `pinned`.
+
+    Raises:
+        ArtifactError: it is no reference to a workload.
+    """
+    try:
+        return Pin(workload=_REFERENCE.validate_python(dict(pinned)))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ArtifactError(
+            f"`pinned` must say where a workload is, as WORKLOAD does in a generated module: {first['msg']}.",
+            hint="Run `autopipe repoint`, which writes the module again.",
+        ) from None
+
+
+def beside(artifact: Path) -> Pin | None:
+    """Return what the generated module in the artefact's folder says of it; None where there is none for it.
+
+    Raises:
+        ArtifactError: the module names a workload that is none.
+    """
+    try:
+        with artifact.with_name(MODULE_NAME).open("rb") as stream:
+            tree = ast.parse(stream.read(_MOST_BYTES))
+    except (OSError, ValueError, SyntaxError):
+        return None
+    if GENERATED not in (ast.get_docstring(tree) or ""):
+        return None
+    constants = dict(filter(None, map(_constant, tree.body)))
+    if constants.get("ARTIFACT") != artifact.name:
+        return None
+    workload = constants.get("WORKLOAD")
+    return parse(workload) if isinstance(workload, dict) else Pin()
+
+
+def is_generated(artifact: Path) -> bool:
+    """Return whether there is a generated module for an artefact beside it, sound or not."""
+    try:
+        return beside(artifact) is not None
+    except ArtifactError:
+        return True
+
+
+def workload_of(
+    artifact: Artifact,
+    file: Path,
+    *,
+    pin: Pin | None = None,
+    allow_outside: bool = False,
+    below: Path | None = None,
+) -> Workload | Name:
+    """Return the workload that an artefact names, or under which name it may be imported.
+
+    Args:
+        artifact: the artefact.
+        file: where it was read.
+        pin: what code says of it; None: what the generated module beside it says.
+        allow_outside: trust the artefact in whatever it names.
+        below: a folder below which the workload may lie, beside the artefact's own.
+
+    Raises:
+        ArtifactError: it names none, or one that it may not name, or that is not there.
+    """
+    named = artifact.workload
+    if named is None:
+        raise ArtifactError(
+            "The artefact does not say where its workload is: it was tuned as an object that no file holds.",
+            hint="Pass the workload: ap.load(..., workload=workload), or on the command line"
+            " --workload train.py:workload",
+        )
+    pin = beside(file) if pin is None else pin
+    if pin is not None:
+        return _located(_agreed(named, pin, file), file, anywhere=True)
+    if allow_outside:
+        return _located(named, file, anywhere=True)
+    if isinstance(named, ModuleReference):
+        raise ArtifactError(
+            f"The artefact names the module `{named.module}`, and no code says that it may.",
+            hint=f"Name it yourself: workload={reference.text(named)!r}, or --workload {reference.text(named)}",
+        )
+    target = (file.parent / named.path).resolve()
+    near = below is not None and target.exists() and target.is_relative_to(below.resolve())
+    if reference.is_outside(named, file.parent) and not near:
+        raise ArtifactError(
+            f"Paths of an artefact must stay inside its folder, `{file.parent}`, but its workload is `{named.path}`.",
+            hint=_outside_hint(named, file),
+        )
+    return _located(named, file, anywhere=False)
+
+
+def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
+    """Return the reference of the code, if the artefact has the same: where it lay once is not compared."""
+    ours = pin.workload
+    if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
+        said = "none" if ours is None else f"`{reference.text(ours)}`"
+        raise ArtifactError(
+            f"The artefact `{file}` names the workload `{reference.text(named)}`, but `{MODULE_NAME}` beside it {said}."
+            " One of both was changed.",
+            hint=_restore_hint(ours, file),
+        )
+    return ours
+
+
+def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | Name:
+    if isinstance(named, ModuleReference):
+        return Name(text=reference.text(named), may_call=anywhere)
+    path = reference.located(named, file, with_origin=anywhere)
+    if isinstance(named, ImagesReference):
+        return images.workload_of(named, path)
+    return Name(text=f"{path}:{named.attribute}", may_call=anywhere)
+
+
+def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:
+    if isinstance(named, ImagesReference):
+        return "If you trust the artefact: allow_outside=True, or --allow-outside on the command line."
+    text = f"{(file.parent / named.path).resolve()}:{named.attribute}"
+    return f"If that is your workload, name it: workload={text!r}, or --workload {shlex.quote(text)}"
+
+
+def _restore_hint(ours: Reference | None, file: Path) -> str:
+    if isinstance(ours, FileReference | ModuleReference):
+        return f"If the module is right: {_repoint(ours, file)}"
+    return "Take both from a backup, or tune again."
+
+
+def _repoint(named: Reference, file: Path) -> str:
+    if isinstance(named, ImagesReference):
+        return reference.of_images(named)
+    text = reference.text(named)
+    if isinstance(named, FileReference):
+        text = f"{(file.parent / named.path).resolve()}:{named.attribute}"
+    return again.autopipe("repoint", file, text)
+
+
+def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
+    """Return the name and the value of `NAME = literal`, or None for anything else."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    try:
+        return statement.targets[0].id, ast.literal_eval(statement.value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None

@@ -1,0 +1,129 @@
+"""Where an artefact's workload comes from: how it is named in the file, and found again from there.
+
+Importing what is named is not done here: `autopipe.artifact.factory` asks for it when a loader or trainer is built.
+Which workloads an artefact may name is the rule of `autopipe.artifact.pin`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path, PurePosixPath
+
+from autopipe import again
+from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.errors import ArtifactError
+from autopipe.workload.data.url import is_url
+from autopipe.workload.workload import Workload
+
+
+def parse(text: str) -> FileReference | ModuleReference:
+    """Return the reference that "train.py:workload" or "package.module:workload" is; paths become absolute."""
+    target, _, attribute = text.rpartition(":")
+    if target.endswith(".py"):
+        return FileReference(path=str(Path(target).absolute()), attribute=attribute)
+    return ModuleReference(module=target, attribute=attribute)
+
+
+def of_object(workload: Workload) -> FileReference | ModuleReference | None:
+    """Return under which name a workload object can be imported again, or None if no module holds it.
+
+    A workload of the running script is found in the script's file; one in a notebook or function has no name. A module
+    goes before the script that imports it, because the script would tune again wherever its workload is imported.
+    """
+    for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
+        attributes = getattr(module, "__dict__", None)
+        if not isinstance(attributes, dict) or name == "__mp_main__":  # another name of __main__, in this process only
+            continue
+        named = (key for key, value in list(attributes.items()) if value is workload and not key.startswith("_"))
+        attribute = next(named, None)  # IPython keeps what a cell gave as `_`
+        if attribute is None:
+            continue
+        file = attributes.get("__file__")
+        if isinstance(file, str) and file.endswith(".py"):
+            return FileReference(path=str(Path(file).absolute()), attribute=attribute)
+        if name != "__main__":
+            return ModuleReference(module=name, attribute=attribute)
+    return None
+
+
+def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference | None:
+    """Return the reference as it reads in an artefact in folder `new`.
+
+    It is given as it reads in folder `old`; None: its path is absolute.
+    """
+    if reference is None or isinstance(reference, ModuleReference) or _is_remote(reference):
+        return reference
+    absolute = (Path() if old is None else old).joinpath(reference.path).resolve()
+    if not absolute.exists() and reference.origin is not None:
+        absolute = Path(reference.origin)
+    folder = new.resolve()
+    inside = absolute.is_relative_to(folder)
+    path = Path(os.path.relpath(absolute, folder)).as_posix()
+    return reference.model_copy(update={"path": path, "origin": None if inside else str(absolute)})
+
+
+def is_outside(reference: Reference | None, folder: Path) -> bool:
+    """Return whether the reference leads out of the artefact's folder, also by way of a link or a URL."""
+    if reference is None or isinstance(reference, ModuleReference):
+        return False
+    if _is_remote(reference):
+        return True
+    return not (folder / reference.path).resolve().is_relative_to(folder.resolve())
+
+
+def located(reference: FileReference | ImagesReference, artifact: Path, *, with_origin: bool) -> Path | str:
+    """Return the file, folder or URL that the reference leads to from the artefact's folder.
+
+    Args:
+        reference: as it reads in the artefact.
+        artifact: the artefact's file.
+        with_origin: whether to look, too, where it lay when it was tuned.
+
+    Raises:
+        ArtifactError: it leads nowhere.
+    """
+    if _is_remote(reference):
+        return reference.path
+    path = (artifact.parent / reference.path).resolve()
+    places = [path] if reference.origin is None or not with_origin else [path, Path(reference.origin)]
+    found = next((place for place in places if place.exists()), None)
+    if found is not None:
+        return found
+    tried = " and not at ".join(f"`{place}`" for place in dict.fromkeys(places))
+    if isinstance(reference, ImagesReference):
+        raise ArtifactError(
+            f"The artefact's images are gone: they are not at {tried}.",
+            hint=f"Put them back, or tune again: {of_images(reference)}",
+        )
+    raise ArtifactError(
+        f"The file of the artefact's workload is gone: it is not at {tried}.",
+        hint=f"If it was moved or renamed: {again.autopipe('repoint', artifact, f'NEW.py:{reference.attribute}')}",
+    )
+
+
+def of_images(reference: ImagesReference) -> str:
+    """Return the line that tunes the same on images in a folder DIR."""
+    sizes = ("--image-size", str(reference.image_size), "--batch-size", str(reference.batch_size))
+    return again.autopipe("tune", "--images", "DIR", "--model", reference.model, *sizes)
+
+
+def text(reference: Reference) -> str:
+    """Return the reference as people write it: "train.py:workload"."""
+    if isinstance(reference, ModuleReference):
+        return f"{reference.module}:{reference.attribute}"
+    if isinstance(reference, ImagesReference):
+        return f"{reference.model} on {reference.path}"
+    return f"{reference.path}:{reference.attribute}"
+
+
+def short_text(reference: Reference) -> str:
+    """Return what people call the workload: as `text`, without the folders."""
+    if isinstance(reference, ModuleReference):
+        return text(reference)
+    return text(reference.model_copy(update={"path": PurePosixPath(reference.path).name}))
+
+
+def _is_remote(reference: FileReference | ImagesReference) -> bool:
+    """Return whether images lie behind a URL; a workload's file never does."""
+    return isinstance(reference, ImagesReference) and is_url(reference.path)

@@ -1,0 +1,65 @@
+"""What a tune was asked for, as its profile keeps it; a part of the artefact, see `autopipe.artifact.schema`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from autopipe.values import Value
+
+
+class SimulatedStep(Value):
+    """A simulated accelerator in the place of the model.
+
+    Attributes:
+        step_seconds: of a step of `batch_size` samples, or of any step.
+        batch_size: None where a step takes as long whatever its size.
+    """
+
+    step_seconds: float = pydantic.Field(gt=0)
+    batch_size: int | None = pydantic.Field(default=None, ge=1)
+
+    @property
+    def text(self) -> str:
+        """As it is written on a command line."""
+        milliseconds = f"{1e3 * self.step_seconds:g}ms"
+        return milliseconds if self.batch_size is None else f"{milliseconds}/{self.batch_size}"
+
+
+class Request(Value):
+    """What the tune that made a profile was asked for, so that a retune can ask for the same.
+
+    Attributes:
+        space: a shipped search space, or a file.
+        only: values that parameters were held to.
+        trials: how many at most.
+        budget_seconds: how long at most; None for as long as it took.
+        max_memory_bytes: that the training may take.
+        max_workers: that the loader may have.
+        max_cpu_percent: that the training may use; one busy core is 100.
+        convert: whether samples may be kept in another form; None: if epochs are known.
+        epochs: over which one-time costs were charged.
+        simulate: in the place of the model.
+        virtual_devices: parts of the CPU that stood for devices.
+        hosts: how many share each batch.
+        page_cache: the state of the files before a trial.
+        isolation: of trials from each other.
+        seed: of everything random in the search.
+    """
+
+    space: str = pydantic.Field(default="default", max_length=4096)
+    only: dict[str, tuple[bool | int | float | str, ...]] = pydantic.Field(default_factory=dict)
+    trials: int = pydantic.Field(default=30, ge=1)
+    budget_seconds: float | None = pydantic.Field(default=None, gt=0)
+    max_memory_bytes: int | None = pydantic.Field(default=None, ge=0)
+    max_workers: int | None = pydantic.Field(default=None, ge=0)
+    max_cpu_percent: float | None = pydantic.Field(default=None, gt=0)
+    convert: bool | None = None
+    epochs: int | None = pydantic.Field(default=None, ge=1)
+    simulate: SimulatedStep | None = None
+    virtual_devices: int = pydantic.Field(default=0, ge=0)
+    hosts: int = pydantic.Field(default=1, ge=1)
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+    isolation: Literal["warm", "process"] = "warm"
+    seed: int = 0

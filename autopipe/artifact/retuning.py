@@ -1,0 +1,265 @@
+"""Makes or renews this machine's profile in an artefact, starting from what is known already.
+
+The profiles of other machines stay. The former configuration also stays unless another one is proved faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import time
+import warnings
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from autopipe.artifact import checking, factory, joining, pick, repointing
+from autopipe.artifact.arguments import unfit
+from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.factory import ProfileWarning, Tuned
+from autopipe.artifact.schema import Hardware, Profile
+from autopipe.artifact.stored_workload import Stored, read
+from autopipe.hardware import machine
+from autopipe.hardware.backend import keras_backend
+from autopipe.measure import fingerprint
+from autopipe.measure.facts import Description
+from autopipe.measure.fingerprint import MatchLevel
+from autopipe.measure.trial import workload_import
+from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.pipeline import kept_sets
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.reports import profile_report
+from autopipe.search import asking
+from autopipe.search.lock import Queue
+from autopipe.search.measurer import Baseline
+from autopipe.search.result import Result as SearchResult
+from autopipe.search.search_facts import Site, profile_of
+from autopipe.search.searching import (
+    Watcher,
+    description,
+    queue_of,
+    read_space,
+    refuse_in_trial,
+    runner_for,
+    search,
+    workload_key,
+)
+from autopipe.search.settings import Settings
+from autopipe.search.studies import best_elsewhere
+from autopipe.search.unmeasured import nothing_measured
+from autopipe.workload import digests
+from autopipe.workload.workload import Workload
+
+FORMER: Final = "the former configuration"
+TRIALS: Final = 15
+"""Half of what a tune from nothing takes: the known configurations come first."""
+BUDGET_SECONDS: Final = 90.0
+"""If the time of the tune is not known."""
+AS_BEFORE: Final = -1.0
+"""A budget that follows the tune's."""
+KNOWN: Final = 3
+"""How many configurations, of this machine and of others, a retune tries before it thinks of its own."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """When to retune: always, unless one of the first two is set."""
+
+    stale: bool = False  # if the profile does not fit this machine and workload any more, by fingerprints and age
+    drifted: bool = False  # if the pipeline, measured again for some 30 s, is slower than it was
+    dry_run: bool = False  # not at all: only tell whether it would be
+
+    @property
+    def always(self) -> bool:
+        """Whether to retune without a check."""
+        return not (self.stale or self.drifted)
+
+    def asks_for(self, checked: Result) -> bool:
+        """Return whether these findings are a reason to retune."""
+        return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retuned:
+    """The result of a retune."""
+
+    checked: Result | None = None  # what was found before, where that was asked for; if it fits, nothing was done
+    would: bool = False  # whether a search would have been run, but for a dry run
+    result: SearchResult | None = None  # of the search; None if there was none
+    profile: Profile | None = None  # this machine's now; None if nothing was written
+    kept: bool = False  # whether the former configuration stays, because no other was proved faster
+    converted: bool = False  # whether the samples that the profile's configuration reads lie converted beside it
+
+
+def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
+    path: str | os.PathLike[str] = "autopipe.json",
+    *,
+    budget: float | None = AS_BEFORE,
+    trials: int | None = None,
+    if_stale: bool = False,
+    if_drifted: bool = False,
+    workload: str | None = None,
+    allow_outside: bool = False,
+) -> Tuned:
+    """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
+
+    If nothing can be measured, the present profile is used, and a warning says why.
+
+    Args:
+        path: the artefact, which is written again.
+        budget: seconds, the confirmation run included; None for as long as the trials take. Three quarters of the
+            tune's unless told.
+        trials: how many at most; half of the tune's unless told.
+        if_stale: do nothing unless the profile does not fit this machine and workload any more.
+        if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With
+            `if_stale`, one of both is enough.
+        workload: "train.py:workload", in place of the one that the artefact names; the artefact names it from then on.
+        allow_outside: trust the artefact in whatever it names; see `ap.load`.
+
+    Raises:
+        ConfigError: `workload` is not a name.
+        ArtifactError: the file is no artefact, or its workload cannot be found.
+        WorkloadError: the workload cannot be imported or run.
+        SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
+
+    Example:
+        >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
+    """
+    _require_name(workload)
+    stored = read(Path(path), workload=workload, allow_outside=allow_outside)
+    told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
+    given = [name for name in told if told[name]]
+    settings = Settings(
+        trials=TRIALS if trials is None else trials, budget_seconds=BUDGET_SECONDS if budget == AS_BEFORE else budget
+    )
+    done = run(stored, settings, Watcher(), when=When(stale=if_stale, drifted=if_drifted), given=given)
+    if done.profile is None and done.result is not None:
+        error = nothing_measured(done.result)
+        if done.result.interrupted:
+            raise error
+        said = f"The retune of `{stored.path}` came to nothing, and what is there is used: {error}"
+        warnings.warn(said, ProfileWarning, stacklevel=2)
+    named = stored.workload
+    return factory.load(
+        path,
+        import_workload=workload_import.load_workload,
+        workload=named if isinstance(named, Workload) else named.text,
+        shown=profile_report.piece,
+    )
+
+
+def _require_name(workload: object) -> None:
+    if not isinstance(workload, str | None):
+        hint = 'Write it to a file, and pass "FILE.py:workload"; or tune it anew: ap.tune(workload).'
+        raise unfit("workload", workload, "the name of a workload, or None", hint)
+
+
+def run(
+    stored: Stored, settings: Settings, watcher: Watcher, *, when: When | None = None, given: Collection[str] = ()
+) -> Retuned:
+    """Run a retune, and write the artefact if there is anything new.
+
+    Args:
+        stored: the artefact.
+        settings: of the search; its study's name and first configurations are set here.
+        watcher: is told what happens.
+        when: the conditions for a search; by default always.
+        given: names of settings and limits to use as they are; the others come from the tune that made the profile of
+            this machine, or of the nearest one.
+
+    Raises:
+        WorkloadError: the workload cannot be imported or run.
+        ArtifactError: the artefact cannot be written.
+    """
+    when = when or When()
+    # Importing the workload is part of it, and waiting for another tune is not.
+    began = time.monotonic() if settings.began is None else settings.began
+    refuse_in_trial()
+    there = machine.detect()
+    request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=keras_backend()))[0].request
+    settings = asking.again(request, settings, given, stored.path.parent)
+    asking.require(settings)
+    watcher.on_request(settings)
+    space = read_space(settings, there)
+    watcher.on_machine(there)
+    with runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
+        described = description(runner)
+        site = Site(machine=there, described=described, space=space, folder=stored.path.parent)
+        here, queue = site.hardware, queue_of(watcher.on_search, settings.budget_seconds)
+        checked = _checked(runner, described, stored, here, when, queue)
+        if checked is not None and not when.asks_for(checked):
+            return Retuned(checked=checked)
+        if when.dry_run:
+            return Retuned(checked=checked, would=True)
+        if checked is not None and checked.fits_but_for_software:
+            renewed = _renewed(stored, here)
+            if stored.given is not None:
+                repointing.point(stored.path, stored.given)
+            return Retuned(checked=checked, profile=renewed, kept=True)
+        former = _former(stored, here)
+        config = None if former is None else next(pick.readable([former.winner.config]), None)
+        found, asked = search(
+            runner,
+            site,
+            _warm(
+                dataclasses.replace(settings, began=began + queue.seconds),
+                stored,
+                former,
+                here,
+                best_elsewhere(settings.storage, workload_key(described)),
+            ),
+            watcher.on_search,
+            rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)],
+        )
+    profile = profile_of(found.result, described, here, asked, retune=True)
+    kept = config is not None and (profile is None or profile.winner.key == config.key())
+    if profile is not None:
+        joining.renew(stored.artifact, profile, stored.path)
+        if stored.given is not None:
+            repointing.point(stored.path, stored.given)
+    converted = profile is not None and kept_sets.is_beside(stored.path.parent, described, pick.config_of(profile))
+    return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
+
+
+def _checked(
+    runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When, queue: Queue
+) -> Result | None:
+    """Check the profile. If machine and workload differ in versions only, the pipeline is measured."""
+    if when.always:
+        return None
+    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted, queue=queue)
+    if when.stale and quick.only_software and not (when.drifted or when.dry_run):
+        return checking.check_with(runner, described, stored, here, quick=False, queue=queue)
+    return quick
+
+
+def _renewed(stored: Stored, here: Hardware) -> Profile:
+    """Write the former profile with this machine's versions, which made no difference, and return it."""
+    former, _ = pick.nearest(stored.artifact, here)
+    profile = former.model_copy(
+        update={"hardware": here, "measured_at": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
+    )
+    joining.renew(stored.artifact, profile, stored.path)
+    return profile
+
+
+def _former(stored: Stored, here: Hardware) -> Profile | None:
+    profile, match = pick.nearest(stored.artifact, here)
+    return profile if match.level is MatchLevel.SAME else None
+
+
+def _warm(
+    settings: Settings, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
+) -> Settings:
+    """Return the settings with a study of their own, and with the known configurations as the first to try."""
+    own = None if former is None else former.winner.key
+    known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own]
+    return dataclasses.replace(settings, study_name=_study_name(former, here), known=known[:KNOWN])
+
+
+def _study_name(former: Profile | None, here: Hardware) -> str:
+    """Name the study after the profile it renews: a killed retune continues, one that ended does not."""
+    if former is None:
+        return f"retune-{digests.digest(digests.canonical(here))[:8]}"
+    return f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"

@@ -1,0 +1,194 @@
+"""The artefact's values: what `autopipe.json` holds, and nothing that a study needs only while it runs.
+
+The file outlives the release that wrote it: a change here, or of `autopipe.search.result`, that older files do not fit
+is a new `SCHEMA_VERSION`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import pydantic
+
+from autopipe.artifact.request import Request
+from autopipe.measure.outcome import StepTime
+from autopipe.search.result import Result, Winner
+
+SCHEMA_VERSION: Literal[1] = 1
+
+_NAME = r"^[^\W\d]\w*$"
+_MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
+_PATH = r"^[^\x00-\x1f]+$"
+
+_PathText = Annotated[str, pydantic.Field(pattern=_PATH, max_length=4096)]
+_NameText = Annotated[str, pydantic.Field(pattern=_NAME, max_length=256)]
+_Count = Annotated[int, pydantic.Field(ge=0, le=2**62)]
+
+
+class Record(pydantic.BaseModel):
+    """Anything in the artefact: frozen, and exact about keys and types."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Gpu(Record):
+    """One graphics card."""
+
+    name: str
+    memory_bytes: _Count | None = None
+
+
+class Hardware(Record):
+    """What a figure depends on besides the workload; `autopipe.measure.fingerprint` says when two are the same.
+
+    Attributes:
+        cpu_model: as /proc/cpuinfo names it.
+        cores: that the process could use, by affinity and cgroups.
+        memory_bytes: that the process could use.
+        gpus: the cards that the process could see.
+        gpu_driver: its version.
+        storage: the file system that the data lie on, such as "ext4" or "nfs4 over the network".
+        system: the operating system and its kernel.
+        python: its version.
+        packages: versions of what does the work.
+        keras_backend: what Keras trained on; None where that is not known.
+        visible_gpus: which cards CUDA_VISIBLE_DEVICES let through, as it was set; None where it was not.
+        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 where there were none.
+    """
+
+    cpu_model: str
+    cores: int = pydantic.Field(ge=1, le=2**20)
+    memory_bytes: _Count
+    gpus: tuple[Gpu, ...] = ()
+    gpu_driver: str | None = None
+    storage: str = "unknown"
+    system: str
+    python: str
+    packages: dict[str, str] = {}
+    keras_backend: str | None = None
+    visible_gpus: str | None = None
+    virtual_devices: int = pydantic.Field(default=0, ge=0)
+
+
+class FileReference(Record):
+    """A workload in a Python file.
+
+    Attributes:
+        path: the file, from the artefact's folder.
+        origin: where the file lay when it was tuned, if outside of that folder; looked at when `path` leads nowhere.
+        attribute: the name of the workload in it.
+    """
+
+    kind: Literal["file"] = "file"
+    path: _PathText
+    origin: _PathText | None = None
+    attribute: _NameText = "workload"
+
+
+class ModuleReference(Record):
+    """A workload in a module that Python can import."""
+
+    kind: Literal["module"] = "module"
+    module: str = pydantic.Field(pattern=_MODULE, max_length=1024)
+    attribute: _NameText = "workload"
+
+
+class ImagesReference(Record):
+    """A workload without code: a folder of images by class, and a model of `keras.applications`.
+
+    Attributes:
+        path: the folder, from the artefact's folder; or a URL.
+        origin: see `FileReference`.
+        model: the model's name, such as "mobilenet_v2" or "MobileNetV2".
+        image_size: the height and width that images are resized to.
+    """
+
+    kind: Literal["images"] = "images"
+    path: _PathText
+    origin: _PathText | None = None
+    model: _NameText
+    image_size: int = pydantic.Field(default=224, ge=1, le=65536)
+    batch_size: int = pydantic.Field(default=32, ge=1, le=2**20)
+    seed: int = 0
+
+
+Reference = Annotated[FileReference | ModuleReference | ImagesReference, pydantic.Field(discriminator="kind")]
+
+
+class OpRecord(Record):
+    """One op and its settings, to tell in words what has changed."""
+
+    name: _NameText
+    settings: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        """The op as it is written."""
+        return f"{self.name}({', '.join(f'{name}={text}' for name, text in self.settings.items())})"
+
+
+class WorkloadDigest(Record):
+    """What was trained, as far as figures depend on it.
+
+    Attributes:
+        samples: how many there are.
+        mean_bytes: of a sample as it is read.
+        sizes: bytes of some samples, spread over the data.
+        ops: a digest of the ops and their settings.
+        op_list: the ops themselves, in order.
+        batch_size: samples a batch.
+        model: a digest of the model's structure, without its weights; None where no model was built.
+    """
+
+    samples: _Count
+    mean_bytes: float = pydantic.Field(ge=0)
+    sizes: tuple[int, ...] = ()
+    ops: str
+    op_list: tuple[OpRecord, ...]
+    batch_size: int = pydantic.Field(ge=1)
+    model: str | None = None
+
+
+class Profile(Record):
+    """The best configuration on one machine, and why it is that.
+
+    Attributes:
+        hardware: the machine.
+        workload: what was trained.
+        request: what the search was asked for, so that a retune can ask for the same.
+        measured_at: when, with time zone.
+        result: all that the search found.
+        step_times: the model's own time of a step by mode, added by `autopipe measure --mode ... --keep`.
+    """
+
+    hardware: Hardware
+    workload: WorkloadDigest
+    request: Request
+    measured_at: pydantic.AwareDatetime
+    result: Result
+    step_times: tuple[StepTime, ...] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_winner(self) -> Self:
+        if self.result.winner is None:
+            raise ValueError("`result` must have a `winner`.")
+        return self
+
+    @property
+    def winner(self) -> Winner:
+        """The configuration to use, and what it did."""
+        assert self.result.winner is not None  # see `_has_a_winner`
+        return self.result.winner
+
+
+class Artifact(Record):
+    """All of `autopipe.json`.
+
+    Attributes:
+        workload: where the workload comes from; None where it has no name, so that `ap.load` must be given it.
+        profiles: one for each kind of machine that was tuned on.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    workload: Reference | None = None
+    profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)

@@ -1,0 +1,206 @@
+"""Tunes a workload: `ap.tune`, which the command line calls as well."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from autopipe import registry
+from autopipe.artifact import factory, reference
+from autopipe.artifact.arguments import refusing_unknown, unfit
+from autopipe.artifact.factory import Tuned
+from autopipe.artifact.schema import Reference
+from autopipe.errors import ConfigError, shortened
+from autopipe.hardware import machine
+from autopipe.measure.facts import Limits
+from autopipe.measure.trial import workload_import
+from autopipe.pipeline.params import Value
+from autopipe.reports import notebook, profile_report
+from autopipe.search import asking, studies
+from autopipe.search.events import OnEvent
+from autopipe.search.result import Result
+from autopipe.search.search_facts import Site, profile_of
+from autopipe.search.searching import (
+    Watcher,
+    description,
+    read_space,
+    refuse_in_trial,
+    require_joinable,
+    runner_for,
+    search,
+)
+from autopipe.search.settings import Settings
+from autopipe.search.unmeasured import nothing_measured
+from autopipe.workload.workload import Workload
+
+
+@refusing_unknown('What it returns is written by `.save("autopipe.json")`.')
+def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
+    workload: Workload | str,
+    *,
+    budget: float | None = 120.0,
+    trials: int = 30,
+    space: str = "default",
+    storage: str | None = None,
+    join: bool = False,
+    seed: int = 0,
+    only: Mapping[str, Value | Sequence[Value]] | None = None,
+    baseline: str | Callable[[], Any] | None = None,
+    on_event: OnEvent | None = None,
+) -> Tuned:
+    """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
+
+    The trials run in child processes, to which a workload object travels by cloudpickle: what its functions use must
+    be importable or picklable. A script that calls this needs no main guard if it passes the object; one that passes
+    its own file as "train.py:workload" does.
+
+    Args:
+        workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
+        budget: seconds, with the confirmation run; None for no limit.
+        trials: how many at most.
+        space: the name of a shipped search space, or a YAML file.
+        storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
+        join: share the study in that storage, and its trials, with other machines like this one that ask for the same.
+        seed: of everything random in the search.
+        only: parameters held to some values, e.g. `{"loader": ("threads",)}`, or to one: `{"cache": "none"}`.
+        baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function that stands in a
+            file, which returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
+        on_event: is told what happens; see `autopipe.search.events`. In a notebook, the default shows a picture of all
+            trials so far.
+
+    Returns:
+        The tuned pipeline; `.study` is the Optuna study.
+
+    Raises:
+        ConfigError: an argument is impossible, or `join` has no storage that machines can share.
+        WorkloadError: the workload cannot be imported or run.
+        NothingMeasuredError: no configuration could be measured. If Ctrl-C was the reason, it is a
+            SearchInterruptedError. Later, Ctrl-C ends the search with the best so far.
+        TrialError: this is called inside a trial, or the study is another workload's.
+        SpaceError: the search space cannot be read, or holds nothing that can run here.
+
+    Example:
+        >>> tuned = ap.tune(workload, budget=120)       # doctest: +SKIP
+        >>> tuned.save("autopipe.json")                 # doctest: +SKIP
+    """
+    _require_kinds(workload, space, storage, baseline, on_event)
+    settings = Settings(
+        space=os.fspath(space),
+        storage=storage,
+        join=join,
+        trials=trials,
+        budget_seconds=budget,
+        seed=seed,
+        limits=Limits(only=_held(only)),
+        baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
+        command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
+    )
+    on_event = on_event or notebook.progress(budget)
+    result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
+    if tuned is None:
+        raise nothing_measured(result)
+    return tuned
+
+
+def _require_kinds(workload: object, space: object, storage: object, baseline: object, on_event: object) -> None:
+    """Refuse wrong types here: they would fail far inside, with an error that names no argument."""
+    if not isinstance(workload, Workload | str):
+        hint = 'Pass the object, or its name: "train.py:workload".'
+        raise unfit("workload", workload, "an ap.Workload or the name of one", hint)
+    if not isinstance(space, str | os.PathLike):
+        hint = 'Such as space="quick", or space="space.yaml".'
+        raise unfit("space", space, "the name of a search space, or a YAML file", hint)
+    if not isinstance(storage, str | None):
+        hint = 'Such as storage="sqlite:///study.db"; None keeps the study in memory.'
+        raise unfit("storage", storage, "the URL of an Optuna storage, or None", hint)
+    if not (baseline is None or isinstance(baseline, str) or callable(baseline)):
+        hint = 'Such as baseline="bench.py:make_dataset".'
+        raise unfit("baseline", baseline, "a function of your own, its name, or None", hint)
+    if not (on_event is None or callable(on_event)):
+        raise unfit("on_event", on_event, "a function, or None", "It is called with each event, as by on_event=print.")
+
+
+def _held(only: Any) -> dict[str, tuple[Value, ...]]:
+    """Return the values to which parameters are held."""
+    hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
+    if not isinstance(only, Mapping | None):
+        raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
+    held: dict[str, tuple[Value, ...]] = {}
+    for name, values in (only or {}).items():
+        if not isinstance(name, str) or not isinstance(values, str | int | float | Iterable):
+            raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
+        held[name] = (values,) if isinstance(values, str | int | float) else tuple(values)
+    return held
+
+
+def _named(function: Callable[[], Any]) -> str:
+    """Return the name by which another process finds a function; in the script itself it has the script's file."""
+    name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    home = getattr(module, "__file__" if function.__module__ == "__main__" else "__name__", None)  # none in a notebook
+    if home is None or getattr(module, name, None) is not function:
+        raise ConfigError(
+            f"`baseline` must be a function that stands in a file, but got {shortened(function)}.",
+            hint='Write it at the top level of a file, and pass it or its name, "FILE.py:function".',
+        )
+    return f"{home}:{name}"
+
+
+def run(
+    workload: Workload | str,
+    settings: Settings,
+    watcher: Watcher,
+    *,
+    named: Reference | None = None,
+    folder: Path | None = None,
+) -> tuple[Result, Tuned | None]:
+    """Run a tune, and return the result of the search and the tuned pipeline.
+
+    Args:
+        workload: to tune.
+        settings: of the search.
+        watcher: is told what happens.
+        named: the source of the workload, if it is an object that a command made.
+        folder: for converted samples, those of trials included; None for the working directory.
+
+    Raises:
+        WorkloadError: the workload cannot be imported or run.
+        TrialError: this is called inside a trial, or the study is another workload's.
+    """
+    if settings.began is None:  # importing the workload is part of it
+        settings = dataclasses.replace(settings, began=time.monotonic())
+    refuse_in_trial()
+    asking.require(settings)
+    require_joinable(settings)
+    here = machine.detect()
+    space = read_space(settings, here)
+    watcher.on_machine(here)
+    folder = folder or Path.cwd()
+    with runner_for(workload, settings, watcher.on_trial, folder) as runner:
+        site = Site(machine=here, described=description(runner), space=space, folder=folder)
+        found, asked = search(runner, site, settings, watcher.on_search)
+    profile = profile_of(found.result, site.described, site.hardware, asked)
+    if profile is None:
+        return found.result, None
+    notes = registry.loaded("autopipe.study_notes", "note of a study")
+    if asked.storage is not None and found.result.unsaved is None:
+        with studies.opened(asked.storage, found.study.study_name) as kept:
+            for _, write in notes:
+                write(kept, profile_report.note(profile))
+    if isinstance(workload, Workload):
+        source: Workload | Callable[[], Workload] = workload
+    else:
+        source, named = partial(workload_import.load_workload, workload), reference.parse(workload)
+    return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
+
+
+def _call(workload: Workload | str, **named: object) -> str:
+    """Return the line of Python that tunes again."""
+    given = repr(workload) if isinstance(workload, str) else "workload"
+    told = [f"{name}={value!r}" for name, value in named.items() if value is not None or name == "budget"]
+    return f"ap.tune({', '.join([given, *told])})"

@@ -1,1 +1,0 @@
-"""Values and pure functions that every layer shares; nothing here reads, writes, sleeps or imports a framework."""

@@ -1,0 +1,266 @@
+"""The bottleneck of a configuration: the limit in its way, in words with the figure that lifts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from autopipe.measure import costs as cost_model
+from autopipe.measure.costs import Bounds, Kind, Limit
+from autopipe.measure.facts import OVERTAKEN, OpCost
+from autopipe.values import count_text
+from autopipe.values import milliseconds_text as _ms
+
+MODEL_SHARE = 0.9
+"""Of the model's own rate: below it the model is not called the limit."""
+
+AS_FAST = 0.97
+"""Of the best's rate: a baseline that reaches it leaves nothing to gain."""
+
+_FAR = 3.0  # times what is reached, as where three equal parts take turns: a limit beyond that explains nothing
+_BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """The bottleneck of a configuration."""
+
+    limit: Limit | None  # the one in its way; None where nothing that was measured comes near the rate
+    sentence: str  # the same in words, with what would lift it
+
+    @property
+    def kind(self) -> Kind | None:
+        """What it is."""
+        return None if self.limit is None else self.limit.kind
+
+    @property
+    def op(self) -> str | None:
+        """The op that takes most of it, for those kinds that ops make."""
+        return None if self.limit is None else self.limit.op
+
+
+def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
+    """Find the bottleneck of a configuration.
+
+    Args:
+        bounds: of the configuration.
+        rate: images/s that it was seen to reach; None: what its limits allow.
+        model_share: the rate over the model's own, where both were read side by side; None: of the figures here.
+    """
+    reached = bounds.images_per_second if rate is None else rate
+    share = reached / bounds.model_images_per_second if model_share is None else model_share
+    others = [each for each in bounds.limits if each.kind is not Kind.MODEL]
+    known = bool(bounds.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
+    model = bounds.model_images_per_second
+    if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
+        return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
+    if share >= MODEL_SHARE:
+        return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
+    following = _in_the_way(bounds, others, reached)
+    found: Limit | None = following
+    if following.images_per_second > _FAR * reached:
+        found, words = None, _unexplained(following)
+    elif following.images_per_second > model:
+        found, words = _between(bounds, reached, following)
+    else:
+        words = _WORDS[following.kind](bounds, following)
+    return Bottleneck(limit=found, sentence=f"{words}; the model alone takes {_text(model)}.")
+
+
+_UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
+
+
+def _model(others: list[Limit], model: float) -> str:
+    feeds = min((each.without_model or each.images_per_second for each in others), default=0.0)
+    more = f"; the loader alone could feed {_text(feeds)}" if model < feeds < math.inf else ""
+    return f"the model is the limit: on a batch that is already there it takes {_text(model)} images/s{more}."
+
+
+def _unexplained(following: Limit) -> str:
+    return (
+        "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
+        f"{_name(following)}, is {_text(following.images_per_second)} images/s"
+    )
+
+
+def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:
+    """Find the bottleneck if each limit alone allows the model's rate, and all of them together do not.
+
+    Where model and loader keep the cores busy, it is the loader's work on them; else what lies between the two.
+    """
+    does, costs, allowed = bounds.work, bounds.costs, following.images_per_second
+    cores, model = costs.cores or 1.0, costs.model_core_seconds
+    loader = cost_model.received_core_seconds(does) if bounds.config.loader.works_elsewhere else does.core_seconds
+    together = f"together they reach {_text(reached)} images/s"
+    if does.paid and reached * (loader + model) >= _BUSY * cores:
+        dearest = max(does.paid, key=lambda op: op.seconds_per_image).name
+        return Limit(kind=Kind.OP, images_per_second=allowed, op=dearest), (
+            f"model and loader share {count_text(cores, 'core')}, of which an image takes {_ms(model)} in the model "
+            f"and {_ms(loader)} in the loader, most of that in {dearest}: {together}"
+        )
+    return Limit(kind=Kind.HAND_OVER, images_per_second=allowed), (
+        f"time is lost between loader and model, as in pauses between epochs: {together}, where "
+        f"{_name(following)} allows {_text(allowed)}"
+    )
+
+
+def _name(limit: Limit) -> str:
+    return limit.kind if limit.op is None else limit.op
+
+
+def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit:
+    """Return the lowest limit beside the model; a part of the samples in memory stands for the memory that lacks.
+
+    One that the configuration has left behind was read too low, and is not it, if another one may be.
+    """
+    model = bounds.model_images_per_second
+    holds = (each for each in others if reached <= OVERTAKEN * each.images_per_second <= OVERTAKEN * model)
+    lowest = next(holds, others[0])
+    config = bounds.config
+    if config.cache != "none" and config.cache_fraction < 1 and bounds.work.from_source > 0:
+        whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), bounds.costs)
+        takes = bounds.work.core_seconds + bounds.work.read_wait_seconds
+        if whole.core_seconds + whole.read_wait_seconds < 0.5 * takes:
+            return dataclasses.replace(lowest, kind=Kind.MEMORY)
+    return lowest
+
+
+def _latency(bounds: Bounds, found: Limit) -> str:
+    reads = bounds.costs.reads
+    read = next((op for op in bounds.work.paid if op.name == cost_model.READ), None)
+    latency = reads.latency_seconds if reads else read.wall_seconds_per_image if read else 0.0
+    at_once = bounds.config.loader.reads_at_once() or math.ceil(bounds.costs.cores or 1)
+    target = bounds.model_images_per_second
+    needed = math.ceil(target * latency * max(bounds.work.from_source, 0.0))
+    most = reads.best_images_per_second / bounds.work.from_source if reads and reads.saturated else math.inf
+    lift = ""
+    if found.images_per_second <= most < target:  # a lower one was read while something else used the storage
+        lift = f"; more of them bring no more than {_text(most)}"
+    elif reads and len(reads.rungs) > 1 and max(at_once, reads.most_at_once) < needed:
+        lift = f"; more than {max(at_once, reads.most_at_once)} were not measured"
+    elif at_once < needed:
+        lift = f"; {needed} reads at a time would feed the model"
+    bring = f"bring{'s' if at_once == 1 else ''} at most {_text(found.images_per_second)} images/s"
+    return f"each read waits {_ms(latency)}: {at_once} at a time {bring}{lift}"
+
+
+def _bandwidth(bounds: Bounds, found: Limit) -> str:
+    each = bounds.costs.bytes_per_image or (bounds.costs.reads.bytes_per_image if bounds.costs.reads else 0.0)
+    rates = (found.images_per_second, bounds.model_images_per_second)
+    gives, needed = (rate * bounds.work.from_source * each / 1e6 for rate in rates)
+    return (
+        f"the storage gives {gives:,.3g} MB/s, {_text(found.images_per_second)} images/s; "
+        f"{needed:,.3g} MB/s would feed the model"
+    )
+
+
+def _op(bounds: Bounds, found: Limit) -> str:
+    does, shared = bounds.work, bounds.costs.model_core_seconds
+    if found.workers:
+        waits = does.op_wait_seconds + cost_model.worker_read_seconds(bounds.config, does)
+        lift = math.ceil(bounds.model_images_per_second * (does.core_seconds + waits))
+        return (
+            f"{_work(bounds, found)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
+            f"{lift}{_on_cores(bounds)} would feed the model"
+        )
+    loader = does.core_seconds
+    if found.elsewhere:
+        lift = math.ceil(bounds.model_images_per_second * loader)
+        there = count_text(bounds.costs.cores_elsewhere or 0, "core")
+        return (
+            f"{_work(bounds, found)}; the {there} elsewhere cannot feed more than "
+            f"{_text(found.images_per_second)} images/s; {lift} would feed the model"
+        )
+    parts = [_work(bounds, found)] if loader > 0.1 * shared else []
+    parts += [f"the model takes {_ms(shared)} of the cores for an image"] if shared > 0.1 * loader else []
+    return (
+        f"{', and '.join(parts)}; {count_text(bounds.costs.cores or 0, 'core')} cannot feed more than "
+        f"{_text(found.images_per_second)} images/s{_more_cores(bounds)}"
+    )
+
+
+def _on_cores(bounds: Bounds) -> str:
+    """Return on how many cores here so many workers would feed the model, where there are too few for that."""
+    does, costs = bounds.work, bounds.costs
+    needed = bounds.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
+    if bounds.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):
+        return ""
+    return f" on {math.ceil(needed)} cores"
+
+
+def _more_cores(bounds: Bounds) -> str:
+    """Say how many more cores like these would feed the model, and the load of the network between."""
+    does, costs, target = bounds.work, bounds.costs, bounds.model_images_per_second
+    free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds)
+    elsewhere = target * does.core_seconds - free
+    if elsewhere <= 0:
+        return ""
+    count = math.ceil(elsewhere)
+    megabytes = elsewhere / does.core_seconds * does.sent_bytes / 1e6
+    network = f", {megabytes:,.3g} MB/s through the network" if megabytes else ""
+    return f"; {count} more core{'' if count == 1 else 's'} elsewhere would feed the model{network}"
+
+
+def _lock(bounds: Bounds, found: Limit) -> str:
+    held = bounds.work.lock_seconds
+    needed = math.ceil(bounds.model_images_per_second * (bounds.work.core_seconds + bounds.work.op_wait_seconds))
+    return (
+        f"{found.op} holds Python's lock for {_ms(held)} an image, so threads bring no more than "
+        f"{_text(found.images_per_second)} images/s; {needed} processes on as many cores would feed the model"
+    )
+
+
+def _hand_over(bounds: Bounds, found: Limit) -> str:
+    way = "each batch is pickled and sent through a pipe, which brings"
+    if bounds.config.loader.works_elsewhere:
+        way = "batches come from other machines, and to take them beside the model these cores allow"
+    return f"{way} no more than {_text(found.images_per_second)} images/s"
+
+
+def _transfer(bounds: Bounds, found: Limit) -> str:
+    sent = bounds.work.sent_bytes
+    gigabytes = f", {found.images_per_second * sent / 1e9:.3g} GB/s" if sent else ""
+    larger = bounds.config.finish == "host" and 0 < bounds.costs.compact_bytes < sent
+    lift = f"; finish=device sends {sent / bounds.costs.compact_bytes:.2g} times less" if larger else ""
+    most = _text(found.images_per_second)
+    return f"sending batches to the device brings no more than {most} images/s{gigabytes}{lift}"
+
+
+def _memory(bounds: Bounds, found: Limit) -> str:
+    return (
+        f"memory holds {bounds.config.cache_fraction:.0%} of the samples; reading and making the others brings no more "
+        f"than {_text(found.images_per_second)} images/s"
+    )
+
+
+_WORDS = {
+    Kind.STORAGE_LATENCY: _latency,
+    Kind.STORAGE_BANDWIDTH: _bandwidth,
+    Kind.OP: _op,
+    Kind.PYTHON_LOCK: _lock,
+    Kind.HAND_OVER: _hand_over,
+    Kind.TRANSFER: _transfer,
+    Kind.MEMORY: _memory,
+}
+
+
+def _work(bounds: Bounds, found: Limit) -> str:
+    """Say how much the op of a limit takes: of the cores, or of a worker, which waits as well."""
+    named = (op for op in bounds.work.paid if op.name == found.op)
+    dearest: OpCost = max(named, key=lambda op: op.wall_seconds_per_image)
+    loader, takes, waits = bounds.work.core_seconds, dearest.seconds_per_image, 0.0
+    if found.workers:
+        loader += bounds.work.op_wait_seconds + cost_model.worker_read_seconds(bounds.config, bounds.work)
+        takes, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
+    waited = f", of which it waits {_ms(waits)}," if waits else ""
+    return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"
+
+
+def _text(rate: float) -> str:
+    """Return a rate with three digits: it is known no better."""
+    if not math.isfinite(rate):
+        return "any number of"
+    if rate < 1000:
+        return f"{rate:.3g}"
+    digits = 10 ** (math.floor(math.log10(rate)) - 2)
+    return f"{round(rate / digits) * digits:,.0f}"

@@ -1,0 +1,485 @@
+"""The cost model: from measured costs and a configuration to the rate that each part of the machine allows.
+
+`rates` computes them. `predict` joins them into one rate, which orders candidates and is the sampler's first guess, but
+never a result. `bounds` lists those that nothing can exceed; `autopipe.measure.bottleneck` says the lowest in words.
+Three costs of an op are told apart: processor time, waiting, and the part of the processor time under Python's lock. At
+the end stands whether it pays to keep the samples in another form: what that costs once, and saves in each epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts
+from autopipe.measure.outcome import ConversionCost
+from autopipe.measure.stats import student_t_95
+from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
+from autopipe.values import Estimate
+
+_COPY = 1 / 4e9  # seconds to move one byte in memory, once
+_SHARPNESS = {True: 8.0, False: 3.0}  # how close to the slowest part the whole comes: with and without a queue
+_MUCH = 0.25  # of the processor time: workers who wait for less keep the cores busy, but for what was measured badly
+_MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What was measured of a workload on a machine."""
+
+    ops: tuple[OpCost, ...]  # reading first, then each op in order
+    model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
+    model_core_seconds: float = 0.0  # what an image costs the cores while the model trains
+    cores: float | None = None  # usable ones; None where not known
+    cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
+    reads: ReadCosts | None = None  # how reading scales; None where it was not measured
+    read_bytes_per_second: float | None = None  # what the disk gives where the files are not in memory; else None
+    bytes_per_image: float = 0.0  # as it is read
+    depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
+    compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
+    finished_bytes: int = 0  # the same with `finish="host"`
+    # to send an image to the device, by the setup of the model; none where a batch is used where it lies
+    transfer_seconds: Mapping[ModelSetup, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
+        """Gather what ceilings say, at least one; those that know the ops come before those that do not."""
+        measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
+        known: Ceiling | Description = measured if facts is None else facts.workload
+        compact = known.compact_bytes or 0
+        depths = measured.depths if facts is None else facts.workload.depths
+        return cls(
+            ops=measured.op_costs,
+            model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
+            model_core_seconds=measured.model_core_seconds_per_image,
+            cores=measured.cores or (None if facts is None else facts.cores),
+            cores_elsewhere=measured.cores_elsewhere,
+            reads=measured.reads,
+            read_bytes_per_second=measured.read_bytes_per_second,
+            bytes_per_image=measured.bytes_per_image or 0.0,
+            depths=depths,
+            compact_bytes=compact,
+            finished_bytes=known.finished_bytes or compact,
+            transfer_seconds={each.setup: each.transfer_seconds_per_image or 0.0 for each in ceilings},
+        )
+
+    def of_workers(self, config: PipelineConfig) -> Costs:
+        """Return them as they are for the workers of a configuration: in processes of their own, some ops take less."""
+        if not config.loader.works_alone() or all(op.alone is op for op in self.ops):
+            return self
+        return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
+
+    def cores_of_workers(self, config: PipelineConfig) -> float:
+        """The cores that the workers of a configuration share; elsewhere, infinitely many if not known."""
+        if config.loader.works_elsewhere:
+            return math.inf if self.cores_elsewhere is None else self.cores_elsewhere
+        return self.cores or 1.0
+
+    @property
+    def fixed(self) -> list[OpCost]:
+        """Reading and the deterministic first ops."""
+        return [op for op in self.ops if op.part == "fixed"]
+
+    def model_rate(self, config: PipelineConfig) -> float:
+        """Return the model alone in this setup, images/s; where it was not measured, devices are taken to scale."""
+        known = self.model_rates.get(config.model_setup)
+        if known is not None:
+            return known
+        return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
+
+    def sent_bytes(self, finish: str) -> int:
+        """Return the bytes of an image that are handed over."""
+        return self.finished_bytes if finish == "host" else self.compact_bytes
+
+    def transfer(self, config: PipelineConfig) -> float:
+        """Return seconds to send an image to the device; where a setup was not measured, as long as its bytes take."""
+        known = self.transfer_seconds.get(config.model_setup)
+        if known is not None:
+            return known
+        each = (took / max(1, self.sent_bytes(setup.finish)) for setup, took in self.transfer_seconds.items())
+        return max(each, default=0.0) * self.sent_bytes(config.finish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a loader does for one image on average, once its caches are filled."""
+
+    paid: tuple[OpCost, ...]  # the ops, each with the share of the samples that goes through it
+    sent_bytes: int  # handed over
+    cached: float  # the share of the samples that comes from the memory cache, 0 to 1
+    from_source: float  # the share that is read from the source as it is
+
+    @property
+    def core_seconds(self) -> float:
+        """Processor time."""
+        return sum(op.seconds_per_image for op in self.paid)
+
+    @property
+    def lock_seconds(self) -> float:
+        """The part of the processor time under Python's lock."""
+        return sum(op.lock_seconds_per_image for op in self.paid)
+
+    @property
+    def read_wait_seconds(self) -> float:
+        """Waiting of reads."""
+        return sum(op.wait_seconds_per_image for op in self.paid if op.name == READ)
+
+    @property
+    def op_wait_seconds(self) -> float:
+        """Waiting of ops other than the read."""
+        return sum(op.wait_seconds_per_image for op in self.paid if op.name != READ)
+
+
+READ = "read"
+"""The name under which reading a sample stands among the ops."""
+
+
+def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
+    """Compute the work of a loader for one image, on average, once its caches are `filled`."""
+    costs = costs.of_workers(config)
+    cached = config.cache_fraction if filled and config.cache != "none" else 0.0
+    missed, converted = 1.0 - cached, STORAGES[config.storage].converts
+    depth = _depth(config, costs)
+    kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
+    prefix = [_kept_read(op) if converted else op for op in kept]
+    paid = [op.times(missed) for op in prefix if missed > 0]
+    on_host = config.finish == "host"
+    paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
+    return Work(
+        paid=tuple(paid),
+        sent_bytes=costs.sent_bytes(config.finish),
+        cached=cached,
+        from_source=0.0 if converted else missed,
+    )
+
+
+def _kept_read(op: OpCost) -> OpCost:
+    """Reading from a converted set does not wait: it lies in a few large files on this machine."""
+    return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
+
+
+def _depth(config: PipelineConfig, costs: Costs) -> int:
+    """Count the ops that are done before a sample is kept."""
+    storage = STORAGES[config.storage]
+    if not storage.converts:
+        return 0
+    if config.cut != "deepest":
+        return config.cut
+    return costs.depths.get(config.storage, max(0, len(costs.fixed) - 1) if storage.holds_arrays else 0)
+
+
+# ---------------------------------------------------------------- rates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The rate that each part of the machine allows a configuration, in images/s; None: it is no limit."""
+
+    work: Work
+    busy: float  # processor seconds of the loader for an image
+    waits: float  # seconds that a worker waits for an image
+    model: float  # the model alone
+    cores: float  # the model and the loader, on the same cores
+    loader: float  # the loader alone on these cores
+    workers: float  # the workers, if they had a core each
+    worker_cores: float  # the cores that the workers share
+    reads: float | None
+    lock: float | None
+
+
+def rates(config: PipelineConfig, costs: Costs, *, bound: bool = False) -> Rates:
+    """Compute the rate of each part: as it is predicted, or as a `bound`, which nothing can exceed.
+
+    A prediction counts what the loader adds to its ops, and expects nothing of more reads at a time than were measured.
+    """
+    does, loader = work(config, costs), config.loader
+    least = 0.0 if bound else 1e-9
+    busy = max(does.core_seconds if bound else _loader_core_seconds(config, costs, does), least)
+    here = max(received_core_seconds(does), least) if loader.works_elsewhere else busy
+    waits = does.op_wait_seconds + worker_read_seconds(config, does)
+    cores, count = costs.cores or 1.0, loader.worker_count()
+    held = does.lock_seconds
+    return Rates(
+        work=does,
+        busy=busy,
+        waits=waits,
+        model=costs.model_rate(config),
+        cores=_rate(cores, here + costs.model_core_seconds),
+        loader=_rate(cores, here),
+        workers=_rate(cores if count is None else max(1, count), busy + waits),
+        worker_cores=_rate(costs.cores_of_workers(config), busy),
+        reads=_reads_rate(config, does, costs, bound=bound),
+        lock=1 / held if held > 0 and loader.shares_lock() else None,
+    )
+
+
+def predict(config: PipelineConfig, costs: Costs) -> float:
+    """Predict the steady images/s: what the slowest of model, workers, lock, reads and cores lets through.
+
+    The parts are joined by a p-norm of their times: a queue hides all but the slowest, without one they add up.
+    """
+    each, loader = rates(config, costs), config.loader
+    made = min(each.workers, each.worker_cores)
+    if each.reads is not None and not loader.reads_ahead():
+        made = min(made, each.reads)  # the workers' own reads are in their time already
+    ahead = each.reads if loader.reads_ahead() else None
+    joined = [rate for rate in (each.model, each.cores, ahead, made, each.lock) if rate is not None]
+    # Core time and the model's time are limits that a queue reaches; without one the two wait for each other.
+    buffered = loader.buffered_batches()
+    sharpness = _SHARPNESS[buffered is None or buffered - (loader.worker_count() or 0) > 1]
+    slowness = sum(math.pow(rate, -sharpness) for rate in joined)
+    slowest = math.pow(slowness, -1 / sharpness)
+    if config.device_prefetch == 0:  # the step waits for its batch to arrive
+        slowest = 1 / (1 / slowest + costs.transfer(config))
+    return slowest
+
+
+def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
+    """Compute the processor time of the loader for one image, with what this loader adds to its ops."""
+    spared = _depth(config, costs) > 0 and does.cached < 1
+    copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
+    busy = does.core_seconds + copied * _COPY
+    return busy * config.loader.work_factor + does.sent_bytes * _COPY
+
+
+def received_core_seconds(does: Work) -> float:
+    """Compute the processor time here for an image that was made elsewhere: it is received, and copied once."""
+    return 2 * does.sent_bytes * _COPY
+
+
+def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
+    """Compute how long a worker waits for the reads of one image: not at all if others read ahead for it."""
+    return 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
+
+
+def _reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool) -> float | None:
+    """Compute images/s that the storage gives to as many reads at a time; None if it is no limit."""
+    limits = []
+    if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
+        rate = costs.reads.bound_images_per_second if bound else costs.reads.images_per_second
+        limits.append(rate(_reads_at_once(config, costs)) / does.from_source)
+    if costs.read_bytes_per_second and costs.bytes_per_image and does.from_source > 0:
+        limits.append(costs.read_bytes_per_second / costs.bytes_per_image / does.from_source)
+    return min(limits, default=None)
+
+
+def _reads_at_once(config: PipelineConfig, costs: Costs) -> int:
+    at_once = config.loader.reads_at_once()
+    return math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
+
+
+def _rate(amount: float, each: float) -> float:
+    return amount / each if each > 0 else math.inf
+
+
+# ---------------------------------------------------------------- bounds
+
+
+class Kind(enum.StrEnum):
+    """What a bottleneck can be. `TRANSFER` is sending a batch to a device, which a CPU does not need."""
+
+    STORAGE_LATENCY = "storage latency"
+    STORAGE_BANDWIDTH = "storage bandwidth"
+    OP = "op"
+    PYTHON_LOCK = "python lock"
+    HAND_OVER = "hand-over"
+    TRANSFER = "transfer"
+    MODEL = "model"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One limit of a configuration."""
+
+    kind: Kind
+    images_per_second: float  # the rate it allows
+    op: str | None = None  # the op that takes most of it, for those kinds that ops make
+    workers: bool = False  # whether it is the number of workers, and not of cores
+    elsewhere: bool = False  # whether it is the cores elsewhere
+    without_model: float | None = None  # the rate it would allow the loader alone, if the model takes of it, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """All limits of a configuration; caches count as filled."""
+
+    limits: tuple[Limit, ...]  # the lowest first; the model's is always among them
+    work: Work  # what the loader does for an image
+    costs: Costs  # what they were made of
+    config: PipelineConfig
+
+    @property
+    def images_per_second(self) -> float:
+        """The most that the configuration can reach."""
+        return self.limits[0].images_per_second
+
+    @property
+    def model_images_per_second(self) -> float:
+        """The model alone."""
+        return next(each.images_per_second for each in self.limits if each.kind is Kind.MODEL)
+
+
+def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Bounds:
+    """Compute the limits of a configuration from what was measured in its setup of the model."""
+    costs = Costs.of([ceiling], facts)
+    each = rates(config, costs, bound=True)
+    found = [Limit(kind=Kind.MODEL, images_per_second=ceiling.model_images_per_second.value)]
+    if costs.ops and costs.cores is not None:
+        found += _core_limits(config, each, costs.cores)
+    if each.reads is not None:
+        found.append(Limit(kind=_storage_kind(config, each, costs), images_per_second=each.reads))
+    if ceiling.transfer_seconds_per_image:
+        found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
+    if each.lock is not None:
+        most = max(each.work.paid, key=lambda op: op.lock_seconds_per_image)
+        found.append(Limit(kind=Kind.PYTHON_LOCK, images_per_second=each.lock, op=most.name))
+    found.sort(key=lambda limit: limit.images_per_second)
+    return Bounds(limits=tuple(found), work=each.work, costs=costs, config=config)
+
+
+def _core_limits(config: PipelineConfig, each: Rates, cores: float) -> list[Limit]:
+    does, loader = each.work, config.loader
+    op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
+    kind = Kind.HAND_OVER if loader.works_elsewhere else Kind.OP
+    found = [Limit(kind=kind, images_per_second=each.cores, op=op, without_model=each.loader)]
+    workers = loader.worker_count()
+    if workers is not None and (workers < cores or each.waits > _MUCH * each.busy or loader.works_elsewhere):
+        if loader.works_elsewhere and each.worker_cores < each.workers:
+            return [*found, Limit(kind=Kind.OP, images_per_second=each.worker_cores, op=op, elsewhere=True)]
+        by_reads = worker_read_seconds(config, does) > each.busy + does.op_wait_seconds
+        kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
+        waited_for = [cost for cost in does.paid if cost.name != READ or not loader.reads_ahead()]
+        op = max(waited_for, key=lambda op: op.wall_seconds_per_image).name if waited_for else op
+        found.append(Limit(kind=kind, images_per_second=each.workers, op=None if by_reads else op, workers=True))
+    return found
+
+
+def _storage_kind(config: PipelineConfig, each: Rates, costs: Costs) -> Kind:
+    reads, at_once = costs.reads, _reads_at_once(config, costs)
+    by_latency = (
+        reads is not None
+        and (each.reads or 0.0) >= 0.99 * at_once / reads.latency_seconds / each.work.from_source
+        and not (reads.saturated and reads.at_once <= at_once)  # more at a time were seen to bring nothing
+    )
+    return Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH
+
+
+# ---------------------------------------------------------------- before the first epoch
+
+
+def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tuple[float, float]:
+    """Return the predicted seconds to convert the data set, and what filling the cache adds to the first epoch."""
+    cores = costs.cores or 1.0
+    convert = 0.0
+    if STORAGES[config.storage].converts:
+        before = costs.fixed[: 1 + _depth(config, costs)]
+        busy = sum(op.seconds_per_image for op in before) / cores
+        convert = samples * max(busy, sum(op.wall_seconds_per_image for op in before) / cores)
+    if config.cache == "none":
+        return convert, 0.0
+    made = work(config, costs, filled=False)
+    fixed = [op for op in made.paid if op.part == "fixed"]
+    workers = config.loader.worker_count() or cores
+    busy = sum(op.seconds_per_image for op in fixed)
+    if _depth(config, costs) > 0:
+        busy += costs.compact_bytes * _COPY
+    waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
+    fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
+    reads = _reads_rate(config, made, costs, bound=False)
+    return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
+
+
+# ---------------------------------------------------------------- how much at once pays
+
+
+def reads_at_once(costs: Costs) -> int:
+    """Compute how many reads at a time keep the cores or the storage busy; 1 if reads do not wait."""
+    reads = costs.reads
+    if reads is None or not reads.waits:
+        return 1
+    busy = sum(op.seconds_per_image for op in costs.ops if op.part != "finish")
+    target = min((costs.cores or 1) / max(busy, 1e-9), max(costs.model_rates.values()))
+    if reads.saturated:
+        target = min(target, reads.best_images_per_second)
+    return max(1, min(_MOST_AT_ONCE, math.ceil(1.25 * target * reads.latency_seconds)))
+
+
+def workers_at_once(costs: Costs, *, reading: bool) -> int:
+    """Compute how many workers keep all cores busy although they wait; one a core if nothing waits.
+
+    `reading` tells whether the workers read for themselves.
+    """
+    cores = math.ceil(costs.cores or 1)
+    busy = sum(op.seconds_per_image for op in costs.ops)
+    waits = sum(op.wait_seconds_per_image for op in costs.ops if reading or op.name != READ)
+    return max(cores, min(_MOST_AT_ONCE, math.ceil(cores * (1 + waits / max(busy, 1e-9)))))
+
+
+def useful(costs: Costs, facts: Facts) -> Facts:
+    """Return the facts with what the measured costs say of how much at once is of use."""
+    there = dataclasses.replace(costs, cores=costs.cores_elsewhere)
+    return dataclasses.replace(
+        facts,
+        reads_at_once=reads_at_once(costs),
+        workers_at_once=workers_at_once(costs, reading=True),
+        workers_beside_reads=workers_at_once(costs, reading=False),
+        workers_elsewhere=None if costs.cores_elsewhere is None else workers_at_once(there, reading=True),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CostProfile:
+    """What feeding a training costs in one way."""
+
+    images_per_second: float  # its steady rate
+    once_seconds: float = 0.0  # spent before or in the first epoch, beyond that rate: conversion, filling a cache
+
+    def seconds(self, epochs: float, samples: int) -> float:
+        """Compute the seconds of a training of so many epochs."""
+        return self.once_seconds + epochs * samples / self.images_per_second
+
+
+def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
+    """Estimate the seconds to convert `samples` samples, extrapolated from a part.
+
+    The figure is the part's seconds a sample over all its shards, times the samples, and once the time that the part
+    took beyond its shards. The interval is Student's 95 % of that ratio, from how much the shards differ; a disk that
+    slows down after the part is not in it.
+    """
+    seconds, counts = cost.shard_seconds, cost.shard_samples
+    per_sample = sum(seconds) / sum(counts)
+    side_by_side = min(cost.workers, len(seconds))
+    besides = max(0.0, cost.seconds - sum(seconds) / side_by_side)
+    whole = per_sample * samples / side_by_side
+    shards = len(seconds)
+    if shards < 2:
+        return Estimate(value=besides + whole, low=besides + whole, high=besides + whole)
+    strays = [took - per_sample * count for took, count in zip(seconds, counts, strict=True)]
+    spread = math.sqrt(sum(stray**2 for stray in strays) / (shards - 1))
+    reach = student_t_95(shards - 1) * spread / math.sqrt(shards) / (sum(counts) / shards)
+    reach = min(whole, reach * samples / side_by_side)
+    return Estimate(value=besides + whole, low=besides + whole - reach, high=besides + whole + reach)
+
+
+def conversion_bytes(cost: ConversionCost, samples: int) -> int:
+    """Estimate the bytes of `samples` converted samples on disk, extrapolated from a part."""
+    return round(cost.bytes / cost.samples * samples)
+
+
+def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float | None:
+    """Return after how many epochs `kept` has caught up with `rival`; 0 if at once, None if never."""
+    saved = saved_seconds(kept, rival, samples)
+    owed = kept.once_seconds - rival.once_seconds
+    if saved <= 0:
+        return None
+    return max(0.0, owed / saved)
+
+
+def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
+    """Compute the seconds that each epoch saves; below zero if it takes longer."""
+    return samples / rival.images_per_second - samples / kept.images_per_second

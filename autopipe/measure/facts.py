@@ -1,0 +1,358 @@
+"""What is known before the first trial: what the workload is, what was measured of its parts, and what the user allows.
+
+A `Description` is found where the workload can be imported; a `Ceiling` is measured: the model alone, each op, and the
+reads. Values only: `autopipe.measure.costs` makes predictions and bounds of them, and nothing here looks anything up.
+None means "not known", and then nothing is left out because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import pydantic
+
+from autopipe.pipeline import params
+from autopipe.pipeline.config import OfSetup, PipelineConfig
+from autopipe.values import Estimate, Value
+
+
+class OpCost(Value):
+    """What one op costs on one core.
+
+    Attributes:
+        name: the op, or "read".
+        part: when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
+            host, "finish" ones may run on the device.
+        seconds_per_image: processor time.
+        wait_seconds_per_image: time in which it waits and takes no processor: a disk, a network, a sleep.
+        lock_seconds_per_image: the part of the processor time for which it holds Python's lock.
+        alone_seconds_per_image: the processor time in a process of its own, where that is another; else None.
+    """
+
+    name: str
+    part: Literal["fixed", "fresh", "finish"]
+    seconds_per_image: float = pydantic.Field(ge=0)
+    wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    alone_seconds_per_image: float | None = pydantic.Field(default=None, ge=0)
+
+    @property
+    def alone(self) -> OpCost:
+        """What it costs in a process of its own."""
+        if (busy := self.alone_seconds_per_image) is None:
+            return self
+        locked = min(self.lock_seconds_per_image, busy)
+        return self.model_copy(
+            update={"seconds_per_image": busy, "lock_seconds_per_image": locked, "alone_seconds_per_image": None}
+        )
+
+    @property
+    def wall_seconds_per_image(self) -> float:
+        """What a worker spends on it."""
+        return self.seconds_per_image + self.wait_seconds_per_image
+
+    def times(self, share: float) -> OpCost:
+        """The cost if only this share of the samples goes through the op."""
+        names = ("seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image")
+        return self.model_copy(update={name: share * getattr(self, name) for name in names})
+
+
+class ReadRung(Value):
+    """How fast samples were read with so many reads at a time."""
+
+    at_once: int = pydantic.Field(ge=1)
+    images_per_second: float = pydantic.Field(gt=0)
+
+
+FEWEST_OF_A_TAIL = 100
+"""Samples that it takes to tell what the slowest in a hundred do."""
+
+
+class SampleTail(Value):
+    """How unequal samples are: seconds of reading and of all ops one after the other; or of reading, many at a time.
+
+    Attributes:
+        samples: how many were timed.
+        p50_seconds: half of them take less.
+        p95_seconds: 95 % take less.
+        p99_seconds: 99 % take less.
+        slowest_share: the part of all time that the slowest 1 % take, 0 to 1.
+        slowest: name of the slowest one.
+    """
+
+    samples: int = pydantic.Field(ge=1)
+    p50_seconds: float = pydantic.Field(ge=0)
+    p95_seconds: float = pydantic.Field(ge=0)
+    p99_seconds: float = pydantic.Field(ge=0)
+    slowest_share: float = pydantic.Field(ge=0, le=1)
+    slowest: str = ""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the slowest 1 % take more than a tenth of the time."""
+        return self.samples >= FEWEST_OF_A_TAIL and self.slowest_share > 0.1
+
+
+class ReadCosts(Value):
+    """What reading does when several samples are read at a time, as far as it was measured.
+
+    Attributes:
+        latency_seconds: of one read with no other beside it, waiting and processor time, on average.
+        cpu_seconds: the processor time in it.
+        rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
+            time was up. Of reads that do not wait there is the first only.
+        bytes_per_image: as they are read.
+        tail: how unequal the reads of all rungs are, if they wait; None if they do not, and in older artefacts.
+    """
+
+    latency_seconds: float = pydantic.Field(gt=0)
+    cpu_seconds: float = pydantic.Field(ge=0)
+    rungs: tuple[ReadRung, ...] = pydantic.Field(min_length=1)
+    bytes_per_image: float = pydantic.Field(ge=0)
+    tail: SampleTail | None = None
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long a read waits."""
+        return max(0.0, self.latency_seconds - self.cpu_seconds)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a read waits for most of its time, and more of them at a time bring more, as far as was seen."""
+        waits = self.wait_seconds > max(_WAITING_SECONDS, self.cpu_seconds)
+        return waits and (self.at_once > 1 or len(self.rungs) == 1)
+
+    @property
+    def best_images_per_second(self) -> float:
+        """The highest rate that was seen."""
+        return max(rung.images_per_second for rung in self.rungs)
+
+    @property
+    def at_once(self) -> int:
+        """The fewest reads at a time that came within a tenth of the highest rate."""
+        return min(rung.at_once for rung in self.rungs if rung.images_per_second >= 0.9 * self.best_images_per_second)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether more reads at a time had stopped to bring more, and that not for want of processor time."""
+        if len(self.rungs) < 2 or self.best_images_per_second * self.cpu_seconds > _BUSY:
+            return False
+        before, last = self.rungs[-2:]
+        return last.images_per_second < STILL_GAINS * before.images_per_second
+
+    @property
+    def most_at_once(self) -> int:
+        """The most reads at a time that were measured."""
+        return self.rungs[-1].at_once
+
+    def images_per_second(self, at_once: int) -> float:
+        """Return the rate that so many reads at a time promise: more than were measured promise no more.
+
+        Where only one at a time was measured, as it hardly waits, or for a machine that is asked about, all do as well.
+        """
+        return self.bound_images_per_second(at_once if len(self.rungs) == 1 else min(at_once, self.most_at_once))
+
+    def bound_images_per_second(self, at_once: int) -> float:
+        """Return the rate that so many reads at a time cannot exceed, by the latency of each and by what was seen."""
+        free = at_once / self.latency_seconds
+        return min(free, self.best_images_per_second) if self.saturated else free
+
+
+_WAITING_SECONDS = 0.0001  # a read from the page cache waits for less
+_BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
+STILL_GAINS = 1.3
+"""Four times as many reads at a time that bring less than this much more have come to what the storage gives."""
+
+
+_OF_THE_LOADER = (
+    "loader_images_per_second",
+    "op_costs",
+    "reads",
+    "tail",
+    "read_bytes_per_second",
+    "compact_bytes",
+    "finished_bytes",
+    "depths",
+    "cores_elsewhere",
+)
+OVERTAKEN = 1.1
+"""Times a limit: a training that is faster than that shows that the limit, the model alone say, was read too low."""
+
+
+class Ceiling(OfSetup, Value):
+    """What no configuration with this `setup` can exceed, and what it is made of. None where it was not measured.
+
+    Attributes:
+        model_images_per_second: the model alone, on a batch that is already there.
+        model_core_seconds_per_image: processor time that one image costs while the model trains.
+        loader_images_per_second: the loader alone, without a model that waits for its batches.
+        op_costs: the loader's work, op by op, with all cores busy.
+        reads: how reading scales with the number of reads at a time; None for a dataset of the user's own.
+        tail: how unequal samples are.
+        read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
+        bytes_per_image: as it is read.
+        compact_bytes: of a sample as it is handed over with `finish="device"`.
+        finished_bytes: the same with `finish="host"`.
+        depths: how many ops can be done before a storage form keeps a sample, by its name.
+        transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
+        cores: how many cores the model and the loader share.
+        cores_elsewhere: how many cores there are for workers that run elsewhere; None if that is not known.
+        gradient_bytes: what devices exchange in each step; None where it was not asked for.
+        exchange_seconds: that this takes on the devices of the setup; None where it was not asked for, or on one.
+        bound_images_per_second: what these figures together allow the configuration that was chosen.
+    """
+
+    status: Literal["ceiling"] = "ceiling"
+    schema_version: Literal[1] = 1
+    model_images_per_second: Estimate
+    model_core_seconds_per_image: float = pydantic.Field(ge=0)
+    loader_images_per_second: Estimate | None = None
+    op_costs: tuple[OpCost, ...] = ()
+    reads: ReadCosts | None = None
+    tail: SampleTail | None = None
+    read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
+    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
+    compact_bytes: int | None = pydantic.Field(default=None, ge=0)
+    finished_bytes: int | None = pydantic.Field(default=None, ge=0)
+    depths: dict[str, int] = pydantic.Field(default_factory=dict)
+    transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
+    cores: float | None = pydantic.Field(default=None, gt=0)
+    cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
+    gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
+    exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
+    bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
+    warnings: tuple[str, ...] = ()
+
+    def is_overtaken_by(self, rate: Estimate) -> bool:
+        """Whether a training ran so much faster that the model alone was read while something else had the machine.
+
+        The interval of an unsteady rate does not count: no part of it above the ceiling can be true.
+        """
+        return rate.value > OVERTAKEN * self.model_images_per_second.value
+
+    def with_loader_of(self, other: Ceiling) -> Ceiling:
+        """Return the same with what `other`, of another setup of the model, tells of the loader: it is one for all."""
+        return self.model_copy(update={name: getattr(other, name) for name in _OF_THE_LOADER})
+
+
+CODE: Final = "code"
+"""The parameter of what cannot be written as plain code; its values are the forms of such code."""
+
+
+class Impossible(Value):
+    """One setting that a workload rules out, and why."""
+
+    parameter: str
+    value: str | int
+    reason: str
+
+
+class OpSettings(Value):
+    """One op: its name and its settings as texts."""
+
+    name: str
+    settings: dict[str, str]
+
+
+class WrappedDataset(Value):
+    """A dataset that a function of the user's makes."""
+
+    as_it_is: PipelineConfig  # the configuration that makes it as it is today
+    choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
+
+
+class Description(Value):
+    """What has to be known of a workload before its configurations are chosen; found where it can be imported."""
+
+    status: Literal["described"] = "described"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=1)  # in an epoch
+    batch_size: int = pydantic.Field(ge=1)  # samples a batch, over all devices together
+    # all samples after the deterministic first ops, as a cache holds them; None if they differ in size
+    fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
+    compact_bytes: int = pydantic.Field(ge=0)  # one sample as it is sent to a device that finishes
+    finished_bytes: int = pydantic.Field(ge=0)  # one sample as the model takes it
+    # the bytes that the whole set would take in a storage form, by the ops done before, exact where samples have one
+    # shape, else judged by a few: `{"array": {1: 2**30}}`
+    cuts: dict[str, dict[int, int]] = pydantic.Field(default_factory=dict)
+    # what tells the deterministic first ops: none of them, the first, the first two and so on
+    first_ops: tuple[str, ...] = ()
+    backend: str
+    accelerators: int = pydantic.Field(default=0, ge=0)  # how many the backend sees; 0 where it trains on the CPU
+    hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; `batch_size` is one host's part of it
+    virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
+    impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
+    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
+    # of some files, how much was in memory before anything was measured, 0 to 1; None if that cannot be told
+    resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
+    sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
+    storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
+    data_digest: str  # of the files: count, names, sizes, times
+    ops_digest: str  # of the ops and their settings
+    ops: tuple[OpSettings, ...] = ()  # the ops themselves, in order
+    model_digest: str  # of the model's structure, without its weights
+    epochs: int | None = None
+    wrapped: WrappedDataset | None = None  # what a dataset of the user's takes; None where autopipe makes the batches
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """How many ops can be done before a storage form keeps a sample, by the form's name."""
+        return {storage: max(sizes) for storage, sizes in self.cuts.items()}
+
+    def against(self, parameter: str, value: object) -> str | None:
+        """Return why a setting cannot be used; None where it can."""
+        found = (each.reason for each in self.impossible if (each.parameter, each.value) == (parameter, value))
+        return next(found, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the user allows."""
+
+    memory_bytes: int | None = None  # `--max-memory`, for the process tree of the training
+    workers: int | None = None  # `--max-workers`
+    cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
+    convert: bool = True  # whether samples may be kept in another form on disk; `--convert` and `--no-convert`
+    # `--only`: {"loader": ("threads", "tfdata")}
+    only: Mapping[str, tuple[params.Value, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The workload, the machine and what the user allows, as far as a search needs them."""
+
+    workload: Description  # as the process of the trials describes it
+    limits: Limits = field(default_factory=Limits)  # those of the search's settings
+    cores: int  # usable cores, by affinity and cgroup
+    # devices that can share a batch: accelerators that Keras and NVML both see, virtual ones if asked for, else 1
+    gpus: int = 0
+    gpus_reason: str = ""  # why there are no more
+    memory_bytes: int | None = None  # memory that is free for this run
+    disk_bytes: int | None = None  # free bytes where converted samples would be kept
+    accelerator: bool = True  # whether the model trains on something else than the cores, which batches are sent to
+    reads_at_once: int | None = None  # how many reads at a time are of use, by measurement; 1 where reads do not wait
+    workers_at_once: int | None = None  # how many workers are of use, by measurement: above the cores where they wait
+    workers_beside_reads: int | None = None  # the same where others read for them
+    workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
+    # settings that could run and bring nothing, with the reason, such as {("channels", "first"): "there is no
+    # accelerator"}; tried where the user names them
+    pointless: Mapping[tuple[str, params.Value], str] = field(default_factory=dict)
+
+    @property
+    def converting(self) -> Facts:
+        """The same, if the user let samples be kept in another form."""
+        return replace(self, limits=replace(self.limits, convert=True))
+
+    @property
+    def unmeasured(self) -> Facts:
+        """The same without what measurements say is of no use."""
+        return replace(
+            self,
+            reads_at_once=None,
+            workers_at_once=None,
+            workers_beside_reads=None,
+            workers_elsewhere=None,
+            pointless={},
+        )

@@ -1,0 +1,268 @@
+"""What makes two machines, or two workloads, the same for a tuned configuration; and the fingerprints of these here.
+
+`compare_hardware` and `compare_workload` are the whole rule. What follows from a difference is decided elsewhere: which
+profile is taken in `autopipe.artifact.pick`, whether one is stale in `autopipe.artifact.check`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from autopipe.artifact import changes
+from autopipe.artifact.schema import Gpu, Hardware, OpRecord, WorkloadDigest
+from autopipe.errors import BadSampleError
+from autopipe.hardware import backend, disk, machine, memory, virtual
+from autopipe.workload import digests
+from autopipe.workload.data import source as data_source
+from autopipe.workload.ops import planner
+from autopipe.workload.sample import Source
+from autopipe.workload.workload import Workload
+
+MEMORY_TOLERANCE: Final = 0.05
+"""A kernel keeps a little more or less for itself from one start to the next."""
+COUNT_TOLERANCE: Final = 0.25
+"""More samples are more of the same, until they no longer fit a cache."""
+BYTES_TOLERANCE: Final = 0.10
+"""Reading and decoding cost in proportion to it."""
+
+BACKEND: Final = "Keras backend"
+"""The name of that difference."""
+
+_PROBES = 16
+_UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
+_NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
+_LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
+
+
+class MatchLevel(enum.StrEnum):
+    """How far figures from one machine hold on another."""
+
+    SAME = "same"
+    NEAR = "near"
+    """The same processor and cards, more or fewer of them."""
+    OTHER = "other"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One field in which two fingerprints differ, in words."""
+
+    field: str
+    known: str
+    here: str
+    words: str | None = None
+
+    def __str__(self) -> str:
+        return self.words or f"{self.field}: {self.known} there, {self.here} here"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """How two machines compare."""
+
+    level: MatchLevel  # what decides
+    differences: tuple[Difference, ...] = ()  # in the hardware; none if it is the same
+    software: tuple[Difference, ...] = ()  # differing versions: no other machine, but a profile may be stale
+
+
+def compare_hardware(known: Hardware, here: Hardware) -> Match:
+    """Say whether figures of machine `known` hold on machine `here`.
+
+    Another model of processor or card is another machine. The same models in another number, with other memory or
+    storage, or under another Keras backend, are near. Versions of software are listed, and make no other machine.
+    """
+    models = [
+        _difference("processor", known.cpu_model, here.cpu_model),
+        _difference("GPU model", _gpu_models(known), _gpu_models(here)),
+    ]
+    amounts = [
+        _difference("usable cores", known.cores, here.cores),
+        _difference("GPUs", len(known.gpus), len(here.gpus)),
+        _difference("virtual devices", known.virtual_devices, here.virtual_devices),
+        _difference("GPU memory", _gpu_memory(known), _gpu_memory(here)) if known.gpus and here.gpus else None,
+        _apart("memory", known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE, memory.size_text),
+        None if _UNKNOWN in (known.storage, here.storage) else _difference("storage", known.storage, here.storage),
+        None
+        if None in (known.keras_backend, here.keras_backend)
+        else _difference(BACKEND, known.keras_backend, here.keras_backend),
+    ]
+    others, fewer = tuple(filter(None, models)), tuple(filter(None, amounts))
+    level = MatchLevel.OTHER if others else MatchLevel.NEAR if fewer else MatchLevel.SAME
+    return Match(level=level, differences=others + fewer, software=_software(known, here))
+
+
+def alike(hardware: Hardware) -> Hardware:
+    """Return the fingerprint that machines of one kind have in common: a little memory and bug fixes do not count."""
+    octaves = round(4 * math.log2(max(1, hardware.memory_bytes))) / 4
+    changed = {
+        "memory_bytes": round(2**octaves),
+        "gpu_driver": _minor(hardware.gpu_driver),
+        "python": _minor(hardware.python),
+        "packages": {name: _minor(version) for name, version in sorted(hardware.packages.items())},
+        "visible_gpus": None,
+    }
+    return hardware.model_copy(update=changed)
+
+
+def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:
+    """Return in what a workload differs from the one that was measured, so far as it matters to speed.
+
+    The ops, the batch size and the model's structure must be equal; the data may grow a little. A model that was not
+    built on one of both sides is not compared.
+    """
+    found = [
+        _apart("number of samples", known.samples, here.samples, COUNT_TOLERANCE),
+        _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE, memory.size_text),
+        _ops_difference(known, here),
+        _difference("batch size", known.batch_size, here.batch_size),
+        _difference("model", known.model, here.model, "the model's structure is another than it was")
+        if known.model and here.model
+        else None,
+    ]
+    return tuple(filter(None, found))
+
+
+def detect(data: Source | None = None) -> Hardware:
+    """Return the fingerprint of this machine, with the storage that `data` lie on. Imports no framework."""
+    return of_machine(machine.detect(), storage_of(data), backend.keras_backend())
+
+
+def of_machine(
+    found: machine.Machine,
+    storage: str = _UNKNOWN,
+    keras_backend: str | None = None,
+    virtual_devices: int | None = None,
+) -> Hardware:
+    """Return the fingerprint of a machine, with what is not the machine's own.
+
+    `storage` is what the data lie on; without `virtual_devices`, there are as many as the environment asks for.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if found.gpus else None
+    return Hardware(
+        cpu_model=found.cpu.model,
+        cores=found.cpu.cores,
+        memory_bytes=found.memory.usable_bytes,
+        gpus=tuple(Gpu(name=gpu.name, memory_bytes=gpu.memory_bytes) for gpu in found.gpus),
+        gpu_driver=next((gpu.driver for gpu in found.gpus if gpu.driver), None),
+        storage=storage,
+        system=f"{found.os}, {_minor(found.kernel)}",
+        python=found.python,
+        packages={name: version for name, version in found.versions.items() if version and name not in _NO_MATTER},
+        keras_backend=keras_backend,
+        visible_gpus=None if visible is None else visible[:_LONGEST_LIST],
+        virtual_devices=virtual.asked() if virtual_devices is None else virtual_devices,
+    )
+
+
+def storage_of(data: Source | None) -> str:
+    """Return the kind of storage that the samples lie on: a file system, that of a URL ("s3"), or "memory"."""
+    if data is None:
+        return _UNKNOWN
+    remote = data_source.remote(data)
+    if remote is not None:
+        return remote
+    files = data_source.files(data, [0])
+    if not files:
+        return "memory"
+    found = disk.detect(Path(os.fspath(files[0])))
+    return f"{found.kind} over the network" if found.network else found.kind
+
+
+def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDigest:
+    """Return the digest of a workload; `model` is that of its model, where it was built. Reads a few samples.
+
+    Raises:
+        BadSampleError: one of them cannot be read, and the workload does not skip such.
+    """
+    return WorkloadDigest(
+        samples=len(workload.data),
+        mean_bytes=round(data_source.mean_bytes(workload.data), 1),
+        sizes=tuple(_sizes(workload)),
+        ops=digests.ops_digest(tuple(workload.ops)),
+        op_list=ops_of(workload),
+        batch_size=workload.batch_size,
+        model=model,
+    )
+
+
+def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
+    """Return the ops of a workload as an artefact keeps them."""
+    return tuple(OpRecord(name=op.name, settings=digests.op_settings(op)) for op in workload.ops)
+
+
+def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
+    """Return in what a workload trains otherwise than the one that was tuned, in words; reads no sample."""
+    size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
+    found = (
+        changes.of_ops(known.op_list, ops_of(workload)),
+        size if workload.batch_size != known.batch_size else "",
+    )
+    return tuple(filter(None, found))
+
+
+def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference | None:
+    words = changes.of_ops(known.op_list, here.op_list)
+    return _difference("ops", known.ops, here.ops, words) if words else None
+
+
+def _sizes(workload: Workload) -> Iterator[int]:
+    """Yield the bytes of some samples, spread over the data; bad ones that are skipped in a training are left out."""
+    for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
+        try:
+            yield data_source.sample_bytes(planner.read(workload.data, index))
+        except BadSampleError:
+            if workload.on_bad_sample == "error":
+                raise
+
+
+def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
+    """Compare versions to the second number: a bug fix changes no speed that could be promised."""
+    pairs = {
+        "operating system": (known.system, here.system),
+        "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
+        "Python": (_minor(known.python), _minor(here.python)),
+    }
+    for name in sorted(known.packages.keys() | here.packages.keys()):
+        pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
+    return tuple(filter(None, (_difference(name, *pair) for name, pair in pairs.items())))
+
+
+def _difference(field: str, known: object, here: object, words: str | None = None) -> Difference | None:
+    if known == here:
+        return None
+    return Difference(field=field, known=_text(known), here=_text(here), words=words)
+
+
+def _text(value: object) -> str:
+    return "none" if value is None or value == "" else str(value)
+
+
+def _minor(version: str | None) -> str | None:
+    return None if version is None else ".".join(version.split(".")[:2])
+
+
+def _apart(
+    field: str, known: float, here: float, tolerance: float, text: Callable[[float], str] = str
+) -> Difference | None:
+    """Return the difference of two amounts if it is more than this part of the larger one."""
+    is_close = abs(known - here) <= tolerance * max(known, here)
+    return None if is_close else _difference(field, text(known), text(here))
+
+
+def _gpu_models(hardware: Hardware) -> str:
+    return ", ".join(sorted({gpu.name for gpu in hardware.gpus}))
+
+
+def _gpu_memory(hardware: Hardware) -> str:
+    """Name the memory of each model once; the number of cards is a field of its own."""
+    known = sorted(hardware.gpus, key=lambda gpu: (gpu.name, gpu.memory_bytes or 0))
+    sizes = {gpu.name: gpu.memory_bytes for gpu in known}
+    return ", ".join("unknown" if size is None else memory.size_text(size) for size in sizes.values())

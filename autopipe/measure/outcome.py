@@ -1,0 +1,254 @@
+"""What comes of a trial: a measurement, or a failure that says why there is none; and what else its process answers.
+
+All are values and survive JSON. They carry figures and derive none: statistics live in `autopipe.measure.stats`,
+wording in `autopipe.reports`. An outcome is written by `model_dump_json()` and read back by `parse_outcome`. A `Report`
+takes the news of a measurement while it goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+import pydantic
+
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate, JsonObject, Value
+from autopipe.workload.mode import Mode
+
+
+class Phase(enum.StrEnum):
+    """What a trial is doing. Each phase has a deadline of its own (`autopipe.measure.trial.failures`)."""
+
+    START = "start"  # the child process comes up
+    IMPORT = "import"  # the workload is imported, and with it the framework
+    BUILD = "build"  # the model is built and compiled
+    WARM_UP = "warm_up"  # steps on a resident batch, before any loader is open
+    OPEN = "open"  # the loader starts
+    FIRST_BATCH = "first_batch"
+    FILL = "fill"  # caches are filled, buffers reach their steady state
+    MEASURE = "measure"
+    CLOSE = "close"
+
+
+class FailureKind(enum.StrEnum):
+    """Why a trial gave no measurement."""
+
+    NOT_PLAIN = "not_plain"  # a baseline that cannot be written as plain code, and is left out
+    UNSUPPORTED = "unsupported"  # this configuration cannot run on this machine or with this workload
+    IMPORT = "import"  # the workload cannot be imported
+    BUILD = "build"  # the model cannot be built, compiled or fed with such batches
+    BAD_DATA = "bad_data"  # a sample cannot be read, or an op failed on it
+    OUT_OF_MEMORY = "out_of_memory"
+    HUNG = "hung"  # not a sign of life for the whole deadline of a phase
+    CRASHED = "crashed"  # the process died, or raised an unexpected error
+    TIMEOUT = "timeout"  # alive, but not done in the time a trial may take
+    INTERRUPTED = "interrupted"  # it was told to end
+
+
+class Window(Value):
+    """Some consecutive training steps, timed together."""
+
+    images: int = pydantic.Field(ge=1)  # images trained on; where a queue emptied meanwhile, those that the loader made
+    seconds: float = pydantic.Field(gt=0)  # time from the end of the window before to the end of this one
+    waiting_seconds: float = pydantic.Field(default=0.0, ge=0)  # the part of it in which the model waited for a batch
+
+
+class Resources(Value):
+    """What a trial took, over all its processes. None where it was not or cannot be known.
+
+    `others_cpu_percent` is what everything else took meanwhile of the cores that may be used, a hypervisor included;
+    not what a CPU quota leaves to others anyway.
+    GPU figures are of the cards that trained: their mean use, that of the busiest and of the idlest; memory and power
+    of all together.
+    """
+
+    cpu_percent: float | None = None
+    others_cpu_percent: float | None = None
+    peak_rss_bytes: int | None = None
+    gpu_percent: float | None = None
+    gpu_busiest_percent: float | None = None
+    gpu_idlest_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_watts: float | None = None
+
+
+class Ran(Value):
+    """What really ran, which need not be what was asked for: loaders fall back, backends differ."""
+
+    threads: int
+    processes: int
+    devices: tuple[str, ...]
+    backend: str
+    versions: dict[str, str]
+
+
+class ConversionCost(Value):
+    """What writing a trial's part of the data in another form took. Raw; `autopipe.measure.costs` derives the rest."""
+
+    cut: int = pydantic.Field(ge=0)  # how many ops were done before a sample was kept
+    samples: int = pydantic.Field(ge=1)  # in the part
+    bytes: int = pydantic.Field(ge=0)  # of the part's files
+    workers: int = pydantic.Field(ge=1)  # threads that wrote
+    # how long all of it took, with what comes before the first shard and after the last
+    seconds: float = pydantic.Field(ge=0)
+    shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)  # samples of each shard
+    shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)  # how long each shard took in its thread
+
+
+class Measurement(Value):
+    """One configuration, timed in the training it is meant for."""
+
+    status: Literal["ok"] = "ok"
+    schema_version: Literal[1] = 1
+    config: JsonObject
+    config_key: str
+    batch_size: int = pydantic.Field(ge=1)
+    windows: tuple[Window, ...] = pydantic.Field(min_length=1)  # the raw timings; every other rate derives from them
+    images_per_second: Estimate
+    first_batch_seconds: float = pydantic.Field(ge=0)  # from the opening of the loader to its first batch
+    epoch_restart_seconds: float | None = pydantic.Field(default=None, ge=0)  # the wait between two epochs
+    # what filling the caches adds to the first epoch over all of the data
+    cache_fill_seconds: float | None = pydantic.Field(default=None, ge=0)
+    # the part of the data that it trained on, above 0, at most 1: of what has to be made first, less
+    data_share: float = pydantic.Field(default=1.0, gt=0, le=1)
+    # batches taken before the first window, because buffers could still hide the loader's rate
+    discarded_batches: int = pydantic.Field(default=0, ge=0)
+    stable: bool  # whether the interval got narrow enough; if not, `warnings` says what to do
+    warnings: tuple[str, ...] = ()
+    # the part of the measured time in which the model waited, 0 to 1
+    data_wait_share: float = pydantic.Field(ge=0, le=1)
+    resources: Resources = Resources()
+    # whether the files were in memory ("warm") or on disk ("cold") when the trial began
+    page_cache: Literal["warm", "cold"]
+    files_ready: bool = True  # whether there was time to bring all of them there
+    ran: Ran
+    # what writing the trial's part of the data took, if the configuration reads a converted form
+    conversion: ConversionCost | None = None
+    # what a batch takes from another machine's worker to this one, with nothing else under way
+    hand_over_seconds: float | None = pydantic.Field(default=None, ge=0)
+    # the time each phase took. Filled in by `autopipe.measure.trial.supervise`
+    phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)
+    # what the trial cost beyond its windows. Filled in by `autopipe.measure.trial.supervise`
+    overhead_seconds: float = pydantic.Field(default=0.0, ge=0)
+
+    @property
+    def measured_seconds(self) -> float:
+        """Return the time that the windows cover."""
+        return sum(window.seconds for window in self.windows)
+
+
+class TrialFailure(Value):
+    """No measurement, and why."""
+
+    status: Literal["failed"] = "failed"
+    schema_version: Literal[1] = 1
+    kind: FailureKind
+    phase: Phase
+    message: str  # the rule that was broken and what was found
+    hint: str | None = None  # what to do about it
+    log_tail: str = ""  # the last lines that the trial's process printed
+    config: JsonObject | None = None  # the configuration, or None if it failed before any was tried
+    config_key: str | None = None
+
+
+Outcome = Annotated[Measurement | TrialFailure, pydantic.Field(discriminator="status")]
+
+_OUTCOME: pydantic.TypeAdapter[Measurement | TrialFailure] = pydantic.TypeAdapter(Outcome)
+
+
+def parse_outcome(text: str | bytes) -> Measurement | TrialFailure:
+    """Read back what `model_dump_json()` of an outcome wrote.
+
+    Raises:
+        pydantic.ValidationError: if it is no outcome of this schema version.
+    """
+    return _OUTCOME.validate_json(text)
+
+
+class Agreement(Value):
+    """Whether one configuration gives the batches that the workload asks for."""
+
+    config: PipelineConfig
+    digest: str  # of all batches it gave; equal digests mean equal batches, and none that it could not run
+    samples: int = pydantic.Field(ge=0)
+    # between a pixel and that of the reference configuration
+    largest_difference: float = pydantic.Field(default=0.0, ge=0)
+    largest_value: float = pydantic.Field(default=0.0, ge=0)  # of any pixel in the reference, which tells its scale
+    missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
+    repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
+    message: str | None = None  # what else differs; or why it could not run, if so
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it gave batches."""
+        return bool(self.digest)
+
+
+class Verification(Value):
+    """Configurations side by side: do they give the same batches?"""
+
+    status: Literal["verified"] = "verified"
+    schema_version: Literal[1] = 1
+    compared: bool = True  # whether batches were; those of a wrapped dataset were only looked at
+    agreements: tuple[Agreement, ...]
+
+
+class BadFile(Value):
+    """A sample that a training would stop at."""
+
+    index: int = pydantic.Field(ge=0)
+    name: str  # the path of its file, or what else a person calls it
+    reason: str  # what is wrong with it
+
+
+class FileVerification(Value):
+    """A look at every sample of a workload."""
+
+    status: Literal["inspected"] = "inspected"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=0)  # how many there are
+    resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
+    bad: tuple[BadFile, ...]  # those that cannot be used, in order
+
+
+class StepTime(Value):
+    """The steps of a model on one batch that is already on the device.
+
+    Attributes:
+        mode: what a step does.
+        batch_size: samples in a step.
+        step_seconds: one step, compiled and warm.
+        first_call_seconds: the first call of all, which traces and compiles, and then does a step.
+        backend: of Keras.
+    """
+
+    status: Literal["step"] = "step"
+    schema_version: Literal[1] = 1
+    mode: Mode
+    batch_size: int = pydantic.Field(ge=1)
+    step_seconds: Estimate
+    first_call_seconds: float = pydantic.Field(ge=0)
+    backend: str
+
+    @property
+    def images_per_second(self) -> float:
+        """The rate of such steps."""
+        return self.batch_size / self.step_seconds.value
+
+
+Options: TypeAlias = Mapping[str, pydantic.JsonValue]
+
+
+class Report(Protocol):
+    """Takes news of a measurement."""
+
+    def phase(self, phase: Phase) -> None:
+        """A phase begins."""
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        """A window ended."""
+
+    def log(self, text: str) -> None:
+        """Something worth telling."""

@@ -1,0 +1,151 @@
+"""What a handful of noisy rates says: the median, how far off it may be, and whether one thing is faster than another.
+
+Pure functions of numbers. No clock, no file, no configuration: what is done about a result is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.values import Estimate
+
+FEWEST_PAIRS = 3  # with fewer, an interval rests on what is known of the noise beside
+REPEATABILITY = 2.8
+"""Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
+
+
+class Interval(NamedTuple):
+    """Where a figure lies with 95 % confidence, unless said otherwise."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """How many times faster one thing ran than another, from measurements taken in pairs."""
+
+    ratio: float  # geometric mean of the pairs' ratios
+    interval: Interval  # 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by
+    pairs: int  # how many pairs it rests on
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few pairs for their own spread to say how sure the ratio is: who shows it says so."""
+        return self.pairs < FEWEST_PAIRS
+
+    @property
+    def faster(self) -> bool:
+        """Whether the first is faster, beyond doubt."""
+        return self.interval.low > 1.0
+
+    @property
+    def slower(self) -> bool:
+        """Whether the first is slower, beyond doubt."""
+        return self.interval.high < 1.0
+
+
+def median(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """Return the median.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if len(values) == 0:
+        raise ValueError("`median` needs at least one value, but got none.")
+    return float(np.median(values))
+
+
+def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> Interval:
+    """Return the percentile-bootstrap interval of the median; the same input gives the same interval.
+
+    One value alone says nothing of its spread: its interval is endless.
+
+    Args:
+        values: e.g. images/s of each window of a trial.
+        resamples: how many times `values` are drawn anew.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if data.size < 2:
+        return Interval(-math.inf, math.inf) if data.size else Interval(math.nan, math.nan)
+    picks = np.random.default_rng(0).integers(data.size, size=(resamples, data.size))
+    low, high = np.quantile(np.median(data[picks], axis=1), [0.025, 0.975])
+    return Interval(float(low), float(high))
+
+
+def estimate(rates: Sequence[float], *, resamples: int = 1000) -> Estimate:
+    """Return the median of rates with its bootstrap interval; of one alone no interval is known."""
+    value, interval = median(rates), bootstrap_interval(rates, resamples=resamples)
+    if len(rates) < 2:
+        return Estimate.of_one(value)
+    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))
+
+
+def log_variance(rate: Estimate) -> float:
+    """Return the variance of the logarithm of a rate, by its 95 % interval; a lower end of 0 is left out."""
+    reach = max(abs(math.log(end / rate.value)) for end in (rate.low, rate.high) if end > 0.0)
+    return (reach / normal_point(0.05)) ** 2
+
+
+def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison:
+    """Compare measurements taken in pairs, `first[i]` and `second[i]` in the same block.
+
+    The interval is Student's, on the logarithms of the ratios. A bootstrap over four to eight pairs is
+    too sure of itself: its "95 %" intervals hold the truth in 80 % of cases with four pairs, Student's in 95 %.
+
+    Raises:
+        ValueError: the lengths differ, there are no pairs, or a value is not positive.
+    """
+    if len(first) != len(second) or not first:
+        raise ValueError(
+            f"`compare_pairs` needs as many values of each, at least one; got {len(first)}, {len(second)}."
+        )
+    if min(*first, *second) <= 0:
+        raise ValueError("`compare_pairs` takes rates, which are above zero.")
+    logs = np.log(np.asarray(first, dtype=np.float64) / np.asarray(second, dtype=np.float64))
+    mean, count = float(logs.mean()), len(logs)
+    if count < 2:
+        interval = Interval(0.0, math.inf)
+    else:
+        reach = student_t_95(count - 1) * float(logs.std(ddof=1)) / math.sqrt(count)
+        interval = Interval(math.exp(mean - reach), math.exp(mean + reach))
+    return Comparison(ratio=math.exp(mean), interval=interval, pairs=count)
+
+
+def student_t_95(freedom: int) -> float:
+    """Return the two-sided 95 % point of Student's t with that many degrees of freedom."""
+    return student_t(freedom, 0.05)
+
+
+def student_t(freedom: int, alpha: float) -> float:
+    """Return what Student's t, with that many degrees of freedom, exceeds on either side with probability `alpha`."""
+    low, high = 0.0, 1.0
+    while _beyond(high, freedom) > alpha:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _beyond(middle, freedom) > alpha else (low, middle)
+    return high
+
+
+def normal_point(alpha: float) -> float:
+    """Return what a standard normal exceeds on either side with probability `alpha`."""
+    return NormalDist().inv_cdf(1.0 - alpha / 2.0)
+
+
+def _beyond(t: float, freedom: int) -> float:
+    """Return the probability that |T| > t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    odd, angle = freedom % 2, math.atan(t / math.sqrt(freedom))
+    term, total = math.cos(angle) ** odd, 0.0
+    for power in range(1 + odd, freedom, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * power / (power + 1)
+    within = math.sin(angle) * total
+    return 1.0 - (2.0 / math.pi * (angle + within) if odd else within)

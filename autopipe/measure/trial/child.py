@@ -1,0 +1,319 @@
+"""One child process as its parent holds it: how it starts, what it says, and that nothing of it is left at the end.
+
+The parent owns the process group, the socket, the log and the temporary folders. What to ask, and when to give up, is
+for `supervise`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import IO
+
+import cloudpickle
+import psutil
+import pydantic
+
+from autopipe.errors import TrialError, WorkloadError
+from autopipe.measure.trial import group, protocol
+from autopipe.measure.trial.group import uninterrupted
+from autopipe.measure.trial.protocol import Channel
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.workload.workload import Workload
+
+TAIL_BYTES = 6000
+LIMIT_BYTES = 64 << 20
+
+
+class ChildLog:
+    """A file for stdout and stderr of a child. The parent reads its end; the child only appends."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        # Appending is by the kernel, so that the file can be cut while the child writes.
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, fcntl.fcntl(self.fd, fcntl.F_GETFL) | os.O_APPEND)
+        self._mark = 0
+
+    @property
+    def fd(self) -> int:
+        """Return the file descriptor to hand to the child."""
+        return self._file.fileno()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the log now."""
+        return os.fstat(self.fd).st_size
+
+    def mark(self) -> None:
+        """Forget what was printed so far: the tail begins here."""
+        self._mark = self.size_bytes
+
+    def cut(self) -> None:
+        """Drop everything if it has grown out of bounds."""
+        if self.size_bytes > LIMIT_BYTES:
+            os.ftruncate(self.fd, 0)
+            self._mark = 0
+
+    def tail(self) -> str:
+        """Return the last lines since the mark."""
+        size = self.size_bytes
+        start = max(self._mark, size - TAIL_BYTES)
+        text = os.pread(self.fd, size - start, start).decode(errors="replace")
+        if start > self._mark:  # the first line is a piece of one
+            text = text.partition("\n")[2] or text
+        return text.strip()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+PREFIX = "autopipe-trial-"
+_ATTEMPTS = 3
+
+
+class Scratch:
+    """A folder for one process to own; `close` removes it with all that is in it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Remove what dead processes left in `folder`, the system's temporary one unless told, and make one there."""
+        parent = Path(tempfile.gettempdir()) if folder is None else folder
+        collect(parent)
+        for _ in range(_ATTEMPTS):  # another process may collect a folder between these two statements
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            self._lock = _locked(self.path)
+            if self._lock is not None and self.path.is_dir():
+                return
+            self.close()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # without a lock, which not every disk has
+
+    def close(self) -> None:
+        """Remove the folder. Calling it twice is fine."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def collect(folder: Path) -> None:
+    """Remove the folders of this user in `folder` whose owners are dead."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and (lock := _locked(Path(entry.path))) is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """Lock the folder; None if it belongs to another user, is no folder, or is locked."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_uid == os.getuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+_EXIT_SECONDS = 1.0
+_DUMP_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a child is started with."""
+
+    # its name ("train.py:workload"), or the object itself, which then travels by cloudpickle
+    workload: str | Workload | protocol.Reference
+    session: str = protocol.DEFAULT_SESSION  # the "module:callable" that makes the session from the workload
+    directory: Path | None = None  # the working directory; None for the parent's own
+    folder: Path | None = None  # on the disk that samples converted for trials are written to; None: the temporary one
+    environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
+    sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    hosts: int = 1  # how many hosts share each batch; what is measured is one host's part of it
+    code: str | None = None  # what a session of foreign code runs; see `autopipe.measure.trial.protocol.Load`
+
+
+class Child:
+    """A running child process, leader of a group and session of its own."""
+
+    def __init__(self, launch: Launch) -> None:
+        try:
+            # What the child leaves in its temporary folder, converted samples say, goes even if it dies on the spot.
+            self._scratch = Scratch()
+            self.log = ChildLog()
+        except OSError as error:
+            raise TrialError(
+                f"A trial needs a temporary folder, but there can be none: {error}",
+                hint="Make room, or name a folder that has room in the environment variable TMPDIR.",
+            ) from error
+        self._launch = launch
+        self._sets: Scratch | None = None
+        self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
+        ours, theirs = socket.socketpair()
+        inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "autopipe.measure.trial.runner",
+                    f"--fd={theirs.fileno()}",
+                    f"--parent={os.getpid()}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self.log.fd,
+                stderr=self.log.fd,
+                cwd=launch.directory,
+                env=_environment(launch, str(self._scratch.path)),
+                pass_fds=inherited,
+                start_new_session=True,
+            )
+        self._channel = Channel(ours)
+        source = (
+            protocol.Pickled(fd=inherited[1])
+            if isinstance(launch.workload, Workload)
+            else protocol.Reference(text=launch.workload)
+            if isinstance(launch.workload, str)
+            else launch.workload
+        )
+        self.load = protocol.Load(
+            workload=source,
+            session=launch.session,
+            sys_path=launch.sys_path,
+            simulate=launch.simulate,
+            hosts=launch.hosts,
+            code=launch.code,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Return its process id, which is also that of its group."""
+        return self._process.pid
+
+    def folder_for_sets(self) -> str | None:
+        """Return where a trial writes converted samples, on the disk that the launch names; None if it names none.
+
+        Raises:
+            OSError: there can be no such folder.
+        """
+        if self._sets is None and self._launch.folder is not None:
+            self._sets = Scratch(self._launch.folder.resolve())
+        return None if self._sets is None else str(self._sets.path)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def send(self, request: pydantic.BaseModel) -> None:
+        """Send a request. If the process is gone, `receive` shows it."""
+        with contextlib.suppress(OSError):
+            self._channel.send(request)
+
+    def receive(self, timeout_seconds: float) -> list[bytes]:
+        """Return the lines it sent, or an empty list if there were none in this time.
+
+        Raises:
+            EOFError: if it is dead or has closed its channel, and everything it sent has been returned.
+        """
+        alive = self.is_alive()  # asked first: what a dead process has sent is all there by now
+        lines = self._channel.receive(timeout_seconds if alive else 0.0)
+        if not lines and not alive:
+            raise EOFError  # a grandchild may hold the other end open
+        return lines
+
+    def exit_status(self) -> int | None:
+        """Return the status of a process that has just closed its channel, or None if it goes on without one."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_EXIT_SECONDS)
+        return None
+
+    def memory_bytes(self) -> int:
+        """Return the memory that its group holds."""
+        return group.memory_bytes(self.pid)
+
+    def dump_stacks(self) -> None:
+        """Have it print where each of its threads is."""
+        before = self.log.size_bytes
+        self._process.send_signal(signal.SIGUSR1)
+        give_up = time.monotonic() + _DUMP_SECONDS
+        while self.log.size_bytes == before and self.is_alive() and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
+
+    def end(self, grace_seconds: float, *, politely: bool = False) -> None:
+        """End the process and everything it started, with so long to clean up in. Calling it twice is fine.
+
+        It is asked by `Close` if that is to be done politely, else by SIGTERM.
+        """
+        family: set[psutil.Process] = set()
+        try:
+            family = group.descendants(self.pid)
+            if self.is_alive():
+                if politely:
+                    self.send(protocol.Close())
+                else:
+                    self._process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(grace_seconds)
+        finally:
+            with uninterrupted():  # also by a second Ctrl-C
+                if not group.kill(self.pid, family):
+                    _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_EXIT_SECONDS)
+                self._channel.close()
+                self.log.close()
+                if self._pickle is not None:
+                    self._pickle.close()
+                self._scratch.close()
+                if self._sets is not None:
+                    self._sets.close()
+
+
+def _pickled(workload: Workload) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+    try:
+        cloudpickle.dump(workload, file)
+    except Exception as error:
+        file.close()
+        raise WorkloadError(
+            f"This workload cannot be sent to another process: {type(error).__name__}: {error}",
+            hint="Write it at the top level of a file and name it: `train.py:workload`.",
+        ) from error
+    file.flush()
+    return file
+
+
+def _environment(launch: Launch, temporary: str) -> dict[str, str]:
+    """Return the variables of the child: it prints at once, tells where it crashed, and finds this very autopipe."""
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
+    return {**os.environ, **own, **import_path(), **dict(launch.environment)}
+
+
+def import_path() -> dict[str, str]:
+    """Return the variable by which another Python process finds this very autopipe, where it needs one."""
+    root = str(Path(__file__).parents[2])
+    if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}

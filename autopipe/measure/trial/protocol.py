@@ -1,0 +1,237 @@
+"""The language between a study and the process that measures for it: one JSON object a line, on a socket of its own.
+
+The parent sends requests; the child answers each with any number of events, of which the last is `done`. An answer
+ends at that line and not at the end of the stream, which a grandchild may hold open for ever. What crosses the boundary
+is declared here, and carried by a `Channel`, the same on both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+import pydantic
+import pydantic_core
+
+from autopipe.measure.facts import Ceiling, Description
+from autopipe.measure.outcome import Measurement, Options, Phase, Report, StepTime, TrialFailure, Verification
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.values import JsonObject, Value
+from autopipe.workload.mode import Mode
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Channel:
+    """Sends messages and receives lines. Owns the socket; sending is safe from any thread, receiving from one."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sending = threading.Lock()
+        self._pending = b""
+        self._selector = selectors.PollSelector()
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def send(self, message: pydantic.BaseModel) -> None:
+        """Send one message.
+
+        Raises:
+            OSError: if the other side has gone.
+        """
+        with self._sending:
+            self._socket.sendall(_line(message) + b"\n")
+
+    def receive(self, timeout_seconds: float) -> list[bytes]:
+        """Return the lines that are complete, or wait for something to arrive; an empty list if nothing did.
+
+        Raises:
+            EOFError: if the other side has closed, or died. What it sent before has been returned by then.
+        """
+        if not self._selector.select(timeout_seconds):
+            return []
+        try:
+            chunk = self._socket.recv(_CHUNK_BYTES)
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            raise EOFError
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        return lines
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._selector.close()
+        self._socket.close()
+
+
+def _line(message: pydantic.BaseModel) -> bytes:
+    try:
+        return message.model_dump_json().encode()
+    except pydantic_core.PydanticSerializationError:  # half a character, from the name of a file that is no UTF-8
+        return json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+DEFAULT_SESSION = "autopipe.measure.session:Session"
+IN_TRIAL = "AUTOPIPE_IN_TRIAL"
+"""Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
+
+
+class Session(Protocol):
+    """What measures, in the child process. It is made once, from the workload, and asked again and again."""
+
+    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
+        """Open a loader, time the training on it, and close it."""
+
+    def describe(self, report: Report) -> Description:
+        """Describe the workload for a search."""
+
+    def ceiling(self, options: Options, report: Report) -> Ceiling:
+        """Measure what no configuration can exceed."""
+
+    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
+        """Measure a step of the model, without a loader."""
+
+    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
+        """Compare the batches that these configurations give."""
+
+    def close(self) -> None:
+        """Let go of everything. Also called in the middle of a measurement that is cut short."""
+
+
+class Reference(Value):
+    """A workload by name: "train.py:workload" or "package.module:attribute"; `may_call` if that may be a function."""
+
+    kind: Literal["reference"] = "reference"
+    text: str
+    may_call: bool = True
+
+
+class Pickled(Value):
+    """A workload as an object that has no name, in an anonymous file that the child inherits."""
+
+    kind: Literal["pickled"] = "pickled"
+    fd: int
+
+
+class Load(Value):
+    """Import the workload and make the session. The first request, once."""
+
+    request: Literal["load"] = "load"
+    workload: Annotated[Reference | Pickled, pydantic.Field(discriminator="kind")]
+    session: str = DEFAULT_SESSION
+    sys_path: tuple[str, ...] = ()
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; what is measured is one host's part of it
+    code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
+
+
+class Measure(Value):
+    """Measure one configuration."""
+
+    request: Literal["measure"] = "measure"
+    config: PipelineConfig
+    options: JsonObject = pydantic.Field(default_factory=dict)
+
+
+class Describe(Value):
+    """Tell what a search has to know of the workload."""
+
+    request: Literal["describe"] = "describe"
+
+
+class MeasureCeiling(Value):
+    """Measure what no configuration can exceed."""
+
+    request: Literal["ceiling"] = "ceiling"
+    options: JsonObject = pydantic.Field(default_factory=dict)
+
+
+class MeasureStep(Value):
+    """Measure a step of the model, without a loader."""
+
+    request: Literal["step"] = "step"
+    mode: Annotated[Mode, pydantic.Field(strict=False)]
+    options: JsonObject = pydantic.Field(default_factory=dict)
+
+
+class Verify(Value):
+    """Compare the batches that these configurations give."""
+
+    request: Literal["verify"] = "verify"
+    configs: tuple[PipelineConfig, ...]
+    options: JsonObject = pydantic.Field(default_factory=dict)
+
+
+class Close(Value):
+    """Close the session and exit. Has no answer."""
+
+    request: Literal["close"] = "close"
+
+
+Request = Load | Measure | Describe | MeasureCeiling | MeasureStep | Verify | Close
+
+
+class Ready(Value):
+    """The answer to `Load`."""
+
+    status: Literal["ready"] = "ready"
+
+
+Answer = Ready | Description | Measurement | Ceiling | StepTime | Verification | TrialFailure
+
+
+class PhaseBegan(Value):
+    """The trial entered a phase."""
+
+    event: Literal["phase"] = "phase"
+    phase: Phase
+
+
+class Progress(Value):
+    """The trial is alive, and this far."""
+
+    event: Literal["progress"] = "progress"
+    images: int
+    images_per_second: float
+
+
+class Log(Value):
+    """A line for the user."""
+
+    event: Literal["log"] = "log"
+    text: str
+    of_data: bool = False  # a DataWarning's
+
+
+class Done(Value):
+    """The end of an answer."""
+
+    event: Literal["done"] = "done"
+    answer: Annotated[Answer, pydantic.Field(discriminator="status")]
+
+
+Event = PhaseBegan | Progress | Log | Done
+
+_REQUEST: pydantic.TypeAdapter[Request] = pydantic.TypeAdapter(
+    Annotated[Request, pydantic.Field(discriminator="request")]
+)
+_EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(Annotated[Event, pydantic.Field(discriminator="event")])
+
+
+def parse_request(line: bytes) -> Request:
+    """Read one line from the parent."""
+    return _REQUEST.validate_json(line)
+
+
+def parse_event(line: bytes) -> Event:
+    """Read one line from the child.
+
+    Raises:
+        pydantic.ValidationError: if it is not in this language.
+    """
+    return _EVENT.validate_json(line)

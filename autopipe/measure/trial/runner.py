@@ -1,0 +1,245 @@
+"""The child process: `python -m autopipe.measure.trial.runner --fd N --parent PID`. Serves one request after another.
+
+It keeps the framework imported and the model compiled, and gives way when it should: to SIGTERM by closing its session,
+and to its parent's death by taking its whole process group along. What is measured, and how, is the session's matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import dataclasses
+import faulthandler
+import logging
+import os
+import pkgutil
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeAlias
+
+import cloudpickle
+
+from autopipe.errors import DataWarning, TrialError, WorkloadError
+from autopipe.hardware import backend, virtual
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.measure.trial import group, protocol, workload_import
+from autopipe.measure.trial.failures import failure_of
+from autopipe.measure.trial.protocol import Channel
+from autopipe.workload.workload import Workload
+
+_PARENT_POLL_SECONDS = 1.0
+_ORPHAN_SECONDS = 5.0
+_PROGRESS_SECONDS = 0.2
+
+_Inbox: TypeAlias = "queue.SimpleQueue[bytes | None]"
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived. No `Exception`, so that no code in between takes it for one of its own."""
+
+
+class _Reporter:
+    """The session's `Report`, over a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.current = Phase.START
+        self._channel = channel
+        self._last_progress = 0.0
+
+    def phase(self, phase: Phase) -> None:
+        self.current = phase
+        self._channel.send(protocol.PhaseBegan(phase=phase))
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        now = time.monotonic()
+        if now - self._last_progress >= _PROGRESS_SECONDS:
+            self._last_progress = now
+            self._channel.send(protocol.Progress(images=images, images_per_second=float(images_per_second)))
+
+    def log(self, text: str, *, of_data: bool = False) -> None:
+        self._channel.send(protocol.Log(text=text, of_data=of_data))
+
+
+class _Server:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._report = _Reporter(channel)
+        self._session: protocol.Session | None = None
+
+    def serve(self, inbox: _Inbox) -> None:
+        """Answer requests until there are no more, or SIGTERM."""
+        try:
+            while (line := inbox.get()) is not None and (answer := self._answer(line)) is not None:
+                self._channel.send(protocol.Done(answer=answer))
+        except (_Terminated, KeyboardInterrupt):
+            kind, said = FailureKind.INTERRUPTED, "The trial's process was told to end."
+            answer = TrialFailure(kind=kind, phase=self._report.current, message=said)
+            self._channel.send(protocol.Done(answer=answer))
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # closing is not to be cut short
+            if self._session is not None:
+                self._session.close()
+
+    def _answer(self, line: bytes) -> protocol.Answer | None:
+        try:
+            request = protocol.parse_request(line)  # here, since a configuration can import its loader
+            return None if isinstance(request, protocol.Close) else self._dispatch(request)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a workload raises is an outcome
+            traceback.print_exc()  # to the log, whose tail goes with the failure
+            return failure_of(error, self._report.current)
+
+    def _dispatch(self, request: protocol.Request) -> protocol.Answer:
+        if isinstance(request, protocol.Load):
+            return self._load(request)
+        if self._session is None:
+            raise TrialError("A workload must be loaded before anything can be measured.")
+        match request:
+            case protocol.Measure():
+                return self._session.measure(request.config, request.options, self._report)
+            case protocol.Describe():
+                return self._session.describe(self._report)
+            case protocol.MeasureCeiling():
+                return self._session.ceiling(request.options, self._report)
+            case protocol.MeasureStep():
+                return self._session.step_time(request.mode, request.options, self._report)
+            case protocol.Verify():
+                return self._session.verify(request.configs, request.options, self._report)
+        raise TrialError(f"A trial cannot be asked for {request!r}.")
+
+    def _load(self, request: protocol.Load) -> protocol.Ready:
+        self._report.phase(Phase.IMPORT)
+        backend.require_installed()  # before Keras, which names no extra
+        sys.path += [folder for folder in request.sys_path if folder not in sys.path]
+        with _warnings_told(self._report):
+            _prepare_devices()
+            workload = _workload(request.workload)
+            if request.simulate is not None:
+                workload = dataclasses.replace(workload, model=request.simulate)
+            workload = _of_one_host(workload, request.hosts)
+            make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
+            code = () if request.code is None else (_code(request.code), request.code)
+            self._report.phase(Phase.BUILD)
+            self._session = make_session(workload, *code)  # its ops look at the first samples
+        return protocol.Ready()
+
+
+def _prepare_devices() -> None:
+    """Make virtual devices before the workload is imported, whose own code may run the framework."""
+    if virtual.asked() > 1:
+        from autopipe.pipeline.devices import choose  # imports Keras
+
+        if (several := choose.sharing()) is not None:
+            several.prepare()
+
+
+def _of_one_host(workload: Workload, hosts: int) -> Workload:
+    """Reduce a workload to one host's part of each batch."""
+    if workload.batch_size % hosts:
+        raise WorkloadError(
+            f"Each batch must divide equally between {hosts} hosts, but `batch_size` is {workload.batch_size}.",
+            hint=f"Use a batch size that is a multiple of {hosts}.",
+        )
+    return dataclasses.replace(workload, batch_size=workload.batch_size // hosts)
+
+
+@contextlib.contextmanager
+def _warnings_told(report: _Reporter) -> Iterator[None]:
+    """Pass autopipe's warnings of a workload on to the user; other warnings go to the log as ever."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DataWarning):
+            report.log(str(message), of_data=True)
+        else:
+            usual(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
+
+
+def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
+    if isinstance(source, protocol.Reference):
+        return workload_import.load_workload(source.text, may_call=source.may_call)
+    os.lseek(source.fd, 0, os.SEEK_SET)  # a child before this one has read it, too
+    with open(source.fd, "rb", closefd=False) as file:
+        workload = cloudpickle.load(file)
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"A pickled workload must be a Workload, but is a {type(workload).__name__}.")
+    return workload
+
+
+def _code(name: str) -> str | Callable[[], Any]:
+    """Find the foreign code of a session: plain code by its name, or the user's function."""
+    return workload_import.load_function(name) if ":" in name else name
+
+
+def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
+    """Pass requests on until the parent closes or dies; then see that this process ends, whatever it is doing."""
+    with contextlib.suppress(EOFError):
+        while os.getppid() == parent:
+            for line in channel.receive(_PARENT_POLL_SECONDS):
+                inbox.put(line)
+    inbox.put(None)
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None  # it has been started
+    signal.pthread_kill(main_thread, signal.SIGTERM)
+    time.sleep(_ORPHAN_SECONDS)
+    _end_group()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _end_group() -> None:
+    """Take along whatever this process has started, if it leads its group."""
+    if os.getpgrp() == os.getpid():
+        group.kill_others()
+
+
+def _on_sigterm(_number: int, _frame: Any) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Terminated
+
+
+def _leave() -> NoReturn:
+    """Exit with what was registered for it, and no more: taking TensorFlow apart costs 1.2 s on an idle machine."""
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+def main() -> NoReturn:
+    """Serve one parent until it closes the channel."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the socket to the parent")
+    parser.add_argument("--parent", type=int, required=True, help="its process id")
+    arguments = parser.parse_args()
+    sys.argv[1:] = []  # the user's script may look at them
+
+    os.set_inheritable(arguments.fd, False)
+    channel = Channel(socket.socket(fileno=arguments.fd))
+    inbox: _Inbox = queue.SimpleQueue()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    threading.Thread(target=_listen, args=(channel, inbox, arguments.parent), daemon=True).start()
+    try:
+        _Server(channel).serve(inbox)
+    except (Exception, _Terminated):  # noqa: BLE001 - whatever it is, the group must go too
+        _LOG.exception("This process ends early: it was told to, or the study that asked for its trials has gone.")
+    _end_group()
+    _leave()
+
+
+if __name__ == "__main__":
+    main()

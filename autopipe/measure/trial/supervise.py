@@ -1,0 +1,305 @@
+"""The parent's side of a trial: asks the child, watches over it, and always comes back with a value.
+
+A crash, a hang or too much memory is an outcome, and no process is left. Here is decided when a child is replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Literal, Self, TypeVar
+
+import pydantic
+
+from autopipe.errors import TrialError
+from autopipe.hardware import memory
+from autopipe.measure.facts import Ceiling, Description
+from autopipe.measure.outcome import FailureKind, Measurement, Options, Phase, StepTime, TrialFailure, Verification
+from autopipe.measure.trial import failures, protocol
+from autopipe.measure.trial.child import Child, Launch
+from autopipe.measure.trial.failures import Deadlines, Watch, asked
+from autopipe.measure.trial.group import uninterrupted
+from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
+from autopipe.values import Value
+from autopipe.workload.mode import Mode
+
+_TICK_SECONDS = 0.25
+_MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
+_MEMORY_SHARE = 0.9
+
+_Answer = TypeVar("_Answer", bound=Value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recycling:
+    """When a child is replaced by a fresh one. After a failure it always is."""
+
+    # "warm" keeps a child for many trials, as importing a framework takes seconds; "process": a fresh one for each
+    isolation: Literal["warm", "process"] = "warm"
+    trials: int = 50  # the most that one child serves
+    growth_bytes: int = 1 << 30  # how much more memory it may hold than after its first trial
+
+
+def _process_settings(setup: ModelSetup) -> Hashable:
+    """Pick the settings that hold for a whole process, so that other ones need another process."""
+    return setup.devices, setup.channels
+
+
+@dataclasses.dataclass(slots=True)
+class _Tenure:
+    """What a child has been through."""
+
+    settings: Hashable
+    trials: int = 0
+    first_bytes: int = 0
+    last_bytes: int = 0
+
+
+class TrialRunner:
+    """Measures configurations in a child process, one at a time.
+
+    A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and what
+    `on_event` raises, goes through, after the child and all it started have been killed.
+
+    Args:
+        launch: the workload, and where and how the child runs.
+        deadlines: how long a trial may be silent in each phase, and how long it may take.
+        recycling: when a child is replaced.
+        memory_limit_bytes: what the child and all it starts may hold; None for what they hold when something is asked
+            of it, and 90 % of what is free then.
+        on_event: is told of each phase, progress and log line.
+
+    Example:
+        with TrialRunner(Launch(workload="train.py:workload")) as runner:
+            outcome = runner.measure(config)
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        deadlines: Deadlines | None = None,
+        recycling: Recycling | None = None,
+        memory_limit_bytes: int | None = None,
+        on_event: Callable[[protocol.Event], None] | None = None,
+    ) -> None:
+        self.launch = launch
+        self._deadlines = deadlines or asked()
+        self.recycling = recycling or Recycling()
+        self._memory_limit_bytes = memory_limit_bytes
+        self.on_event = on_event or (lambda event: None)
+        self._child: Child | None = None
+        self._tenure = _Tenure(None)
+        self._limit_bytes = 0
+        self._loading = False  # begun, and not waited for
+        self.until = math.inf  # the reading of `time.monotonic` at which whatever is asked for is cut
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id of the child, or None if there is none now."""
+        return None if self._child is None else self._child.pid
+
+    def start(self) -> TrialFailure | None:
+        """Start the child and load the workload, and return why it cannot be loaded, if so."""
+        return self._prepare(None)[0]
+
+    def begin(self) -> None:
+        """Start the child, which loads the workload meanwhile; the next request waits for that."""
+        if self._child is None:
+            with uninterrupted():
+                self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
+            self._child.send(self._child.load)
+
+    def describe(self) -> Description | TrialFailure:
+        """Describe the workload for a search."""
+        usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
+        answer = _expected(Description, self._request(protocol.Describe(), usual)[0])
+        return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})
+
+    def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
+        """Measure one configuration."""
+        began = time.monotonic()
+        request = protocol.Measure(config=config, options=dict(options or {}))
+        found, phase_seconds = self._request(request, _process_settings(config.model_setup))
+        answer = _expected(Measurement, found)
+        if isinstance(answer, TrialFailure):
+            return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
+        overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
+        return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
+
+    def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
+        """Measure what no configuration with this setup of the model can exceed."""
+        request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
+        return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
+
+    def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
+        """Measure a step of the model in this setup, without a loader."""
+        of_setup: Options = {"devices": setup.devices, "channels": setup.channels, "finish": setup.finish}
+        request = protocol.MeasureStep(mode=mode, options={**of_setup, **(options or {})})
+        return _expected(StepTime, self._request(request, _process_settings(setup))[0])
+
+    def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
+        """Compare the batches that these configurations give."""
+        request = protocol.Verify(configs=tuple(configs), options=dict(options or {}))
+        return _expected(Verification, self._request(request, None)[0])
+
+    def close(self) -> None:
+        """End the child, and all it started; one that still loads has nothing to close. Calling it twice is fine."""
+        seconds = self._deadlines.end_seconds if self._loading else self._deadlines.close_seconds
+        self._end(seconds, politely=not self._loading)
+
+    def _request(self, request: protocol.Request, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
+        failure, preparing = self._prepare(settings)
+        if failure is not None:
+            return failure, preparing
+        assert self._child is not None  # prepared
+        if isinstance(request, protocol.Measure) and STORAGES[request.config.storage].converts:
+            try:
+                request = _writing_to(self._child.folder_for_sets(), request)
+            except OSError as error:
+                return failures.without_folder(error), preparing
+        answer, watch = self._ask(self._child, request, Phase.BUILD)
+        if not isinstance(answer, TrialFailure):
+            self._count(self._child)
+        # Both can have a build phase: the session when it is made, and again for settings it has not seen.
+        phases = preparing.keys() | watch.phase_seconds.keys()
+        return answer, {at: preparing.get(at, 0.0) + watch.phase_seconds.get(at, 0.0) for at in Phase if at in phases}
+
+    def _prepare(self, settings: Hashable) -> tuple[TrialFailure | None, dict[Phase, float]]:
+        """See that there is a child fit for the next request, and return how long that took, by phase."""
+        if self._child is not None and not self._loading and not self._must_replace(self._child, settings):
+            self._tenure.settings = self._tenure.settings if settings is None else settings
+            return None, {}
+        if not self._loading:
+            self.close()
+            self.begin()
+        assert self._child is not None  # it has begun
+        self._tenure.settings = settings
+        answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
+        self._loading = False
+        return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
+
+    def _must_replace(self, child: Child, settings: Hashable) -> bool:
+        tenure, policy = self._tenure, self.recycling
+        return (
+            not child.is_alive()
+            or tenure.trials >= (1 if policy.isolation == "process" else policy.trials)
+            or (None not in (settings, tenure.settings) and settings != tenure.settings)
+            or tenure.last_bytes - tenure.first_bytes > policy.growth_bytes
+        )
+
+    def _count(self, child: Child) -> None:
+        self._tenure.trials += 1
+        self._tenure.last_bytes = child.memory_bytes()
+        self._tenure.first_bytes = self._tenure.first_bytes or self._tenure.last_bytes
+
+    def _ask(
+        self, child: Child, request: protocol.Request | None, phase: Phase, *, request_seconds: float | None = None
+    ) -> tuple[protocol.Answer, Watch]:
+        """Send a request, unless that was done, and wait for its answer, or for a reason not to. After a failure there
+        is no child.
+        """
+        deadlines = self._deadlines
+        if request_seconds is not None:
+            deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
+        now = time.monotonic()
+        deadlines = dataclasses.replace(deadlines, request_seconds=min(deadlines.request_seconds, self.until - now))
+        watch = Watch(deadlines, phase, now)
+        try:
+            free = memory.detect().available_bytes  # others may have come or gone since it started
+            self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
+            oom_kills = memory.oom_kills()
+            child.log.mark()
+            if request is not None:
+                child.send(request)
+            answer = self._wait(child, watch, oom_kills)
+            watch.heard(time.monotonic())
+            if isinstance(answer, TrialFailure):
+                answer = answer.model_copy(update={"log_tail": child.log.tail()})
+                self._end(self._deadlines.end_seconds)
+        except BaseException:
+            self._end(self._deadlines.end_seconds)
+            raise
+        return answer, watch
+
+    def _wait(self, child: Child, watch: Watch, oom_kills: int) -> protocol.Answer:
+        peak_bytes, looked = 0, -math.inf
+        while True:
+            now = time.monotonic()
+            if now - looked >= _MEMORY_SECONDS:
+                peak_bytes, looked = max(peak_bytes, child.memory_bytes()), now
+                child.log.cut()
+            try:
+                lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))
+            except EOFError:
+                return failures.dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
+            for line in lines:
+                answer = self._heard(line, watch)
+                if isinstance(answer, TrialFailure):
+                    return failures.blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
+                if answer is not None:
+                    return answer
+            failure = self._judge(child, watch, failures.Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
+            if failure is not None:
+                return failure
+
+    def _heard(self, line: bytes, watch: Watch) -> protocol.Answer | None:
+        try:
+            event = protocol.parse_event(line)
+        except pydantic.ValidationError:
+            return failures.garbled(watch.phase, line)
+        now = time.monotonic()
+        if isinstance(event, protocol.Done):
+            return event.answer
+        if isinstance(event, protocol.PhaseBegan):
+            watch.enter(event.phase, now)
+        else:
+            watch.heard(now)
+        self.on_event(event)
+        return None
+
+    def _judge(self, child: Child, watch: Watch, held: failures.Memory) -> TrialFailure | None:
+        if held.exceeded:
+            return failures.too_large(watch.phase, held)
+        now = time.monotonic()
+        kind = watch.verdict(now)
+        if kind is None:
+            return None
+        if now >= self.until:
+            return failures.cut(watch.phase)
+        if watch.phase is not Phase.START:  # before that, it would not know what the signal means
+            child.dump_stacks()
+        if kind is FailureKind.TIMEOUT:
+            return failures.overdue(watch.phase, watch.elapsed_seconds(now))
+        return failures.silent(watch.phase, self._deadlines.of(watch.phase))
+
+    def _memory(self, peak_bytes: int, oom_kills: int) -> failures.Memory:
+        return failures.Memory(
+            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=memory.oom_kills() - oom_kills
+        )
+
+    def _end(self, grace_seconds: float, *, politely: bool = False) -> None:
+        if self._child is not None:
+            try:
+                self._child.end(grace_seconds, politely=politely)
+            finally:
+                self._child, self._loading = None, False
+
+
+def _writing_to(folder: str | None, request: protocol.Measure) -> protocol.Measure:
+    """Return a request whose converted samples lie in a folder, where one is named."""
+    return request if folder is None else request.model_copy(update={"options": {**request.options, "folder": folder}})
+
+
+def _expected(kind: type[_Answer], answer: protocol.Answer) -> _Answer | TrialFailure:
+    if isinstance(answer, (kind, TrialFailure)):
+        return answer
+    raise TrialError(f"A trial must answer what it was asked for, but its answer has the status {answer.status!r}.")

@@ -1,0 +1,260 @@
+"""From the name of a workload ("train.py:workload", "package.module:attribute") to the workload.
+
+This runs the user's code, so every way in which it can fail ends in a `WorkloadError` that shows the user's own lines.
+It belongs in processes that may import a framework: the trial's child, or a training script; never in a study.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import shlex
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from autopipe.errors import AutopipeError, WorkloadError, near, shortened
+from autopipe.workload.workload import Workload
+
+_FRAMES = 3
+
+
+def load_workload(reference: str, *, may_call: bool = True) -> Workload:
+    """Import what `reference` names and return the workload in it.
+
+    The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
+    its own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
+    package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported
+    already, or that this process runs: importing it once more would train, and tune, once more.
+
+    Args:
+        reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
+            without arguments that returns one.
+        may_call: whether it may be such a function, because the user has named it; an artefact alone may not.
+
+    Raises:
+        WorkloadError: if there is no such file, module or attribute, if it is something else, or if importing it fails.
+    """
+    module, target, attribute = _imported(reference, "workload", "train.py:workload")
+    return _workload_in(module, attribute, target, may_call=may_call)
+
+
+def load_function(reference: str) -> Callable[[], Any]:
+    """Import what `reference` names and return the function: a baseline of the user's.
+
+    Args:
+        reference: "bench.py:make_dataset" or "package.module:make_dataset".
+
+    Raises:
+        WorkloadError: there is no such file, module or function, it takes arguments, or importing it fails.
+    """
+    module, target, attribute = _imported(reference, "baseline", "bench.py:make_dataset")
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        functions = [name for name, value in vars(module).items() if isinstance(value, types.FunctionType)]
+        what = f"`{target}` has no `{attribute}`" if function is None else f"`{attribute}` of `{target}` is no function"
+        listed = ", ".join(f"`{name}`" for name in functions)
+        raise WorkloadError(
+            f"{what}, which a baseline has to be.{near(attribute, functions)}",
+            hint=f"Its functions are {listed}." if listed else "Write one that returns a tf.data.Dataset, say.",
+        )
+    _require_no_arguments(function, f"`{attribute}` of `{target}` must be callable without arguments, but")
+    made: Callable[[], Any] = function
+    return made
+
+
+def _require_no_arguments(function: Callable[..., Any], said: str) -> None:
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        hint = "Give its arguments defaults, or write a function without any around it."
+        raise WorkloadError(f"{said}: {error}.", hint=hint) from None
+
+
+def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType, str, str]:
+    """Return the module that holds what is named, the module's own name, and the attribute's."""
+    target, _, attribute = reference.rpartition(":")
+    if not target or not attribute.isidentifier():
+        raise WorkloadError(
+            f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}.",
+            hint=f"Write `{example}` or `package.module:{example.partition(':')[2]}`.",
+        )
+    return _import_file(Path(target)) if target.endswith(".py") else _import_module(target), target, attribute
+
+
+def _import_file(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        folder = path.parent
+        scripts = [script.name for script in folder.glob("*.py")] if folder.is_dir() else []
+        raise WorkloadError(
+            f"`{path}` is not a file.{near(path.name, scripts)}",
+            hint=f"Paths are taken from the working directory, {Path.cwd()}.",
+        )
+    path = path.resolve()
+    if (there := _imported_already(path)) is not None:
+        return there
+    added = _find_modules_in(path.parent)
+    name = _module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # only for a file whose ending Python does not know, and this one ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _users_code(f"`{path.name}` could not be imported", path.parent):
+            spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if "attempted relative import" not in str(error.__cause__):
+            raise
+        if added:  # modules of a package hide none of Python's own that have the same name
+            sys.path.remove(str(path.parent))
+        if (found := _import_in_package(path)) is None:
+            raise
+        return found
+    return module
+
+
+def _find_modules_in(folder: Path) -> bool:
+    """Have modules looked for in a folder; return whether they were not before."""
+    if str(folder) in sys.path:
+        return False
+    sys.path.insert(0, str(folder))
+    return True
+
+
+def _imported_already(path: Path) -> types.ModuleType | None:
+    """Return the module that was made of a file: the script that runs, or one under whatever name."""
+    running, *others = sys.modules["__main__"], *sys.modules.copy().values()
+    alike = (module for module in others if Path(_file_of(module) or "").name == path.name)
+    return next((module for module in (running, *alike) if _is_of(module, path)), None)
+
+
+def _import_in_package(path: Path) -> types.ModuleType | None:
+    """Import a file as a module of the package that its folder is; None if that name is another file's."""
+    root = next((above for above in path.parents[1:] if not (above / "__init__.py").is_file()), path.parent)
+    _find_modules_in(root)
+    module = _import_module(".".join(path.relative_to(root).with_suffix("").parts))
+    return module if _is_of(module, path) else None
+
+
+def _module_name(path: Path) -> str:
+    """Return the name under which `import` finds this file, or a name of our own if another module has that one."""
+    importlib.invalidate_caches()  # the file may be younger than Python's last look into its folder
+    name = path.stem
+    if name in sys.modules:
+        is_ours = _is_of(sys.modules[name], path)
+    else:
+        spec = None if "." in name else importlib.util.find_spec(name)
+        is_ours = spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path
+    return name if is_ours else f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
+
+def _is_of(module: types.ModuleType, path: Path) -> bool:
+    """Return whether a module was made of the file `path`, which is resolved."""
+    file = _file_of(module)
+    return file is not None and Path(file).resolve() == path
+
+
+def _file_of(module: object) -> str | None:
+    """Return a module's file; a namespace package has none, nor has a notebook. Nothing lazy is loaded by asking."""
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) else None
+
+
+def _import_module(name: str) -> types.ModuleType:
+    with _users_code(f"`{name}` could not be imported", Path.cwd()):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # the module is there, but not one that it imports
+            raise WorkloadError(
+                f"There is no module `{error.name}`, needed for `{name}`.",
+                hint=f"Run from the folder that holds it, or install it; this is {Path.cwd()}. A file ends in `.py`.",
+            ) from error
+
+
+def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_call: bool) -> Workload:
+    if not hasattr(module, attribute):
+        workloads = [name for name, value in vars(module).items() if isinstance(value, Workload)]
+        names = workloads or [name for name in vars(module) if not name.startswith("_")]
+        found = ", ".join(f"`{name}`" for name in workloads)
+        raise WorkloadError(
+            f"`{target}` has no `{attribute}`.{near(attribute, names)}",
+            hint=f"It has {found}." if found else f"Add to it: {attribute} = ap.Workload(...)",
+        )
+    value = getattr(module, attribute)
+    if isinstance(value, types.FunctionType):
+        _require_callable(value, attribute, target, may_call=may_call)
+        with _users_code(f"`{attribute}()` of `{target}` raised", Path(value.__code__.co_filename).parent):
+            value = value()
+    if not isinstance(value, Workload):
+        raise WorkloadError(
+            f"`{attribute}` of `{target}` must be a Workload, or a function that returns one,"
+            f" but is {shortened(value)}.",
+            hint=_hint(value, attribute),
+        )
+    return value
+
+
+def _hint(value: object, attribute: str) -> str:
+    """Say what to write instead, also for a dataset that the user has already."""
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
+    if kinds & {"tensorflow.DatasetV2", "keras.PyDataset"}:
+        return (
+            "This is a dataset of your own. Put what makes it into a function, make_dataset(), and write"
+            " workload = ap.wrap(make_dataset, model=build_model, parameters={...}): examples/existing_tfdata."
+        )
+    return f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
+
+
+def _require_callable(function: types.FunctionType, attribute: str, target: str, *, may_call: bool) -> None:
+    if not may_call:
+        named = f"{target}:{attribute}"
+        raise WorkloadError(
+            f"`{attribute}` of `{target}` is a function, and what an artefact alone names is not called.",
+            hint=f"Name it yourself: workload={named!r}, or --workload {shlex.quote(named)}",
+        )
+    wanted = f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"
+    _require_no_arguments(function, f"{wanted} but it takes arguments")
+
+
+@contextlib.contextmanager
+def _users_code(what: str, folder: Path) -> Iterator[None]:
+    """Turn what the user's code raises into an error that shows the lines in `folder` that led there."""
+    try:
+        yield
+    except (AutopipeError, MemoryError):
+        raise  # says it better
+    except (Exception, SystemExit) as error:
+        hint = "The last line above is where to look."
+        if isinstance(error, SystemExit):
+            hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
+        told, frames = str(error), _user_frames(error, folder)
+        if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
+            told, frames = error.msg, [_line_of(error)]
+        lines = [f"{what}: {type(error).__name__}: {told}", *frames]
+        raise WorkloadError("\n".join(lines), hint=hint) from error
+
+
+def _line_of(error: SyntaxError) -> str:
+    return f"  {Path(str(error.filename)).name}, line {error.lineno}: {(error.text or '').strip()}"
+
+
+def _user_frames(error: BaseException, folder: Path) -> list[str]:
+    """Return the last frames that lie in the user's folder, or the last of all if none does."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames if folder in Path(frame.filename).parents and "site-packages" not in frame.filename
+    ]
+    return [
+        f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
+        for frame in (own or frames)[-_FRAMES:]
+    ]

@@ -1,0 +1,292 @@
+"""Puts a workload and a configuration together: the one place that a trial and the user's training both go through."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import shlex
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Literal
+
+from autopipe.errors import ConfigError, ModelError, StorageError
+from autopipe.hardware import allocator
+from autopipe.pipeline.batching import cache, wrapped_data
+from autopipe.pipeline.batching.wrapped_data import WrappedData
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.devices.late_finish import LateFinish
+from autopipe.pipeline.job import LoadJob, Recipe
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.storage import stored
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.form import Storage
+from autopipe.pipeline.storage.place import place
+from autopipe.workload import digests, evaluation
+from autopipe.workload.data import source as data_source
+from autopipe.workload.finish import Finish
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.order import BatchOrder
+from autopipe.workload.plan import Plan
+from autopipe.workload.sample import Source
+from autopipe.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import keras
+
+    from autopipe.pipeline.devices.strategy import DeviceStrategy
+    from autopipe.pipeline.devices.trainer import Trainer
+
+
+def build_loader(
+    workload: Workload,
+    config: PipelineConfig,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    rank: tuple[int, int] = (0, 1),
+    plan: Plan | None = None,
+    trace: str | None = None,
+) -> Loader:
+    """Return an open loader: the batches of `workload`, fed as `config` says.
+
+    Args:
+        workload: what is trained.
+        config: how it is fed.
+        shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
+        rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
+        plan: the workload's plan, if it is known already.
+        trace: a folder for notes of what is done when.
+
+    Raises:
+        DataError: samples cannot be read.
+        WorkloadError: the ops do not fit the samples.
+        LoaderError: the loader cannot start, for want of memory say.
+        ConfigError: the configuration cannot be used with this workload.
+
+    Example:
+        >>> with build_loader(workload, config) as loader:
+        ...     for x, y in loader.epoch(0):
+        ...         ...
+    """
+    wrapped_data.require_feedable(workload, config, rank)
+    plan = make_plan(workload) if plan is None else plan
+    keep_freed_memory(workload)
+    job = _job(workload, config, plan, batch_order(workload, shard, rank))
+    return config.loader.open(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, trace=trace)))
+
+
+def keep_freed_memory(workload: Workload) -> None:
+    """Have this process keep freed memory for the next batch, unless the dataset is to run as it does by itself."""
+    if not isinstance(workload.data, WrappedData):
+        allocator.keep_freed_memory()
+
+
+def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
+    """Return a trainer: the workload's model, fed as `config` says.
+
+    In a process of a JAX cluster it trains together with the others: each reads its part of every batch.
+
+    Args:
+        workload: what is trained.
+        config: how it is fed.
+        shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
+
+    Raises:
+        ModelError: the model cannot be built, is not compiled, or does not fit the batches.
+        AutopipeError: whatever `build_loader` raises.
+    """
+    from autopipe.pipeline.devices.trainer import Trainer
+
+    plan = make_plan(workload)
+    strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
+    order = batch_order(workload, shard, strategy.rank)
+    strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
+    with contextlib.ExitStack() as stack:
+        trainer = Trainer(
+            model,
+            stack.enter_context(build_loader(workload, config, shard=shard, rank=strategy.rank, plan=plan)),
+            strategy=strategy,
+            device_prefetch=config.device_prefetch,
+            evaluation_loader=functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model),
+        )
+        stack.pop_all()  # it is the trainer's from here on
+    trainer.setup = config.model_setup
+    return trainer
+
+
+def build_model(
+    workload: Workload, *, devices: int, channels: Literal["last", "first"]
+) -> tuple[DeviceStrategy, keras.Model]:
+    """Return the device strategy and the workload's model, built in its scope.
+
+    Raises:
+        ModelError: there are not so many devices, or there is no compiled model.
+    """
+    from autopipe.pipeline.devices import choose
+    from autopipe.pipeline.devices import model as models
+
+    if workload.model is None:
+        raise ModelError(
+            "The workload has no `model`, so nothing can be trained.", hint="Pass model=build_model to ap.Workload."
+        )
+    strategy = choose.strategy(devices)
+    return strategy, models.build(workload.model, channels=channels, strategy=strategy)
+
+
+def evaluation_loader(
+    workload: Workload,
+    config: PipelineConfig,
+    data: Source,
+    passes: int | None = None,
+    *,
+    rank: tuple[int, int] = (0, 1),
+    model: keras.Model | None = None,
+) -> Loader:
+    """Return a loader over other data, in order and without chance, for validation and prediction.
+
+    Data that do not fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `build_loader`.
+
+    Raises:
+        WorkloadError: there are no samples, or not of one size.
+        ModelError: `model` does not take their batches.
+        AutopipeError: whatever `build_loader` raises.
+    """
+    with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
+        over, config, plan = cache.for_evaluation(workload, config, data, passes)
+        loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
+        if model is not None:
+            from autopipe.pipeline.devices import model as models  # imports Keras
+
+            models.check_inputs(model, loader)
+        stack.pop_all()
+    return loader
+
+
+def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple[int, int] = (0, 1)) -> BatchOrder:
+    """Return which samples make up the batches of a workload, or this rank's part of them.
+
+    Raises:
+        ConfigError: the processes cannot share a batch equally, or the shard holds none.
+    """
+    if workload.batch_size % rank[1]:
+        raise ConfigError(
+            f"Each batch must divide equally between {rank[1]} processes, but `batch_size` is {workload.batch_size}.",
+            hint=f"Use a batch size that is a multiple of {rank[1]}.",
+        )
+    return BatchOrder(
+        count=len(workload.data),
+        batch_size=workload.batch_size // rank[1],
+        rank=rank,
+        seed=workload.seed,
+        shuffle=workload.shuffle,
+        drop_remainder=workload.drop_remainder,
+        shard=shard,
+    )
+
+
+def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder) -> LoadJob:
+    by_workers = config.model_copy(update={"finish": "host"})
+    source, done = _kept(workload, config, plan)
+    steps = plan.prefix[done:] + plan.body + (plan.suffix if config.finish == "host" else ())
+    finish = Finish.left(plan, config.model_setup)
+    recipe = Recipe(
+        source=source,
+        steps=steps,
+        fixed_steps=len(plan.prefix) - done,
+        fixed_spec=plan.cut(len(plan.prefix)),
+        spec=plan.sent(config.finish),
+        seed=workload.seed,
+        on_bad_sample=workload.on_bad_sample,
+        cached=config.cache_fraction if config.cache == "memory" else 0.0,
+    )
+    return LoadJob(
+        recipe=recipe,
+        order=order,
+        finish=finish,
+        bad_sample_log=workload.bad_sample_log,
+        identity=_identity(workload, order.shard),
+        finishing=LateFinish(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
+        setup=config.model_setup,
+    )
+
+
+def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
+    """Return where samples are read in the configuration's storage form, and how many ops are done there already."""
+    storage: Storage = STORAGES[config.storage]
+    if not storage.converts:
+        return workload.data, 0
+    conversion = conversion_of(workload, plan, storage, config.cut)
+    root = place(workload.converted)
+    try:
+        return stored.find(root, conversion, storage), conversion.cut
+    except StorageError as error:
+        cut = "" if config.cut == "deepest" else f" --cut {config.cut}"
+        options = f"--to {storage.name}{cut} --out {shlex.quote(str(root / set_name(storage.name, config.cut)))}"
+        raise StorageError(error.message, hint=f"Run `autopipe convert` for this workload, with {options}") from error
+
+
+def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:
+    """Return the name of the folder in which a set is kept unless the user says otherwise."""
+    return storage if cut == "deepest" else f"{storage}-{cut}"
+
+
+def conversion_of(
+    workload: Workload, plan: Plan, storage: Storage, cut: int | Literal["deepest"] = "deepest"
+) -> Conversion:
+    """Return what a storage form keeps of a workload.
+
+    Args:
+        workload: whose samples.
+        plan: its ops in their places.
+        storage: the form.
+        cut: how many of the deterministic first ops are done before; "deepest": as many as it can hold the result of.
+
+    Raises:
+        ConfigError: it can hold none of the forms that these samples take, or not the one after `cut` ops; or the data
+            are a wrapped dataset.
+    """
+    if isinstance(workload.data, WrappedData):
+        raise ConfigError(
+            "A wrapped dataset makes its own batches, so its samples cannot be kept in another form.",
+            hint="Convert what its function reads instead: make a workload of the files, with ap.ImageFolder say.",
+        )
+    cuts = storage.cuts(plan)
+    if not cuts:
+        raise ConfigError(f'storage="{storage.name}" cannot keep samples like these, after any of the first ops.')
+    if cut == "deepest":
+        return Conversion.of(workload, plan, cuts[-1])
+    if cut not in cuts:
+        raise ConfigError(
+            f'storage="{storage.name}" keeps these samples after {" or ".join(map(str, cuts))} of the first ops, '
+            f"but got cut={cut}.",
+            hint='Use cut="deepest", or one of these.',
+        )
+    return Conversion.of(workload, plan, cut)
+
+
+def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
+    """Return what tells the digest of the batches. It looks at many files, so it is found beside the first batches."""
+    found: Future[str] = Future()
+
+    def find() -> None:
+        try:
+            found.set_result(batches_digest(workload, shard))
+        except Exception as error:  # noqa: BLE001  raised where the digest is asked for
+            found.set_exception(error)
+
+    threading.Thread(target=find, name="digest of the data", daemon=True).start()
+    return found.result
+
+
+def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
+    """Return the digest of what fixes the sequence of batches."""
+    return digests.digest(
+        data_source.undated(data_source.first_digest(workload.data)),
+        digests.ops_digest(tuple(workload.ops)),
+        workload.batch_size,
+        workload.seed,
+        workload.shuffle,
+        workload.drop_remainder,
+        shard,
+    )

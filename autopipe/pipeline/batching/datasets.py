@@ -1,0 +1,308 @@
+"""Reads somebody else's dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or
+whatever else gives its batches one after the other: a generator, a Grain dataset.
+
+Nothing here changes what a dataset gives, or knows who made it: `autopipe.pipeline.batching.wrapped_data` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from autopipe import frameworks
+from autopipe.errors import DataError, WorkloadError, shortened
+from autopipe.pipeline.batching import forking
+from autopipe.workload.ops.planner import normalise
+from autopipe.workload.structure import SLOTS, Structure, keyed, leaves, mapped
+
+
+def parts_of(element: Any) -> tuple[Any, ...]:
+    """Return a batch as (x,), (x, y) or (x, y, sample_weight), each one array, a tuple or a dictionary of them.
+
+    Raises:
+        WorkloadError: it is no such batch.
+    """
+    slots = tuple(element) if isinstance(element, tuple | list) else (element,)
+    parts = [part for slot in slots if slot is not None for part in leaves(slot)]
+    if not 1 <= len(slots) <= len(SLOTS) or not parts or not all(len(getattr(part, "shape", ())) > 0 for part in parts):
+        raise WorkloadError(
+            "A wrapped dataset must give batches x, (x, y) or (x, y, sample_weight), of an array each, or of tuples or "
+            f"dictionaries of arrays, but gave {shortened(element)}.",
+            hint="Batch it in its function. Tuples and dictionaries within others cannot be wrapped.",
+        )
+    return slots
+
+
+def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
+    """Return the parts of a batch as (x, y, *others).
+
+    Raises:
+        WorkloadError: it is no batch, or built otherwise than the first one.
+    """
+    slots = parts_of(element)
+    if structure is None and len(slots) < len(SLOTS):
+        return slots if len(slots) > 1 else (*slots, None)
+    try:
+        return normalise(slots, structure)
+    except DataError as error:
+        raise WorkloadError(f"A wrapped dataset must give batches that are built alike. {error.message}") from error
+
+
+def not_dense(kind: str) -> WorkloadError:
+    """Return the error for what is no dense array."""
+    return WorkloadError(
+        f"A wrapped dataset must give batches of dense arrays of numbers, but gave a {kind}.",
+        hint="Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say.",
+    )
+
+
+_TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
+_ENDLESS = 2**31  # batches: a Grain dataset that repeats for ever says so many or more
+_NUMBERS = "biufc"  # kinds of NumPy's dtypes
+_AXES_OF_IMAGES = 4  # of a batch of them
+Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
+"""By a part's key in x, None if x is one part; axes of any length are None."""
+
+
+_NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
+
+
+class Feeder(Protocol):
+    """A dataset of any kind."""
+
+    # Whether each epoch goes on where the one before stopped: the dataset has no end, or an epoch is a part of it.
+    goes_on: bool
+
+    def length(self) -> int | None:
+        """Return the batches of an epoch; None if nobody knows, or it is endless."""
+
+    def is_endless(self) -> bool:
+        """Return whether it is known to have no end."""
+
+    def once(self) -> Iterable[Any]:
+        """Yield the batches of a dataset that is not endless until it ends, apart from any epoch."""
+
+    def shapes(self) -> Shapes | None:
+        """Return the shapes that the parts of x are known to have; None if the batches have to tell."""
+
+    def arrays(self) -> Generator[Any, None, None]:
+        """Begin an epoch, or go on where the last stopped; yield its batches as NumPy arrays."""
+
+    def elements(self) -> Generator[Any, None, None]:
+        """Do the same; yield them as `fit` gets them where TensorFlow is Keras's backend."""
+
+
+class _Epochs:
+    """Reads a dataset epoch by epoch: from its start, or, if it goes on, from where the last epoch stopped."""
+
+    def __init__(self, *, goes_on: bool) -> None:
+        self._goes_on = goes_on
+        self._running: dict[str, Iterator[Any]] = {}
+
+    def next(self, form: str, begin: Callable[[], Iterable[Any]]) -> Generator[Any, None, None]:
+        """Yield the batches of the next epoch, and beyond, in one of the forms in which the dataset can be begun."""
+        if not self._goes_on:
+            yield from begin()
+            return
+        empty = False
+        while not empty:  # one that goes on, and ends after all, is begun anew
+            empty = form not in self._running
+            running = self._running.setdefault(form, iter(begin()) if empty else iter(()))
+            try:
+                for element in itertools.chain(running):  # without `chain` it would be closed with the epoch
+                    empty = False
+                    yield element
+            except Exception:
+                del self._running[form]  # it cannot go on
+                raise
+            del self._running[form]
+
+
+class _Tensors:
+    """A `tf.data.Dataset`."""
+
+    def __init__(self, dataset: Any, steps: int | None) -> None:
+        self._dataset = dataset
+        self._count = int(dataset.cardinality())
+        self.goes_on = self._count < 0 or steps not in (None, self._count)  # as in `fit(dataset, steps_per_epoch=...)`
+        self._epochs = _Epochs(goes_on=self.goes_on)
+
+    def length(self) -> int | None:
+        return self._count if self._count >= 0 else None
+
+    def is_endless(self) -> bool:
+        return self._count == _TENSORS_ENDLESS
+
+    def once(self) -> Iterable[Any]:
+        return self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
+
+    def shapes(self) -> Shapes | None:
+        spec = self._dataset.element_spec
+        slots = tuple(spec) if isinstance(spec, tuple | list) else (spec,)
+        for part in (part for slot in slots for part in leaves(slot)):
+            if (kind := type(part).__name__) in ("SparseTensorSpec", "RaggedTensorSpec"):
+                raise not_dense(kind.removesuffix("Spec"))
+        shapes: dict[Any, Any] = {key: getattr(part, "shape", None) for key, part in keyed(slots[0]).items()}
+        if any(shape is None or shape.rank is None for shape in shapes.values()):
+            return None
+        return {key: tuple(shape) for key, shape in shapes.items()}
+
+    def arrays(self) -> Generator[Any, None, None]:
+        return self._epochs.next("arrays", self._dataset.as_numpy_iterator)
+
+    def elements(self) -> Generator[Any, None, None]:
+        return self._epochs.next("elements", lambda: self._dataset)
+
+
+class _Sequence:
+    """A `keras.utils.PyDataset`, read by Keras's own adapter."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._forks = dataset.use_multiprocessing and dataset.workers > 0
+        self._require_safe_fork()
+        self._adapter = frameworks.py_dataset_adapter(dataset)
+        self._tensors: Any = None
+        self.goes_on = self._adapter.num_batches is None
+        self._epochs = _Epochs(goes_on=self.goes_on)
+
+    def length(self) -> int | None:
+        count = self._adapter.num_batches
+        return None if count is None else int(count)
+
+    def is_endless(self) -> bool:
+        return self.length() is None  # Keras then reads on for ever
+
+    def once(self) -> Iterable[Any]:
+        return range(self.length() or 0)
+
+    def shapes(self) -> Shapes | None:
+        return None
+
+    def arrays(self) -> Generator[Any, None, None]:
+        return self._epoch("arrays", self._adapter.get_numpy_iterator)
+
+    def elements(self) -> Generator[Any, None, None]:
+        if self._tensors is None:
+            self._tensors = self._adapter.get_tf_dataset()
+        return self._epoch("elements", lambda: self._tensors)
+
+    def _epoch(self, form: str, begin: Callable[[], Iterable[Any]]) -> Generator[Any, None, None]:
+        self._require_safe_fork()
+        self._adapter.on_epoch_begin()
+        try:
+            yield from self._epochs.next(form, begin)
+        finally:
+            self._adapter.on_epoch_end()
+
+    def _require_safe_fork(self) -> None:
+        if self._forks:
+            forking.require_safe_fork(
+                "Make the PyDataset with use_multiprocessing=False: its workers are threads then.", in_training=True
+            )
+
+
+class _Iterable:
+    """Anything that gives its batches one after the other."""
+
+    def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
+        forking.require_safe_workers(dataset)
+        self._dataset: Iterable[Any] | None = dataset
+        self._again = again
+        try:
+            self._count = len(dataset)  # type: ignore[arg-type]  # not all have one
+        except TypeError:
+            self._count = -1
+        self.goes_on = not 0 <= self._count < _ENDLESS or steps not in (None, self._count)
+        # A generator may fill the same array again, which a step in the background still reads.
+        self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
+        self._epochs = _Epochs(goes_on=self.goes_on)
+
+    def length(self) -> int | None:
+        return self._count if 0 <= self._count < _ENDLESS else None
+
+    def is_endless(self) -> bool:
+        return self._count >= _ENDLESS
+
+    def once(self) -> Iterable[Any]:
+        return self._begin()
+
+    def shapes(self) -> Shapes | None:
+        return None
+
+    def arrays(self) -> Generator[Any, None, None]:
+        return self._epochs.next("arrays", lambda: map(self._own, self._begin()))
+
+    def elements(self) -> Generator[Any, None, None]:
+        return self._epochs.next("elements", lambda: map(self._own, self._begin()))
+
+    def _begin(self) -> Iterable[Any]:
+        """Return the batches from the start. What can be read only once is made again."""
+        dataset, self._dataset = self._dataset, None
+        if dataset is None:
+            dataset = self._again()
+        forking.require_safe_workers(dataset)
+        if not isinstance(dataset, Iterator):
+            self._dataset = dataset
+        return dataset
+
+    def _own(self, element: Any) -> tuple[Any, ...]:
+        copy = np.asarray if self._owned else np.array
+        return tuple(None if slot is None else mapped(copy, slot) for slot in parts_of(element))
+
+
+def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any]) -> Feeder:
+    """Return what reads the dataset that `call` returned, where an epoch has `steps` batches, or all of them.
+
+    `again` makes it once more, where it can be read only once.
+
+    Raises:
+        WorkloadError: it is no dataset.
+    """
+    # Imported already, if the dataset is one of theirs.
+    tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
+    if tensorflow is not None and isinstance(dataset, tensorflow.data.Dataset):
+        return _Tensors(dataset, steps)
+    if keras is not None and isinstance(dataset, keras.utils.PyDataset):
+        return _Sequence(dataset)
+    if isinstance(dataset, Iterable) and not isinstance(dataset, _NO_DATASETS):
+        return _Iterable(dataset, again, steps)
+    raise WorkloadError(
+        f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or "
+        f"another iterable of them; but it returned {shortened(dataset)}.",
+        hint="Is a `return` missing?"
+        if dataset is None
+        else "Arrays need no wrapping: ap.Workload(data=ap.Arrays(x, y), ...)."
+        if isinstance(dataset, tuple | list | np.ndarray)
+        else None,
+    )
+
+
+def first_batch(dataset: Feeder) -> tuple[tuple[Any, ...], Structure | None, Shapes]:
+    """Return the parts of the first batch, how they are put together, and the shapes that samples' x have in common.
+
+    Raises:
+        WorkloadError: it gives no such batches, or other than dense arrays of numbers.
+    """
+    shapes = dataset.shapes()
+    with contextlib.closing(dataset.arrays()) as batches:
+        # What a PyDataset gives, its batches tell, and of them the first two, as to Keras.
+        read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
+    first = read[0] if read else parts_of(None)
+    for part in (part for slot in first if slot is not None for part in leaves(slot)):
+        if (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
+            raise not_dense(f"{type(part).__name__} of {array.dtype}")
+    structure = Structure.of(first, lambda path, part: len(part.shape) == _AXES_OF_IMAGES)
+    if shapes is None:
+        shapes = {key: _common([keyed(x)[key] for x, *_ in read]) for key in keyed(first[0])}
+    arrays = tuple(None if part is None else np.asarray(part) for part in flat(first, structure))
+    return arrays, structure, {key: tuple(shape[1:]) for key, shape in shapes.items()}
+
+
+def _common(arrays: Sequence[Any]) -> list[int | None]:
+    """Return the shape of arrays of one rank, None for axes in which they differ."""
+    return [lengths[0] if len(set(lengths)) == 1 else None for lengths in zip(*(x.shape for x in arrays), strict=False)]

@@ -1,0 +1,361 @@
+"""The kernel: fills a whole batch, at once or row by row, into memory that is already there.
+
+It is the one place where samples are made for every loader, so all of them give the same batches. It runs in many
+threads and processes at once. Its state is the cache that it is given, and the samples that it reads ahead.
+
+Small samples are gathered from the source or the cache by one call and taken through the ops' batch halves: a visit to
+Python for each takes longer than what is done to it. That gives the same bits as row by row, which the kernel goes back
+to if it fails, to name the sample that something is wrong with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, WorkloadError
+from autopipe.pipeline.batching.cache import MemoryCache, read_only
+from autopipe.pipeline.batching.readahead import ReadAhead
+from autopipe.pipeline.job import Recipe
+from autopipe.workload import randomness
+from autopipe.workload.data import source as data_source
+from autopipe.workload.ops import planner
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Batch, Part, Sample, SampleSpec, has_room
+
+_MOST_BYTES = 1 << 16  # of a sample: one that an op has to be taken through leaves the processor's cache in a batch
+ReadMany = Callable[[NDArray[np.int64], Batch], None]
+
+
+class WholeBatches:
+    """Makes batches by a recipe."""
+
+    def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_many: ReadMany | None) -> None:
+        """Gather batches from the cache, where it has all samples of one, or else by `read_many`."""
+        self._recipe = recipe
+        self._cache = cache
+        self._read_many = read_many
+        self._fixed = recipe.steps[: recipe.fixed_steps]
+        self._rest = recipe.steps[recipe.fixed_steps :]
+
+    @classmethod
+    def of(cls, recipe: Recipe, cache: MemoryCache | None) -> Self | None:
+        """Return what makes whole batches by a recipe, or None where nothing does."""
+        fixed, rest = recipe.steps[: recipe.fixed_steps], recipe.steps[recipe.fixed_steps :]
+        if not _all_take_batches(rest, recipe.fixed_spec):
+            return None
+        read_many = data_source.batch_half(recipe.source)
+        if not _all_take_batches(fixed, recipe.fixed_spec):
+            read_many = None
+        return None if read_many is None and cache is None else cls(recipe, cache, read_many)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it can read from the source, and not from the cache alone."""
+        return self._read_many is not None
+
+    def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
+        """Write the samples of one batch, as `Kernel.fill` does; return whether that could be done at once.
+
+        Raises:
+            Exception: whatever a source or an op raises; `batch` then holds anything.
+        """
+        made = self._fixed_part(indices, batch)
+        if made is None:
+            return False
+        for step in self._rest:
+            made = self._run(step, made, numbers_of(step, self._recipe, epoch, indices), batch)
+        return all(map(_written, made, batch))
+
+    def _fixed_part(self, indices: NDArray[np.int64], batch: Batch) -> Batch | None:
+        if self._cache is not None:
+            made = self._room(self._recipe.fixed_spec, batch)
+            if self._cache.get_many(indices, made):
+                return made
+        if self._read_many is None:
+            return None
+        made = self._room(self._fixed[0].before if self._fixed else self._recipe.fixed_spec, batch)
+        self._read_many(indices, made)
+        for step in self._fixed:
+            made = self._run(step, made, np.empty((len(indices), 0)), batch)
+        if self._cache is not None:
+            self._cache.put_many(indices, made)
+        return made
+
+    def _run(self, step: Step, made: Batch, random: NDArray[np.float64], batch: Batch) -> Batch:
+        out = batch[0] if step.after.x == self._recipe.spec.x else None
+        return step.op.apply_many(made, step.before, random, out)
+
+    def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
+        """Return arrays for samples like `spec`: those of the batch where they look like its."""
+        return tuple(
+            array
+            if array is None or field is None or field == last
+            else np.empty((len(batch[0]), *(field.shape or ())), field.dtype)
+            for field, last, array in zip(spec.columns, self._recipe.spec.columns, batch, strict=True)
+        )
+
+
+def numbers_of(step: Step, recipe: Recipe, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the random numbers that an op takes for some samples of an epoch, shape (samples, draws)."""
+    if step.op.draws == 0:
+        return np.empty((len(indices), 0))
+    return randomness.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
+
+
+def _all_take_batches(steps: Sequence[Step], otherwise: SampleSpec) -> bool:
+    """Return whether these steps, and samples before and after them, can be taken through whole batches."""
+    specs = [otherwise, *(spec for step in steps for spec in (step.before, step.after))]
+    if not all(spec.is_fixed for spec in specs):
+        return False
+    is_small = all(field.bytes <= _MOST_BYTES for spec in specs for field in spec.fields)
+    return not steps or (is_small and all(step.op.takes_batches(step.before) for step in steps))
+
+
+def _written(made: NDArray[Any] | None, out: NDArray[Any] | None) -> bool:
+    if made is None or out is None or made is out:
+        return made is out
+    if made.shape != out.shape:
+        return False
+    out[...] = made
+    return True
+
+
+_log = logging.getLogger(__name__)
+_NO_NUMBERS = np.empty(0)
+_ATTEMPTS = 100  # samples tried in place of a bad one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that could not be used, and the one that stands in its place."""
+
+    index: int
+    replaced_by: int
+    message: str
+
+
+class Kernel:
+    """Makes samples by a recipe and writes them into batches."""
+
+    def __init__(self, recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0) -> None:
+        """Make samples; `readers` threads read what `begin` is told of. Whoever asks for readers calls `close`.
+
+        Raises:
+            LoaderError: the system does not allow so many threads.
+        """
+        self._ahead = ReadAhead.of(recipe, cache, readers)
+        if self._ahead is not None:
+            recipe = self._ahead.recipe(recipe)
+        self._recipe = recipe
+        self._cache = cache
+        singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
+        self._tail = recipe.steps[singles:]  # what mixes the samples of a batch, and what follows
+        self._single = self._tail[0].before if self._tail else recipe.spec
+        # Each step with whether its result may be written where it belongs at once.
+        steps = [(step, step.after.x == self._single.x) for step in recipe.steps[:singles]]
+        self._fixed = steps[: recipe.fixed_steps]
+        self._rest = steps[recipe.fixed_steps :]
+        self._count = len(recipe.source)
+        self._at_once = WholeBatches.of(recipe, cache)
+
+    @property
+    def fills_at_once(self) -> bool:
+        """Whether batches are made by a few calls of NumPy, once the cache is full if there is one."""
+        return self._at_once is not None
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether the samples of a batch are read by one call."""
+        return self._at_once is not None and self._at_once.reads
+
+    @property
+    def makes_several(self) -> bool:
+        """Whether several batches can be made as one: at once, once the cache is full if reads are one by one."""
+        return self.fills_at_once and not self.mixes and (self.reads_at_once or self._recipe.cached == 1.0)
+
+    def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
+        """Whether these samples are made by a few calls of NumPy now, and wait for no reads one by one."""
+        if not self.makes_several or self.reads_at_once:
+            return self.makes_several
+        return self._cache is not None and self._cache.holds_all(indices)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a batch is more than its samples one by one."""
+        return bool(self._tail)
+
+    @property
+    def spec(self) -> SampleSpec:
+        """A row of the batches."""
+        return self._recipe.spec
+
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        """Begin to read the samples of a batch that will be filled later."""
+        if self._ahead is not None:
+            self._ahead.begin(indices.tolist())
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Let go of what was begun for a batch that nobody wants any more."""
+        if self._ahead is not None:
+            self._ahead.forget(indices.tolist())
+
+    def close(self) -> None:
+        """End the reading ahead, and whoever waits for it."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
+        """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.
+
+        Args:
+            epoch: the epoch's number; fixes the random numbers.
+            indices: sample indices, shape (n,).
+            batch: arrays (x, y, *others) of n rows that look like the recipe's `spec`.
+
+        Raises:
+            BadSampleError: a sample cannot be read or decoded, and the recipe does not skip.
+            OpError: an op raised.
+            WorkloadError: a sample's shape is not that of the others.
+        """
+        if self._ahead is None:
+            return self._fill(epoch, indices, batch)
+        with self._ahead.reading(indices.tolist()):
+            return self._fill(epoch, indices, batch)
+
+    def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
+        if self._at_once is not None and self._filled_at_once(self._at_once, epoch, indices, batch):
+            return []
+        if not self._tail:
+            return self._fill_rows(epoch, indices, batch)
+        made = self._single.empty(len(indices))
+        bad = self._fill_rows(epoch, indices, made)
+        for step in self._tail:
+            made = step.op.apply_many(made, step.before, numbers_of(step, self._recipe, epoch, indices))
+        for part, out in zip(made, batch, strict=True):
+            if part is not None and out is not None:
+                out[...] = part
+        return bad
+
+    def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
+        x, rest = batch[0], batch[1:]
+        numbers = [numbers_of(step, self._recipe, epoch, indices) for step, _ in self._rest]
+        bad: list[BadSample] = []
+        for row, index in enumerate(indices.tolist()):
+            drawn = [column[row] for column in numbers]
+            out = x[row, ...]  # a view, even where a sample is one number
+            made = self._make(index, drawn, out)
+            if isinstance(made, BadSampleError):
+                index, made = self._replacement(index, drawn, out, made, bad)
+            self._write(made, out, rest, row, index)
+        return bad
+
+    def _filled_at_once(self, whole: WholeBatches, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
+        try:
+            return whole.fill(epoch, indices, batch)
+        except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
+            _log.debug("A batch is made row by row, because at once it failed: %r", error)
+            return False
+
+    def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
+        """Return the sample; or, where bad samples are skipped, the error."""
+        sample = self._cache.get(index) if self._cache is not None else None
+        try:
+            if sample is None:
+                sample = self._fixed_part(index, out)
+            for (step, fits), random in zip(self._rest, drawn, strict=True):
+                sample = self._run(step, sample, random, index, out if fits else None)
+        except BadSampleError as error:
+            if self._recipe.on_bad_sample == "error":
+                raise
+            return error
+        return sample
+
+    def _read(self, index: int) -> Sample:
+        try:
+            return planner.normalise(self._recipe.source.read(index), self._recipe.spec.structure)
+        except BaseException as error:  # a user's source may raise anything; it is named and shown
+            raise planner.read_failure(error, self._recipe.source, index) from error
+
+    def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
+        sample = self._read(index)
+        for step, fits in self._fixed:
+            sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
+        if self._cache is None:
+            return sample
+        self._cache.put(index, *sample)
+        return read_only(sample)  # as it is from the cache: an op that writes to it fails in the first epoch already
+
+    def _run(self, step: Step, sample: Sample, random: NDArray[np.float64], index: int, out: Part) -> Sample:
+        try:
+            return step.op.apply(sample, step.before, random, out)
+        except BaseException as error:  # a user's function may raise anything; it is named and shown
+            raise planner.op_failure(error, step.op, self._recipe.source, index) from error
+
+    def _replacement(
+        self,
+        index: int,
+        drawn: list[NDArray[np.float64]],
+        out: NDArray[Any],
+        error: BadSampleError,
+        bad: list[BadSample],
+    ) -> tuple[int, Sample]:
+        """Return the next readable sample in index order: the same one whoever looks for it."""
+        for offset in range(1, min(_ATTEMPTS, self._count)):
+            other = (index + offset) % self._count
+            made = self._make(other, drawn, out)
+            if not isinstance(made, BadSampleError):
+                bad.append(BadSample(index, other, error.message))
+                return other, made
+        raise error
+
+    def _write(self, sample: Sample, out: NDArray[Any], rest: Batch, row: int, index: int) -> None:
+        x, *others = sample
+        try:
+            if x is not out:
+                _copy(x, out)
+            for made, rows in zip(others, rest, strict=True):
+                if rows is None:
+                    continue
+                if rows.ndim == 1 and type(made) is rows.dtype.type:  # a label: nothing to compare
+                    rows[row] = made
+                else:
+                    _copy(made, rows[row, ...])
+        except (ValueError, TypeError, OverflowError):
+            rooms = (out, *(None if rows is None else rows[row, ...] for rows in rest))
+            place = planner.sample_place(self._recipe.source, index)
+            looks = self._listed([None if room is None else made for made, room in zip(sample, rooms, strict=True)])
+            raise WorkloadError(
+                f"{place} has {looks}, but a batch holds {self._listed(rooms)}.",
+                hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops` so that all samples have one size, or "
+                "ap.Cast so that they have one dtype.",
+            ) from None
+
+    def _listed(self, parts: Sequence[Any]) -> str:
+        looks = [
+            f"{label} {np.shape(part)} {np.asarray(part).dtype}"
+            for label, part in zip(self.spec.labels, parts, strict=True)
+            if part is not None
+        ]
+        return " and ".join(filter(None, (", ".join(looks[:-1]), looks[-1])))
+
+
+def _copy(made: Any, out: NDArray[Any]) -> None:
+    is_number = out.ndim == 0 and type(made) is int  # of which NumPy itself refuses one that is too large
+    alike = isinstance(made, (np.ndarray, np.generic)) and made.dtype == out.dtype and made.shape == out.shape
+    if not alike and not is_number and not has_room(out, made):
+        raise ValueError
+    if out.ndim == 0 or not _is_there_already(made, out):
+        out[...] = made
+
+
+def _is_there_already(made: Any, out: NDArray[Any]) -> bool:
+    if not (isinstance(made, np.ndarray) and np.may_share_memory(made, out)):
+        return False
+    # A view that starts there and goes another way, turned or repeated, is not there; a row of a batch is contiguous.
+    return made.dtype == out.dtype and made.ctypes.data == out.ctypes.data and made.flags.c_contiguous

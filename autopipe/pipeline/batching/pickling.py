@@ -1,0 +1,128 @@
+"""How samples are to be made, pickled for processes that share no memory with this one, here or on another machine.
+
+Functions and classes of the user's own files go by value, so that a worker need not import a training script (and with
+it a framework) to get at them. Data behind paths and URLs stay where they are; only what names them goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import traceback
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from autopipe.errors import AutopipeError, LoaderError, worker_failure
+from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.workload.op import Op
+
+_CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
+
+
+def pickled(made: Recipe | Conversion, loader: str) -> bytes:
+    """Return a recipe or a conversion pickled, with where its modules are found; `loader` is whose workers get it.
+
+    Raises:
+        LoaderError: something in it does not pickle.
+    """
+    try:
+        with _by_value(_users_modules(made)):
+            body = cloudpickle.dumps(made)
+    except Exception:  # noqa: BLE001  # what a user's module holds may fail in any way; by reference may still do
+        try:
+            body = cloudpickle.dumps(made)
+        except Exception as error:
+            raise LoaderError(
+                f"`{loader}` must pickle the data and the ops for its workers, but that failed: "
+                f"{type(error).__name__}: {error}",
+                hint="Keep open files and locks out of the data and of functions in ap.Map, or use `Threads`.",
+            ) from error
+    return pickle.dumps((sys.path, body))
+
+
+def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
+    """Return what `pickled` was given.
+
+    Modules are found where the other process found them; `elsewhere`, on another machine, in the own places first.
+    """
+    path, body = pickle.loads(packed)  # noqa: S301  # from the owner of this process
+    first, then = (sys.path, path) if elsewhere else (path, sys.path)
+    sys.path[:] = [*first, *(place for place in then if place not in first)]
+    return pickle.loads(body)  # noqa: S301  # the same
+
+
+class RemoteFailure:
+    """What another process sends instead of an answer."""
+
+    def __init__(self, error: AutopipeError, traceback: str) -> None:
+        self.error = error  # what the owner raises
+        self.traceback = traceback  # where it came from, as text
+
+    @classmethod
+    def of(cls, error: BaseException) -> RemoteFailure:
+        """Return what is told of an error: of what is endless, the end."""
+        text = "".join(traceback.format_exception(error))[-_CHARACTERS_TOLD:]
+        failure = worker_failure(error)
+        if len(failure.message) > _CHARACTERS_TOLD:
+            failure = type(failure)(f"{failure.message[:_CHARACTERS_TOLD]}…", hint=failure.hint)
+        return cls(failure, text)
+
+    def raised(self) -> AutopipeError:
+        """Return the error with the other process's traceback as its cause."""
+        self.error.__cause__ = RemoteTraceback(self.traceback)
+        return self.error
+
+
+def answered(answer: Any) -> Any:
+    """Return what another process answered.
+
+    Raises:
+        AutopipeError: it was a failure, with the other process's traceback as its cause.
+    """
+    if isinstance(answer, RemoteFailure):
+        raise answer.raised()
+    return answer
+
+
+class RemoteTraceback(Exception):
+    """Shows the traceback of another process as the cause of the error raised here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def _users_modules(made: Recipe | Conversion) -> list[ModuleType]:
+    """Return the modules of the source, the ops and mapped functions, as far as they lie in no installed package."""
+    things: list[Any] = [type(made.source)]
+    for step in made.steps:
+        op: Any = step.op
+        while isinstance(op, Op):  # one that acts on some parts of a sample holds another
+            things += [type(op), getattr(op, "function", None)]
+            op = getattr(op, "op", None)
+    names = {getattr(thing, "__module__", None) for thing in things}
+    modules = (
+        sys.modules.get(name)
+        for name in names
+        if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")
+    )
+    return [
+        module
+        for module in modules
+        if module is not None and "site-packages" not in (getattr(module, "__file__", None) or "site-packages")
+    ]
+
+
+@contextlib.contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,219 @@
+"""A worker process, seen from the process that owns it: starts it, gives it batches to fill, replaces it when it dies.
+
+The two talk over a socket pair, a message a batch; memory goes by file descriptor. The worker ends when the socket
+does, so none survives its owner, however the owner ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import LoaderError, WorkerDiedError
+from autopipe.pipeline.batching import worker
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import BadSample
+from autopipe.pipeline.batching.pickling import answered, pickled
+from autopipe.pipeline.batching.slots import SharedBlock, Slot
+from autopipe.pipeline.job import Recipe
+
+_DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
+_POLL_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
+_ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
+_ONE_THREAD = {
+    name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+}
+
+_LOG = logging.getLogger(__name__)
+
+
+def packed_recipe(recipe: Recipe) -> SharedBlock:
+    """Return the recipe pickled into a block that workers map.
+
+    Raises:
+        LoaderError: something in it does not pickle.
+    """
+    packed = pickled(recipe, "Processes")
+    block = SharedBlock(len(packed))
+    block.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
+    return block
+
+
+class WorkerProcess:
+    """One worker process; fills one batch at a time."""
+
+    def __init__(self, recipe: SharedBlock, cache: MemoryCache | None, readers: int = 0) -> None:
+        """Start the process; it gets ready while this one goes on. `readers` of its threads read ahead."""
+        self.lost = 0  # processes that died so far, and were replaced
+        self._readers = readers
+        self._recipe = recipe
+        self._cache = cache
+        self._lock = threading.Lock()  # between a restart and `stop`
+        self._stopped = False
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """The process that works now."""
+        return self._process.pid
+
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        """Have the samples of a later batch read. A worker that dies meanwhile reads them with the batch."""
+        self._tell(True, indices)
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Let go of what `begin` began."""
+        self._tell(False, indices)
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        """Have a batch filled. A worker that dies is replaced and the batch made anew.
+
+        Raises:
+            WorkerDiedError: it died three times on this batch.
+            AutopipeError: what the worker raised, with its traceback as the cause.
+        """
+        endings = []
+        for _ in range(_DEATHS_ALLOWED):
+            try:
+                answer = self._ask(slot, epoch, indices)
+            except (EOFError, OSError):
+                endings.append(self._replace())
+                continue
+            return list(answered(answer))
+        raise WorkerDiedError(
+            f"A worker process {_ending(endings[0])} {_DEATHS_ALLOWED} times on one batch, "
+            f"with the samples {_shown(indices)} of epoch {epoch}.",
+            hint=_advice(endings[0]),
+        )
+
+    def stop(self) -> None:
+        """Kill the process and wait for its end."""
+        with self._lock:
+            self._stopped = True
+            self._end()
+
+    def _start(self) -> None:
+        try:
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise _cannot_start(error) from error
+        descriptors = [theirs.fileno(), self._recipe.descriptor]
+        if self._cache is not None:
+            descriptors.append(self._cache.block.descriptor)
+        command = [
+            sys.executable,
+            "-m",
+            "autopipe.pipeline.batching.worker",
+            str(self._readers),
+            *map(str, descriptors),
+        ]
+        environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL
+                )
+        except OSError as error:
+            self._socket.close()
+            raise _cannot_start(error) from error
+        self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
+
+    def _tell(self, begin: bool, indices: NDArray[np.int64]) -> None:
+        with contextlib.suppress(OSError):  # it has died, which the next batch finds out
+            worker.send(self._socket, pickle.dumps((begin, indices.tobytes())))
+
+    def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
+        gone = [number for number, reference in self._mapped.items() if reference() is None]
+        for number in gone:
+            del self._mapped[number]
+        message = pickle.dumps((slot.number, slot.block.size, slot.layout.rows, epoch, indices.tobytes(), gone))
+        if slot.number in self._mapped:
+            worker.send(self._socket, message)
+        else:
+            worker.send(self._socket, message, [slot.block.descriptor])
+            self._mapped[slot.number] = weakref.ref(slot)
+        return pickle.loads(self._received())  # noqa: S301  # from our own child over a private socket
+
+    def _received(self) -> bytes:
+        """Return the next message; raise EOFError once the process is gone.
+
+        The socket does not tell that as long as a process that the user's code has forked there holds its other end.
+        """
+        self._socket.settimeout(_POLL_SECONDS)
+        try:
+            while True:
+                gone = self._process.poll() is not None  # asked first: what it has sent before is there by now
+                try:
+                    return worker.receive(self._socket)
+                except TimeoutError:
+                    if gone:
+                        raise EOFError from None
+        finally:
+            with contextlib.suppress(OSError):  # it was stopped meanwhile
+                self._socket.settimeout(None)
+
+    def _replace(self) -> int:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING_SECONDS)  # by itself, so that its own end is told and not our kill
+        with self._lock:
+            if self._stopped:
+                raise LoaderError("The loader was closed while a batch was being made.")
+            status = self._end()
+            self._start()
+        self.lost += 1
+        if self.lost & (self.lost - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: a log is not filled by what goes on and on
+            _LOG.warning(
+                "A worker process %s and was replaced; its batch is made anew. So far that happened %d times to this "
+                "worker. %s",
+                _ending(status).removesuffix(","),
+                self.lost,
+                _advice(status),
+            )
+        return status
+
+    def _end(self) -> int:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up a thread that waits for an answer
+        self._process.kill()
+        self._socket.close()
+        return self._process.wait()
+
+
+def _cannot_start(error: OSError) -> LoaderError:
+    return LoaderError(
+        f"A worker process could not be started: {error}.",
+        hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
+    )
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        with contextlib.suppress(ValueError):  # most of the real-time ones have no name
+            return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by signal {-status}"
+    return f"ended with exit status {status},"
+
+
+def _advice(status: int) -> str:
+    if status == -signal.SIGKILL:
+        return "Look for too little memory (fewer workers)."
+    if status < 0:
+        return "Look for a sample that crashes its decoder; `threads` shows where, with `python -X faulthandler`."
+    return "Look for what ends the process (os._exit, say) in the data and in the functions of ap.Map."
+
+
+def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:
+    shown = ", ".join(map(str, indices[:limit].tolist()))
+    return shown if len(indices) <= limit else f"{shown}, … ({len(indices)} in all)"

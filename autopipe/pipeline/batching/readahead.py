@@ -1,0 +1,280 @@
+"""Reading ahead: samples of batches to come are read by threads of their own, so that workers never wait for a read.
+
+A worker says which batches it will make next, and what it then reads has been begun, or is there. Which batches those
+are, and in which order batches are handed on, is no business of this module. What is begun belongs to its batch: the
+last batches of an epoch and the first of the next may hold the same sample, and each gets its own.
+
+A read that takes much longer than others (a server of an object store that is slow to answer, a lost packet) is made
+again beside it, and the first answer counts: J. Dean and L. A. Barroso, "The Tail at Scale", 2013.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, Self
+
+from autopipe.errors import LoaderError
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.forking import starting
+from autopipe.pipeline.job import Recipe
+from autopipe.workload.sample import Source
+
+_LEAST_LATE_SECONDS = 0.05  # what takes less is waited for: the machine itself may put a thread aside for so long
+_LATE = 2.0  # times the median of the last reads, and more than 19 of 20 of them take
+_LAST_READS = 200  # by which it is known how long reads take
+_FEWEST_READS = 40  # before any of them counts as late
+_MOST_AGAIN = 0.05  # of all reads may be made again
+_MOST_AT_WORK = 3  # threads that read one sample: of 2,500 reads, both of one are late if one in 50 is
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Read:
+    """A sample that is to be read."""
+
+    index: int
+    answer: Future[Any]
+    began: float = math.inf  # when the last attempt did; not yet
+    at_work: int = 0  # threads that read it
+
+
+_Batch = dict[int, collections.deque[_Read]]  # the reads that were begun for a batch, by sample
+
+
+def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
+    """Return how many batches each worker says ahead, so that `read_ahead` samples are being read all the time."""
+    return math.ceil(read_ahead / workers / batch_size)
+
+
+def readers_of(read_ahead: int, workers: int) -> list[int]:
+    """Return how many threads of each worker read ahead, `read_ahead` in all; one that has none reads for itself."""
+    each, more = divmod(read_ahead, workers)
+    return [each + (number < more) for number in range(workers)]
+
+
+def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
+    """Return how many samples are begun and not made, at most: of the batches said ahead, and of those being made."""
+    return 0 if read_ahead == 0 else workers * (1 + batches_ahead(read_ahead, workers, batch_size)) * batch_size
+
+
+class ReadAhead:
+    """A source whose samples may be read before they are asked for. It looks like the source that it reads from.
+
+    Samples that were begun and not taken are at most those of the batches that workers have said ahead. If a worker
+    waits, reads that take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made
+    again, unless the source says `idempotent = False`. That is done to one read in 20 at most, on average.
+    """
+
+    read_many = None  # what is read ahead comes sample by sample
+
+    def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
+        """Start `readers` threads that read from `source`, but not what is `there` (cached) already.
+
+        Raises:
+            LoaderError: the system does not allow so many.
+        """
+        self._source = source
+        self._there = there
+        self._lock = threading.Lock()
+        self._begun: dict[tuple[int, ...], collections.deque[_Batch]] = {}
+        self._here = threading.local()  # its `batch` is the one that the thread reads
+        self._unfinished: set[_Read] = set()
+        self._tasks: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self._tail = _Tail() if getattr(source, "idempotent", True) else None
+        self._closed = False
+        self._readers = readers
+        with starting(f"To read ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
+            for number in range(readers):
+                # Daemons: one that a read holds for ever ends with the process.
+                threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
+
+    @classmethod
+    def of(cls, recipe: Recipe, cache: MemoryCache | None, readers: int) -> Self | None:
+        """Return what reads ahead for a recipe, with as many threads as are given, or None for none."""
+        if readers == 0:
+            return None
+        return cls(recipe.source, readers, there=(lambda index: False) if cache is None else cache.holds)
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """Return the recipe with this in its source's place."""
+        return dataclasses.replace(recipe, source=self)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def begin(self, indices: Sequence[int]) -> None:
+        """Begin to read the samples of a batch."""
+        tasks = [_Read(index, Future()) for index in indices if not self._there(index)]
+        batch: _Batch = {}
+        for task in tasks:
+            batch.setdefault(task.index, collections.deque()).append(task)
+        with self._lock:
+            if self._closed:
+                return
+            self._begun.setdefault(tuple(indices), collections.deque()).append(batch)
+            self._unfinished.update(tasks)
+        for task in tasks:
+            self._tasks.put(task)
+
+    @contextlib.contextmanager
+    def reading(self, indices: Sequence[int]) -> Iterator[None]:
+        """Have this thread read what was begun for a batch; what it has not read at the end is let go of.
+
+        It was cached meanwhile, or something failed.
+        """
+        batch = self._batch(indices)
+        self._here.batch = batch
+        try:
+            yield
+        finally:
+            self._here.batch = {}
+            for read in itertools.chain.from_iterable(batch.values()):
+                read.answer.cancel()
+
+    def read(self, index: int) -> Any:
+        """Return the sample, as the source returns it, or raise what the source raised."""
+        if self._closed:
+            raise _closed()
+        batch: _Batch = getattr(self._here, "batch", {})
+        reads = batch.get(index)
+        if not reads:
+            return self._source.read(index)
+        wanted = reads.popleft()
+        if self._tail is not None:
+            while not _came(wanted, self._tail):
+                self._ask_again(self._tail)
+        return wanted.answer.result()
+
+    def forget(self, indices: Sequence[int]) -> None:
+        """Let go of what was begun for a batch that nobody wants any more."""
+        with contextlib.suppress(LoaderError), self.reading(indices):  # closed: then nothing is held any more
+            pass
+
+    def close(self) -> None:
+        """End the threads, and everybody's waiting for them."""
+        with self._lock:
+            self._closed = True
+            unfinished = list(self._unfinished)
+            self._begun.clear()
+        for read in unfinished:
+            with contextlib.suppress(InvalidStateError):
+                read.answer.set_exception(_closed())
+        for _ in range(self._readers):
+            self._tasks.put(None)
+
+    def _batch(self, indices: Sequence[int]) -> _Batch:
+        """Return what was begun for a batch, which nobody else gets; nothing, if nothing was."""
+        key = tuple(indices)
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            batches = self._begun.get(key)
+            if batches is None:
+                return {}
+            batch = batches.popleft()
+            if not batches:
+                del self._begun[key]
+            return batch
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            with self._lock:  # `close` ends what has not begun to run, and then it cannot
+                if self._closed:
+                    return
+                wanted = task.answer.set_running_or_notify_cancel()
+                if not wanted:
+                    self._unfinished.discard(task)
+                    continue
+                task.began, task.at_work = time.monotonic(), 1
+            self._read(task)
+
+    def _read(self, task: _Read) -> None:
+        began = time.monotonic()
+        try:
+            found = self._source.read(task.index)
+        except BaseException as error:  # noqa: BLE001  # whoever makes the sample gets it
+            self._failed(task, error)
+            return
+        with self._lock:
+            task.at_work -= 1
+            self._unfinished.discard(task)
+            if self._tail is not None:
+                self._tail.add(time.monotonic() - began)
+        with contextlib.suppress(InvalidStateError):  # it was closed, or answered, meanwhile
+            task.answer.set_result(found)
+
+    def _failed(self, task: _Read, error: BaseException) -> None:
+        with self._lock:
+            task.at_work -= 1
+            if task.at_work:  # another attempt may still succeed
+                return
+            self._unfinished.discard(task)
+        with contextlib.suppress(InvalidStateError):
+            task.answer.set_exception(error)
+
+    def _ask_again(self, tail: _Tail) -> None:
+        """Read again what is late, the longest first, as far as that is allowed."""
+        with self._lock:
+            now = time.monotonic()
+            late = [
+                task
+                for task in self._unfinished
+                if now - task.began > tail.late_seconds and task.at_work < _MOST_AT_WORK
+            ]
+            late = sorted(late, key=lambda task: task.began)[: 0 if self._closed else tail.left()]
+            tail.again += len(late)
+            for task in late:
+                task.began, task.at_work = now, task.at_work + 1
+        for task in late:
+            try:
+                threading.Thread(target=self._read, args=(task,), name="autopipe-reader-again", daemon=True).start()
+            except RuntimeError as error:  # the system allows no more threads
+                self._failed(task, error)
+
+
+def _came(wanted: _Read, tail: _Tail) -> bool:
+    """Wait until a sample has been read, or is late; return whether it was read."""
+    seconds = _LEAST_LATE_SECONDS
+    late = wanted.began + tail.late_seconds - time.monotonic()
+    if math.isfinite(late):  # it was begun, and how long reads take is known
+        seconds = max(late, seconds)
+    return bool(concurrent.futures.wait((wanted.answer,), seconds).done)
+
+
+class _Tail:
+    """How long reads take, and which are late."""
+
+    def __init__(self) -> None:
+        self._seconds: collections.deque[float] = collections.deque(maxlen=_LAST_READS)
+        self._count = 0
+        self.again = 0  # reads that were made again so far
+        self.late_seconds = math.inf
+
+    def add(self, seconds: float) -> None:
+        """Note how long a read took."""
+        self._seconds.append(seconds)
+        self._count += 1
+        if self._count % _FEWEST_READS == 0:
+            known = sorted(self._seconds)
+            median, longest = known[len(known) // 2], known[len(known) * 19 // 20]
+            self.late_seconds = max(_LEAST_LATE_SECONDS, _LATE * median, longest)
+
+    def left(self) -> int:
+        """Count the reads that may still be repeated."""
+        return max(0, int(_MOST_AGAIN * self._count) - self.again)
+
+
+def _closed() -> LoaderError:
+    return LoaderError("The loader was closed while a sample was being read.")

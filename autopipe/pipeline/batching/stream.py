@@ -1,0 +1,210 @@
+"""The order of batches: hands tasks to workers in order, takes results in any order, hands them on in order.
+
+A stream runs on from epoch to epoch: when the last batch of an epoch has been given out, workers go on with the next
+one, so that an epoch starts without a gap. A worker may take several consecutive batches to make in one go. At most
+`queue_size` batches, and what each worker takes at a time, are between being made and being taken, and `ahead` more are
+given out, for whoever has to know early what it will make. All waiting is on one lock; nothing here knows what a batch
+holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import AutopipeError, LoaderError
+from autopipe.pipeline.batching.forking import Owner
+from autopipe.pipeline.loader import closed
+from autopipe.workload.order import BatchOrder
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """Batches to be made in one go. `run` tells apart tasks from before and after the consumer went elsewhere."""
+
+    run: int
+    epoch: int
+    batch: int  # the first
+    count: int
+    indices: NDArray[np.int64]  # of all their samples
+
+
+@dataclasses.dataclass(slots=True)
+class _Failure:
+    error: BaseException
+
+
+class BatchStream(Generic[T]):
+    """Connects workers, who call `next_task` and `deliver`, with one consumer, who calls `take_epoch`."""
+
+    def __init__(self, order: BatchOrder, queue_size: int, workers: int = 1, ahead: int = 0) -> None:
+        self._order = order
+        self._queue_size = queue_size
+        self._workers = workers
+        self._ahead = ahead
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # workers wait here for room or for a new run
+        self._ready = threading.Condition(self._lock)  # the consumer waits here for its batch
+        self._owner = Owner()
+        self._run = 0
+        self._reader = 0  # the epoch that is being read: an older one gets nothing any more
+        self._given = (0, 0)  # the next batch to give out
+        self._wanted = (0, 0)  # the next batch the consumer takes
+        self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
+        self._indices: tuple[int, NDArray[np.int64]] | None = None
+        self._out = 0  # batches given out and not yet taken
+        self._done: dict[tuple[int, int], tuple[int, T | _Failure]] = {}  # by the first batch, with how many there are
+        self._closed = False
+        self._error: AutopipeError | None = None  # why it was closed
+
+    def next_task(self, *, wait: bool = True, most: int = 1) -> Task | None:
+        """Return what to make next: `most` batches, or fewer at an epoch's end.
+
+        None once the stream is closed or, without `wait`, where there is no room.
+        """
+        with self._lock:
+            while not self._closed and (not self._has_room(most) or self._at_end()):
+                if not wait:
+                    return None
+                self._work.wait()
+            if self._closed:
+                return None
+            epoch, batch = self._given
+            epoch_indices = self._epoch_indices(epoch)
+            count = self._together(most)
+            self._out += count
+            self._given = self._behind(epoch, batch + count)
+            size = self._order.batch_size
+            return Task(self._run, epoch, batch, count, epoch_indices[batch * size : (batch + count) * size])
+
+    def room_for(self, task: Task) -> bool:
+        """Wait until the batch may be made; return whether anybody wants it, which nobody does after a jump."""
+        if not self._ahead:  # there was room when it was given out, a moment ago
+            return True
+        with self._lock:
+            most = self._queue_size + self._workers
+            while not self._closed and task.run == self._run and self._distance(task) >= most:
+                self._work.wait()
+            return not self._closed and task.run == self._run
+
+    def deliver(self, task: Task, result: T) -> None:
+        """Hand over what was made; what nobody waits for any more is dropped."""
+        self._put(task, result)
+
+    def fail(self, task: Task, error: BaseException) -> None:
+        """Hand over the error that ended a task; the consumer gets it in the place of its batches."""
+        self._put(task, _Failure(error))
+
+    def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
+        """Yield what was made of an epoch in order, from batch `start` on.
+
+        Args:
+            epoch: the epoch's number.
+            start: the first batch wanted.
+            last: whether no other epoch follows.
+
+        Raises:
+            LoaderError: the stream was closed, another epoch (or this one once more) was started in the meantime, or
+                this process is not the one that made the stream.
+        """
+        reader = self._seek(epoch, start, last=last)
+        batch = start
+        while batch < self._order.batches:
+            count, made = self._take(reader, (epoch, batch))
+            batch += count
+            yield made
+            del made  # the consumer may be done with it
+
+    def waiting(self) -> int:
+        """Return how many finished batches wait for the consumer."""
+        return sum(count for count, _ in list(self._done.values()))
+
+    def close(self, error: AutopipeError | None = None) -> None:
+        """Wake everybody up and let them go. Results are dropped; the consumer gets `error`, if there is one."""
+        with self._lock:
+            self._closed = True
+            self._error = self._error or error
+            self._done.clear()
+            self._work.notify_all()
+            self._ready.notify_all()
+
+    def _seek(self, epoch: int, start: int, *, last: bool) -> int:
+        """Go to a batch, and return the number by which its reader takes from there on."""
+        self._owner.require()  # before the lock, which a thread that no fork copies may have held
+        with self._lock:
+            if self._closed:
+                raise self._error or closed()
+            self._reader += 1
+            self._ready.notify_all()  # the reader before, if it waits for a batch, has to end
+            there = self._wanted == (epoch, start)
+            if self._last_epoch == -1 or not there or self._given < (epoch, start):
+                self._run += 1
+                self._given = self._wanted = (epoch, start)
+                self._out = 0
+                self._done.clear()
+            self._last_epoch = epoch if last else None
+            self._work.notify_all()
+            return self._reader
+
+    def _take(self, reader: int, wanted: tuple[int, int]) -> tuple[int, T]:
+        self._owner.require()
+        with self._lock:
+            while reader == self._reader and not self._closed and wanted not in self._done:
+                self._ready.wait()
+            if self._closed:
+                raise self._error or LoaderError("The loader was closed while an epoch was being read.")
+            if reader != self._reader:
+                raise overtaken(wanted[0])
+            count, result = self._done.pop(wanted)
+            self._wanted = self._behind(wanted[0], wanted[1] + count)
+            self._out -= count
+            self._work.notify_all() if self._ahead else self._work.notify(count)
+            if isinstance(result, _Failure):
+                self._last_epoch = -1  # whoever goes on after an error starts afresh
+                raise result.error
+            return count, result
+
+    def _put(self, task: Task, result: T | _Failure) -> None:
+        with self._lock:
+            if task.run == self._run and not self._closed:
+                self._done[task.epoch, task.batch] = (task.count, result)
+                self._ready.notify_all()  # one that was overtaken may be waiting, too
+
+    def _together(self, most: int) -> int:
+        """Return how many batches the next task has."""
+        return min(most, self._order.batches - self._given[1])
+
+    def _has_room(self, most: int) -> bool:
+        return self._out + self._together(most) <= self._queue_size + self._workers * most + self._ahead
+
+    def _behind(self, epoch: int, batch: int) -> tuple[int, int]:
+        """Return the place of a batch, which may be one beyond the epoch's last."""
+        return (epoch, batch) if batch < self._order.batches else (epoch + 1, 0)
+
+    def _distance(self, task: Task) -> int:
+        """Return how many batches the consumer takes before this one."""
+        epoch, batch = self._wanted
+        return (task.epoch - epoch) * self._order.batches + task.batch - batch
+
+    def _at_end(self) -> bool:
+        return self._last_epoch is not None and self._given[0] > self._last_epoch
+
+    def _epoch_indices(self, epoch: int) -> NDArray[np.int64]:
+        if self._indices is None or self._indices[0] != epoch:
+            self._indices = (epoch, self._order.epoch(epoch))
+        return self._indices[1]
+
+
+def overtaken(epoch: int) -> LoaderError:
+    """Return the error for whoever reads an epoch that another, or the same once more, was started after."""
+    return LoaderError(
+        f"A loader serves one epoch at a time, but another was started while epoch {epoch} was read.",
+        hint="Finish one epoch before the next, or build a second loader.",
+    )

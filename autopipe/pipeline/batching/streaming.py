@@ -1,0 +1,331 @@
+"""Loaders whose workers fill whole batches: what threads and processes have in common.
+
+Each worker is a thread that takes a task, gets a slot, has it filled and delivers it. What fills the slot is the only
+difference: the thread itself, or a process of its own that the thread waits for.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import dataclasses
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from autopipe.errors import LoaderError, worker_failure
+from autopipe.hardware import memory
+from autopipe.hardware.memory import size_text
+from autopipe.pipeline.batching.bad_samples import BadSampleLedger
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.forking import Owner, starting
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
+from autopipe.pipeline.batching.slots import RowLayout, Slot, SlotPool
+from autopipe.pipeline.batching.stream import BatchStream, Task
+from autopipe.pipeline.batching.traced import TracedStream
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader, WorkloadLoader
+from autopipe.workload.sample import Batch, Source
+
+_PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
+Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: what ended a group before its end
+
+
+class Filler(Protocol):
+    """Fills slots, one at a time, for one worker."""
+
+    lost: int
+    """How many processes have died in doing so, and were replaced."""
+
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        """Get ready for a batch that will be filled later; called only where batches are given out ahead."""
+        ...
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Let go of what was got ready for a batch that nobody wants any more."""
+        ...
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        """Write the samples of `indices` into the slot and return those that were replaced."""
+        ...
+
+    def stop(self) -> None:
+        """Give up at once, also in the middle of `fill`, which may then raise anything."""
+        ...
+
+
+class StreamingConfig(LoaderConfig):
+    """The knobs of a loader whose workers each fill a whole batch at a time.
+
+    Attributes:
+        workers: how many fill batches.
+        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
+        read_ahead: samples that are being read at a time by all workers together, ahead of what they make, by threads
+            of their own; 0: each worker reads for itself. For storage that waits: 64 reads do not need 64 decoders.
+    """
+
+    workers: int = pydantic.Field(ge=1, le=1024)
+    queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+
+    def worker_count(self) -> int:
+        return self.workers
+
+    def buffered_batches(self) -> int:
+        return self.queue_size + self.workers
+
+    def samples_ahead(self, batch_size: int) -> int:
+        return samples_ahead(self.read_ahead, self.workers, batch_size)
+
+    def batches_at_a_time(self, most: int) -> int:
+        return most if self.read_ahead == 0 else 1
+
+    def open(self, job: LoadJob) -> Loader:
+        queue_size = job.setup.queue_size(self.queue_size)
+        most = self.batches_at_a_time(job.at_a_time(queue_size))
+        require_memory(job, batches_held(queue_size, self.workers, most), self.samples_ahead(job.order.batch_size))
+        ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
+        with contextlib.ExitStack() as undo:
+            kernel, fillers = self._fillers(job, MemoryCache.of(job.recipe), undo)
+            at_a_time = most if kernel.makes_several else 1
+            loader = StreamingLoader(job, fillers, queue_size, ahead, at_a_time, kernel)
+            undo.pop_all()
+            return loader
+
+    @abc.abstractmethod
+    def _fillers(
+        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
+    ) -> tuple[Kernel, Sequence[Filler]]:
+        """Return a filler for each worker, which `undo` stops, and a kernel that tells what they can do at once."""
+
+
+class StreamingLoader(WorkloadLoader):
+    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
+
+    def __init__(
+        self,
+        job: LoadJob,
+        fillers: Sequence[Filler],
+        queue_size: int,
+        ahead: int = 0,
+        at_a_time: int = 1,
+        kernel: Kernel | None = None,
+    ) -> None:
+        """Start a thread for each filler.
+
+        Args:
+            job: what is made.
+            fillers: who fill slots.
+            queue_size: finished batches that may wait.
+            ahead: batches that each filler is told of before it fills them.
+            at_a_time: consecutive batches that a filler fills as one, where a few calls make them.
+            kernel: tells where that is so; needed where `at_a_time` is more than 1.
+        """
+        self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
+        self._lost = 0  # of fillers that were let go of
+        waiting = groups(queue_size, at_a_time)
+        self._queue_size = waiting * at_a_time
+        super().__init__(job, self._queue_size + len(fillers) * at_a_time)
+        layout = RowLayout(job.recipe.spec, job.order.batch_size * at_a_time)
+        self._pool = SlotPool(layout, keep=waiting + len(fillers) + 2)
+        trace, most = job.recipe.trace, (job.order, self._queue_size, len(fillers), ahead * len(fillers))
+        self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
+        self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
+        threads = [
+            threading.Thread(
+                target=Worker(self._stream, self._pool, filler, ahead, at_a_time, kernel).work,
+                name=f"autopipe-{number}",
+                daemon=True,
+            )
+            for number, filler in enumerate(fillers)
+        ]
+        self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._stream, fillers, threads)
+        with starting(f"{len(threads)} workers need a thread each", "fewer workers", self._shut_down):
+            for thread in threads:
+                thread.start()
+
+    @property
+    def bad_samples(self) -> dict[int, int]:
+        """How many samples were skipped, by epoch."""
+        twin = self._twin.bad_samples if isinstance(self._twin, StreamingLoader) else {}
+        return {**self._ledger.counts, **twin}
+
+    def lost_workers(self) -> int:
+        twin = 0 if self._twin is None else self._twin.lost_workers()
+        return twin + self._lost + sum(filler.lost for filler in self._fillers)
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        self._left = 0
+        if start >= len(self):
+            return
+        for slot, rows, bad, failure in self._stream.take_epoch(epoch, start, last=last):
+            made = self._pool.lend(slot, rows)
+            self._ledger.record(epoch, bad)
+            if rows <= self.batch_size:
+                yield made
+            else:
+                yield from self._cut(made)
+            del made  # the consumer may be done with it: do not hold it while waiting for the next
+            if failure is not None:
+                raise failure
+
+    def _cut(self, made: Batch) -> Iterator[Batch]:
+        """Yield the batches that were made in one go."""
+        starts = range(0, len(made[0]), self.batch_size)
+        self._left = len(starts)
+        for start in starts:
+            self._owner.require()
+            rows = slice(start, start + self.batch_size)
+            self._left -= 1
+            yield tuple(None if part is None else part[rows] for part in made)
+
+    def occupancy(self) -> tuple[int, int]:
+        return self._stream.waiting() + self._left, self.buffered_batches
+
+    def close(self) -> None:
+        self._close_twin()
+        self._shut_down()
+        self._lost += sum(filler.lost for filler in self._fillers)
+        self._fillers = frozenset()  # a filler may hold threads and memory that end with it
+
+
+def batches_held(queue_size: int, workers: int, at_a_time: int) -> int:
+    """Return how many batches there is memory for at most: those that wait, are being made, or are in use."""
+    return (groups(queue_size, at_a_time) + workers + 2) * at_a_time
+
+
+def groups(batches: int, at_a_time: int) -> int:
+    """Return how many groups of so many batches hold `batches`, or a little less; at least one."""
+    return max(1, batches // at_a_time)
+
+
+def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
+    """Refuse to start where the batches in flight, the samples read ahead and the cache would not fit.
+
+    Raises:
+        LoaderError: with the bytes needed and free.
+    """
+    layout = RowLayout(job.recipe.spec, job.order.batch_size)
+    cache_bytes = MemoryCache.bytes_needed(job.recipe)
+    ahead_bytes = int(samples_ahead * _mean_bytes(job.recipe.source)) if samples_ahead else 0
+    needed, free = layout.size * batches + cache_bytes + ahead_bytes, memory.detect().available_bytes
+    if needed > free:
+        raise LoaderError(
+            f"The loader needs {size_text(needed)} of memory ({batches} batches of {size_text(layout.size)}"
+            f"{f', {size_text(ahead_bytes)} of samples read ahead' if ahead_bytes else ''}"
+            f"{f', {size_text(cache_bytes)} of cache' if cache_bytes else ''}), but {size_text(free)} are free.",
+            hint="Use a smaller queue_size or read_ahead, fewer workers or cache='none'.",
+        )
+
+
+def _mean_bytes(source: Source) -> float:
+    """Return the mean size of a sample as it is read, where the source knows it without reading; else 0."""
+    own = getattr(source, "mean_bytes", None)
+    return 0.0 if own is None else float(own())
+
+
+@dataclasses.dataclass
+class Worker:
+    """One thread's work: it takes tasks, has slots filled and hands them over, until the stream is closed.
+
+    Attributes:
+        stream: where tasks come from, and finished slots go to.
+        pool: where slots come from.
+        filler: who fills them.
+        ahead: batches that the filler is told of before it fills them.
+        at_a_time: batches that are filled as one where a few calls make them.
+        kernel: tells where that is so.
+    """
+
+    stream: BatchStream[Filled]
+    pool: SlotPool
+    filler: Filler
+    ahead: int = 0
+    at_a_time: int = 1
+    kernel: Kernel | None = None
+
+    def work(self) -> None:
+        """Work until there is nothing left to do."""
+        try:
+            for task in self._tasks():
+                self._make(task)
+        except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
+            self.stream.close(worker_failure(error))
+
+    def _tasks(self) -> Iterator[Task]:
+        """Yield tasks; the filler is told of `ahead` more before each."""
+        told: collections.deque[Task] = collections.deque()
+        kernel = self.kernel if self.at_a_time > 1 else None
+        most = self.at_a_time if kernel is not None and kernel.reads_at_once else 1
+        while True:
+            while len(told) <= self.ahead and (task := self.stream.next_task(wait=not told, most=most)) is not None:
+                if self.ahead:
+                    self.filler.begin(task.indices)
+                told.append(task)
+            if not told:
+                return
+            task = told.popleft()
+            # Where these samples are at hand, the next ones are: in a first epoch none are in the cache, later all.
+            most = self.at_a_time if kernel is not None and kernel.has_at_hand(task.indices) else 1
+            if self.stream.room_for(task):
+                yield task
+            elif self.ahead:
+                self.filler.forget(task.indices)
+
+    def _make(self, task: Task) -> None:
+        try:
+            slot = self.pool.acquire()
+        except (OSError, MemoryError) as error:
+            if self.ahead:
+                self.filler.forget(task.indices)
+            self.stream.fail(task, _no_room(error))
+            return
+        rows = len(task.indices)
+        failure: BaseException | None = None
+        while rows > 0:  # where one of several batches fails, those before it are made all the same
+            try:
+                bad = self.filler.fill(slot, task.epoch, task.indices[:rows])
+            except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
+                failure = failure or worker_failure(error)
+                size = slot.layout.rows // self.at_a_time
+                rows = (rows - 1) // size * size
+            else:
+                self.stream.deliver(task, (slot, rows, bad, failure))
+                return
+        assert failure is not None
+        self.pool.release(slot)
+        self.stream.fail(task, failure)
+
+
+def _no_room(error: Exception) -> LoaderError:
+    """Return the error for a slot that could not be made. Each takes two file descriptors: its file's and its map's."""
+    return LoaderError(
+        f"There is no room for another batch: {type(error).__name__}: {error}.",
+        hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",
+    )
+
+
+def _shut_down(
+    owner: Owner, stream: BatchStream[Filled], fillers: Sequence[Filler], threads: Sequence[threading.Thread]
+) -> None:
+    if not owner.is_here:  # a forked child that ends: threads, workers and locks are not its own
+        return
+    if threading.current_thread() in threads:  # the garbage collector runs here, perhaps under a lock that is needed
+        threading.Thread(target=_shut_down, args=(owner, stream, fillers, threads)).start()
+        return
+    stream.close()
+    for filler in fillers:
+        filler.stop()
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    for thread in threads:
+        if thread.is_alive():
+            thread.join(max(0.0, patience - time.monotonic()))

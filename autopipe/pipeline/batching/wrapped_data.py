@@ -1,0 +1,188 @@
+"""Datasets that somebody else makes: a function that returns a `tf.data.Dataset`, a `keras.utils.PyDataset`, a
+generator, a Grain dataset, another iterable of batches.
+
+Says what their batches are like. `autopipe.pipeline.batching.datasets` reads them; their loader is
+`autopipe.pipeline.loaders.wrapped`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autopipe.errors import AutopipeError, ConfigError, WorkloadError, near
+from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import Value
+from autopipe.workload.workload import Workload
+
+_COUNT_SECONDS = 20.0
+
+
+class WrappedData:
+    """The samples of a dataset that is made by a function, as far as they can be told from outside.
+
+    Raises:
+        WorkloadError: the function has no such parameters, or what it returns is no dataset of batches.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], choices: Mapping[str, Sequence[Value]], steps: int | None = None
+    ) -> None:
+        """Make the dataset as it is today, and look at its first batch.
+
+        Where it has no length, `steps` is needed; where nobody knows it, the batches are counted if that is quick.
+        """
+        self.function = function  # makes the dataset
+        # The values that each of its parameters may take in a search.
+        self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
+        self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
+        self.wanted_steps = steps  # batches of an epoch, where it was told
+        dataset = self.make(self.defaults)
+        self.steps = _steps(dataset, steps, self)  # batches of an epoch
+        self._batch, self.structure, self._like = first_batch(dataset)
+        self.batch_size = len(self._batch[0])
+
+    def make(self, parameters: Mapping[str, Value]) -> Feeder:
+        """Call the function.
+
+        Raises:
+            WorkloadError: it raises, or returns no dataset.
+        """
+        call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
+        made = functools.partial(self.function, **parameters)
+        try:
+            return feeder(made(), call, self.wanted_steps, made)
+        except AutopipeError:
+            raise
+        except Exception as error:
+            raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
+
+    def __len__(self) -> int:
+        return self.steps * self.batch_size
+
+    def __repr__(self) -> str:
+        return f"WrappedData({_name(self.function)}: {self.steps} batches of {self.batch_size})"
+
+    def read(self, index: int) -> object:
+        """Return a sample of the first batch: what all are like."""
+        row = index % self.batch_size
+        sample = tuple(None if part is None else part[row] for part in self._batch)
+        slots = sample if self.structure is None else self.structure.packed(sample)
+        return slots[0] if all(slot is None for slot in slots[1:]) else slots
+
+    def mean_bytes(self) -> float:
+        """Return the size of a sample in a batch."""
+        return float(sum(part.nbytes for part in self._batch if part is not None)) / self.batch_size
+
+    def digest(self) -> str:
+        """Describe the dataset by the name of its function and by its first batch's shapes."""
+        labels = [""] * len(self._batch) if self.structure is None else [f"{each}:" for each in self.structure.labels]
+        shapes = ",".join(
+            f"{label}{part.dtype}{list(part.shape[1:])}"
+            for label, part in zip(labels, self._batch, strict=True)
+            if part is not None
+        )
+        return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}"
+
+    def unlike(self, batch: Sequence[Any]) -> int | None:
+        """Return the number of a part of x that has not the shape it has in the first batch; None if all have.
+
+        The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
+        length.
+        """
+        keys = {0: None} if self.structure is None else dict(enumerate(key for _, key in self.structure.paths))
+        inputs = [0] if self.structure is None else self.structure.positions("x")
+        for number in inputs:
+            rows, *shape = batch[number].shape
+            if rows > self.batch_size or not _fits(shape, self._like[keys[number]]):
+                return number
+        return None
+
+
+def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
+    """Return the parameters that the function takes today: its own defaults, or else the first choice.
+
+    A default that cannot be written down (None, say) is left to the function.
+    """
+    known = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    found: dict[str, Value] = {}
+    for name, values in choices.items():
+        if name == "kind" or (name not in known and not takes_any):
+            raise WorkloadError(f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}")
+        if not values or not all(isinstance(value, bool | int | float | str) for value in values):
+            raise WorkloadError(
+                f"`{name}` must have some values to try (numbers, texts, truth values), but got {values!r}."
+            )
+        default: Any = _plain(known[name].default) if name in known else inspect.Parameter.empty
+        if default is inspect.Parameter.empty:
+            found[name] = values[0]
+        elif isinstance(default, bool | int | float | str):
+            found[name] = default
+    return found
+
+
+def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
+    steps = wanted if wanted is not None else dataset.length()
+    if steps is None and not dataset.is_endless():
+        steps = _counted(data.make(data.defaults))
+    if steps is None or steps < 1:
+        raise WorkloadError(
+            f"The dataset of `{_name(data.function)}` has no length, or none that could be counted in "
+            f"{_COUNT_SECONDS:.0f} s.",
+            hint="Say how many batches an epoch has: ap.wrap(..., steps=1000)",
+        )
+    return steps
+
+
+def _counted(dataset: Feeder) -> int | None:
+    """Return how many batches a dataset has, by reading them; None if that takes too long."""
+    until, count = time.monotonic() + _COUNT_SECONDS, 0
+    for _ in dataset.once():
+        count += 1
+        if time.monotonic() > until:
+            return None
+    return count
+
+
+def _fits(shape: Sequence[int], like: Sequence[int | None]) -> bool:
+    return len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as Python's own, so that it can be written down."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int, int]) -> None:
+    """Refuse a workload that a configuration cannot feed, or that this process, `(i, n)` of n, cannot feed its part of.
+
+    Raises:
+        ConfigError: why.
+    """
+    if isinstance(workload.data, WrappedData) and config.loader.kind != "wrapped":
+        raise ConfigError(
+            f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",
+            hint="Use the `wrapped` loader with the parameters of its function.",
+        )
+    if isinstance(workload.data, WrappedData) and rank != (0, 1):
+        raise ConfigError(
+            f"A wrapped dataset makes its own batches: {rank[1]} processes cannot share them.",
+            hint="Make a workload of the files, with ap.ImageFolder say.",
+        )
+    mixing = next((type(op).__name__ for op in workload.ops if op.mixes), None)
+    if rank[1] > 1 and mixing is not None:
+        raise ConfigError(
+            f"`{mixing}` mixes the samples of a whole batch, of which each of {rank[1]} processes makes a part only.",
+            hint="Leave it out, or mix inside the model.",
+        )

@@ -1,0 +1,272 @@
+"""How a workload is fed: the values that a search is free to choose. Nothing here may change what is trained.
+
+The knobs of a loader live with the loader (`autopipe.pipeline.loaders.threads.Threads`, ...); this module holds what
+they have in common and the configuration that carries one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import pydantic
+
+from autopipe.errors import ConfigError
+from autopipe.registry import Registry
+from autopipe.values import Strict
+
+if TYPE_CHECKING:
+    from autopipe.pipeline.job import LoadJob
+    from autopipe.pipeline.loader import Loader
+    from autopipe.workload.plan import Plan
+
+LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.pipeline.loaders")
+STORAGES: Registry[Any] = Registry("storage", "autopipe.pipeline.storage")
+
+
+class LoaderConfig(Strict):
+    """The knobs of one loader. A subclass sets `kind` to a literal and thereby becomes known under it.
+
+    What the rest must know of a loader it says itself, by the class attributes and methods here.
+
+    Class attributes:
+        work_factor: how much more the same ops cost in this loader than in a bare loop of them.
+        skips_bad_samples: whether it can put another sample in the place of a bad one.
+        rank: by which of the loaders someone who knows the trade would begin; the lowest first.
+        is_foreign: whether it is foreign code, to be compared with: it runs in a process of its own and
+            cannot win.
+        works_elsewhere: whether its workers run on other cores than the training.
+        spaces: the values of its knobs that shipped search spaces try, by the name of the space, as in the file of one.
+    """
+
+    kind: str
+    work_factor: ClassVar[float] = 1.0
+    skips_bad_samples: ClassVar[bool] = True
+    rank: ClassVar[int] = 100
+    is_foreign: ClassVar[bool] = False
+    works_elsewhere: ClassVar[bool] = False
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        """Take the knobs in their order, or by name: `Threads(2)` is `Threads(workers=2)`."""
+        knobs = [name for name in type(self).model_fields if name != "kind"]
+        if len(values) > len(knobs):
+            raise ConfigError(
+                f"`{type(self).__name__}` takes at most {len(knobs)} values, {', '.join(knobs)}, but got {len(values)}."
+            )
+        twice = [name for name in knobs[: len(values)] if name in named]
+        if twice:
+            raise ConfigError(f"`{twice[0]}` of `{type(self).__name__}` is given twice, by its place and by its name.")
+        super().__init__(**dict(zip(knobs, values, strict=False)), **named)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if not (kind := cls.model_fields["kind"]).is_required():  # else a base of several loaders
+            LOADERS.register(kind.default, cls)
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Say what has to be installed first, as a reason; None if nothing has."""
+        return None
+
+    @classmethod
+    def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
+        """List the settings, by name and value, that cannot be used for a workload of this plan, with reasons."""
+        return {}
+
+    def pixels_differ(self) -> str | None:
+        """Return how its pixels differ from those of the other loaders, as a sentence for the user; None: not."""
+        return None
+
+    def normalised(self) -> Self:
+        """Return the canonical form: two that run the same have the same one, and a configuration holds no other."""
+        return self
+
+    @property
+    def whose(self) -> str:
+        """Whose code makes the batches."""
+        return f"autopipe's loader {self.kind}"
+
+    def worker_count(self) -> int | None:
+        """The number of workers (threads or processes); None if the loader decides by itself."""
+        raise NotImplementedError
+
+    def cores_elsewhere(self) -> float | None:
+        """The cores that its workers have elsewhere; None if that is not known. It may ask over a network."""
+        return None
+
+    def threads(self, cores: int) -> int:
+        """The number of threads of this process that make samples."""
+        return self.worker_count() or cores
+
+    def buffered_batches(self) -> int | None:
+        """The number of batches that may wait ahead of the model; None if the loader decides by itself."""
+        raise NotImplementedError
+
+    def held_batches(self) -> int | None:
+        """Return how many batches there may be ahead of the model, with those that are being made.
+
+        None: the loader runs other code, of which it is not known.
+        """
+        return self.buffered_batches()
+
+    def reads_at_once(self) -> int | None:
+        """The number of samples that are read at a time; None if the loader decides by itself."""
+        return getattr(self, "read_ahead", 0) or self.worker_count()
+
+    def reads_ahead(self) -> bool:
+        """Whether samples are read by others than the workers, who then never wait for a read."""
+        return getattr(self, "read_ahead", 0) > 0
+
+    def samples_ahead(self, batch_size: int) -> int:
+        """Return how many samples may be in memory as they were read, or be read, beside those that workers read."""
+        return getattr(self, "read_ahead", 0)
+
+    def batches_at_a_time(self, most: int) -> int:
+        """Return how many batches a worker makes in one go at most, where as many as `most` are small enough for it."""
+        return 1
+
+    def shares_lock(self) -> bool:
+        """Whether all workers run under one lock of Python."""
+        return True
+
+    def works_alone(self) -> bool:
+        """Whether each worker is a process of its own, of which one thread needs Python's lock."""
+        return False
+
+    def open(self, job: LoadJob) -> Loader:
+        """Start a loader with these knobs."""
+        raise NotImplementedError
+
+
+class ModelSetup(NamedTuple):
+    """What of a configuration the speed of the model alone depends on; the attributes are `PipelineConfig`'s.
+
+    It is handed on as a whole, from the configuration to the trainer, the loader, the ceilings and the search, so that
+    a setting that is added here, in `OfSetup` and in `PipelineConfig` is there wherever it is looked for.
+    """
+
+    devices: int = 1
+    channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
+    steps_per_execution: int = 1
+
+    @classmethod
+    def of(cls, value: Any) -> ModelSetup:
+        """Return the setup of something with these attributes."""
+        return cls(*(getattr(value, name) for name in cls._fields))
+
+    def queue_size(self, wanted: int) -> int:
+        """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
+        return max(wanted, 2 * self.steps_per_execution if self.steps_per_execution > 1 else 0)
+
+
+class OfSetup(pydantic.BaseModel):
+    """The same settings as fields of what is measured or asked for in one setup."""
+
+    devices: int = pydantic.Field(default=1, ge=1)
+    channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
+    steps_per_execution: int = pydantic.Field(default=1, ge=1)
+
+    @property
+    def setup(self) -> ModelSetup:
+        """The setup of the model."""
+        return ModelSetup.of(self)
+
+
+class PipelineConfig(Strict):
+    """One way to feed a workload, in its canonical form: two that run the same are equal, however they came to be.
+
+    Attributes:
+        loader: which loader, with its knobs.
+        cache: "memory" keeps each sample, after the deterministic first ops, in memory once it has been read.
+        cache_fraction: the part of the samples that the cache keeps, always the same ones; the rest is read each time.
+        storage: the form in which samples are read ("files" as they are; others are written once beforehand).
+        cut: how many of the deterministic first ops are done before a sample is kept in that form; "deepest" is as many
+            as it can hold the result of.
+        finish: where the cheap last ops (cast, rescale, one-hot, transpose) run. "device" sends the compact dtype.
+        channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
+        device_prefetch: batches put on the device ahead of the one in use.
+        devices: how many devices train; the global batch stays what the workload says.
+        steps_per_execution: batches that are trained by one call of the model's function, as in Keras's `compile`;
+            1 leaves it as the model was compiled. Weights come out the same; callbacks are called once a call.
+    """
+
+    loader: pydantic.SerializeAsAny[LoaderConfig]
+    cache: Literal["none", "memory"] = "none"
+    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
+    storage: str = "files"
+    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = pydantic.Field("deepest")
+    finish: Literal["host", "device"] = "device"
+    channels: Literal["last", "first"] = "last"
+    device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
+    devices: int = pydantic.Field(default=1, ge=1)
+    steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024)
+
+    @pydantic.field_validator("loader", mode="before")
+    @classmethod
+    def _loader_by_kind(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            knobs = dict(value)
+            return LOADERS[str(knobs.get("kind", ""))].model_validate(knobs)
+        return value
+
+    @pydantic.field_validator("storage")
+    @classmethod
+    def _known_storage(cls, value: str) -> str:
+        STORAGES[value]
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _canonical(self) -> Self:
+        loader = self.loader.normalised()
+        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine
+            loader = loader.model_copy(update={"read_ahead": 0})
+        usual = {name: type(self).model_fields[name].default for name in self.idle()}
+        self.__dict__.update(usual, loader=loader)  # frozen for all others
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return it with some settings changed, validated as any other."""
+        return type(self).model_validate(dict(super().model_copy(update=update, deep=deep)))
+
+    @property
+    def model_setup(self) -> ModelSetup:
+        """What of it the speed of the model alone depends on."""
+        return ModelSetup.of(self)
+
+    def idle(self) -> set[str]:
+        """Return the settings that mean nothing beside the others, and are at their defaults."""
+        idle = set()
+        if self.cache == "none":
+            idle.add("cache_fraction")
+        if not STORAGES[self.storage].converts:
+            idle.add("cut")
+        return idle
+
+    def short(self) -> str:
+        """Name it by its workers and by all settings that are not at their defaults."""
+        loader = self.loader
+        fields = type(loader).model_fields
+        knobs = loader.model_dump(exclude={"kind"})
+        special = {
+            name: value
+            for name, value in knobs.items()
+            if name not in fields or name == next(iter(knobs)) or value != fields[name].default
+        }
+        inner = ", ".join(f"{name}={value}" for name, value in special.items())
+        rest = [
+            f"{name}={getattr(self, name)}"
+            for name, field in PipelineConfig.model_fields.items()
+            if name != "loader" and getattr(self, name) != field.default
+        ]
+        return " ".join([f"{loader.kind}({inner})", *rest])
+
+    def key(self) -> str:
+        """Return a short name of it, the same on every machine."""
+        settings = {"kind": self.loader.kind, **self.model_dump(mode="json", exclude_defaults=True)}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,90 @@
+"""Which device strategy a configuration asks for, on the Keras backend of this process.
+
+Sharing a batch out is a backend's own affair. Another package adds the way of a backend that has none here by an entry
+point of the group `autopipe.device_strategies`, which has the backend's name and names a `SharingStrategy`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Final
+
+import keras
+
+from autopipe import registry
+from autopipe.errors import ModelError
+from autopipe.hardware import virtual
+from autopipe.pipeline.devices.strategy import DeviceStrategy, SharingStrategy
+
+_GROUP: Final = "autopipe.device_strategies"
+_OURS: Final = (
+    EntryPoint("tensorflow", "autopipe.pipeline.devices.mirrored:Mirrored", _GROUP),
+    EntryPoint("jax", "autopipe.pipeline.devices.jax_parallel:JaxParallel", _GROUP),
+)
+
+
+def strategy(devices: int) -> DeviceStrategy:
+    """Return the strategy for `devices` devices: one device, or the backend's own way of sharing batches out.
+
+    Raises:
+        ModelError: the backend has no such way, or there are not so many devices.
+    """
+    several = sharing()
+    alone = several is None or several.cluster() == (0, 1)
+    if devices == 1 and alone:
+        from autopipe.pipeline.devices.single import SingleDevice
+
+        return SingleDevice()
+    if several is None:
+        raise ModelError(
+            f"`devices` must be 1 on the {keras.backend.backend()} backend, but got devices={devices}.",
+            hint=f"Use the {' or '.join(_strategies())} backend to train on several devices.",
+        )
+    return several(devices)
+
+
+def sharing() -> type[SharingStrategy] | None:
+    """Return the backend's way of sharing batches out; None where it has none."""
+    found = _strategies().get(keras.backend.backend())
+    return None if found is None else found.load()
+
+
+def _strategies() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in (*registry.declared(_GROUP), *_OURS)}
+
+
+def accelerators() -> int:
+    """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
+
+            return len(tf.config.list_physical_devices("GPU"))
+        case "jax":
+            import jax
+
+            return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
+        case _:  # pragma: no cover  # make test-torch runs it
+            import torch
+
+            return int(torch.cuda.device_count())
+
+
+def virtual_devices() -> int:
+    """Return how many virtual CPU devices may train here: those that were asked for; 0 where there are none.
+
+    On a machine with accelerators the CPU does not train, whatever was asked for.
+    """
+    several = sharing()
+    if several is None or accelerators():
+        return 0
+    made = max(virtual.asked(), several.split())  # or the user's own code has split the CPU
+    return made if made > 1 else 0
+
+
+def names(devices: int) -> tuple[str, ...]:
+    """Return what the first devices are called; virtual ones by that word."""
+    if sharing() is None:  # Keras lists no devices then
+        return (keras.backend.backend(),)
+    found = tuple(keras.distribution.list_devices()[:devices]) or (keras.backend.backend(),)
+    return found if devices == 1 or accelerators() else tuple(f"virtual {name}" for name in found)

@@ -1,0 +1,216 @@
+"""From a loader to what Keras's `fit` iterates over.
+
+Keras takes a Python iterable of device arrays as it is on every backend, so that no copy and no thread lies between a
+loader's batch and the step. `Stream` walks over a loader's epochs and places batches; the adapter that Keras sees is
+`frameworks.data_adapter`. Nothing here knows models or callbacks; whoever makes a stream closes it, not the loader.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from autopipe import frameworks
+from autopipe.errors import AutopipeError, ModelError
+from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.loader import Loader, end
+from autopipe.workload.sample import Batch, SampleSpec
+from autopipe.workload.structure import triple
+
+DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
+
+
+class Fault:
+    """Remembers what a loader raised. Keras and TensorFlow cut the cause off, or wrap it, on the way to the caller."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[Exception, BaseException | None] | None = None
+
+    @contextlib.contextmanager
+    def remembered(self) -> Iterator[None]:
+        """Note what is raised inside."""
+        try:
+            yield
+        except Exception as error:
+            self._seen = (error, error.__cause__)
+            raise
+
+    @contextlib.contextmanager
+    def raised_as_itself(self) -> Iterator[None]:
+        """Where something was noted, raise just that, whatever came out of the code inside."""
+        try:
+            yield
+        except Exception:
+            if self._seen is None:
+                raise
+            error, cause = self._seen
+            raise error from cause
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placement:
+    """How a compact batch becomes what a step takes."""
+
+    strategy: DeviceStrategy  # where its arrays go
+    prefetch: int = 0  # how many batches are placed ahead, where that starts a transfer
+    even: bool = True  # whether a batch that devices cannot share equally is refused: training would weigh it wrongly
+    class_weight: Mapping[int, float] | None = None  # the weight of each class, as Keras means it
+    on_host: bool = False  # whether batches stay NumPy arrays, because somebody else places them
+
+    def __call__(self, batch: Batch, spec: SampleSpec) -> DeviceBatch:
+        """Return a flat batch of samples like `spec` where the model is: (x,), (x, y) or (x, y, sample_weight)."""
+        if self.even and hasattr(batch[0], "shape"):  # one that is shared out already has none, and was checked then
+            self.strategy.check_rows(batch[0].shape[0])
+        place = np.asarray if self.on_host else self.strategy.place
+        placed = spec.packed([None if part is None else place(part) for part in batch])
+        if self.class_weight is not None:
+            _, y, weight = triple(spec.packed(batch))
+            if weight is not None:
+                raise ModelError(
+                    "`class_weight` and `sample_weight` cannot be used together, but the data have weights of samples.",
+                    hint="Multiply the weights of samples by those of their classes.",
+                )
+            placed = (*placed, place(class_weights(y, self.class_weight)))
+        return tuple(slot for slot in placed if slot is not None)
+
+    @property
+    def depth(self) -> int:
+        """Batches that are really placed ahead."""
+        return self.prefetch if self.strategy.looks_ahead else 0
+
+
+class Stream:
+    """The batches of consecutive epochs, placed; each is made only when it is asked for."""
+
+    def __init__(
+        self, loader: Loader, placement: Placement, fault: Fault, *, first: tuple[int, int], steps: int
+    ) -> None:
+        """Walk over `steps` batches from batch `first` = (epoch, batch) on."""
+        self.placement = placement
+        self._compact = _compact(loader, fault, first, steps)
+        placed = map(functools.partial(placement, spec=loader.spec), self._compact)
+        self._batches = ahead(placed, placement.depth, lambda: _has_waiting(loader)) if placement.depth else placed
+
+    def take(self, steps: int) -> Iterator[DeviceBatch]:
+        """Return an iterator over the next `steps` batches; they are taken when it is advanced, not before."""
+        return itertools.islice(self._batches, steps)
+
+    def close(self) -> None:
+        """Stop."""
+        self._compact.close()
+
+
+def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -> Generator[Any, None, None]:
+    with fault.remembered():
+        dataset = None
+        if keras.backend.backend() == "tensorflow":
+            epochs = -(-(first[1] + steps) // len(loader))
+            dataset = loader.native_dataset(first[0], epochs, first[1])
+        batches = _numpy(loader, first, steps) if dataset is None else _native(loader, dataset, steps)
+        try:
+            for batch in batches:
+                yield batch if dataset is None else loader.spec.aligned(batch)
+                del batch  # the consumer may be done with it: do not hold it while waiting for the next
+        finally:
+            end(batches)
+
+
+def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
+    elements = iter(dataset)
+    try:
+        try:
+            yield from itertools.islice(elements, steps)
+        finally:
+            end(elements)
+    except AutopipeError:
+        raise
+    except Exception as error:  # a framework's own, which says neither op nor sample
+        found = loader.diagnose(error)
+        if found is None:
+            raise
+        raise found from found.__cause__
+
+
+def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:
+    epoch, start = first
+    while steps > 0:
+        left = len(loader) - start
+        batches = loader.batches(epoch, start, last=steps <= left)
+        try:
+            yield from itertools.islice(batches, steps)
+        finally:
+            end(batches)
+        steps, epoch, start = steps - left, epoch + 1, 0
+
+
+def _has_waiting(loader: Loader) -> bool:
+    occupancy = loader.occupancy()
+    return occupancy is None or occupancy[0] > 0
+
+
+def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
+    """Yield `items`, having taken up to `depth` more of them than were asked for, but without waiting for any of those.
+
+    `has_waiting` tells whether the next item could be taken at once.
+    """
+    held: collections.deque[Any] = collections.deque()
+    end = object()
+    while True:
+        while len(held) <= depth and (not held or has_waiting()):
+            if (item := next(items, end)) is end:
+                yield from held
+                return
+            held.append(item)
+        yield held.popleft()
+
+
+def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return the weight of each sample by its class, as Keras's `class_weight` means it.
+
+    Raises:
+        ModelError: the targets are not one class, as a number or one-hot, for each sample.
+    """
+    labels = None if y is None or isinstance(y, tuple | dict) else np.asarray(y)
+    if labels is not None and labels.ndim == 2:
+        labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
+    if labels is None or labels.ndim != 1:
+        shape = getattr(y, "shape", None) and tuple(y.shape)
+        raise ModelError(
+            "`class_weight` needs one class a sample as the target, "
+            f"but got {'no target' if y is None else f'a target of shape {shape}' if shape else f'{len(y)} targets'}.",
+            hint="Leave class_weight out, or weight the loss in the model.",
+        )
+    return np.array([weights.get(int(label), 1.0) for label in labels], np.float32)
+
+
+class Replay:
+    """The first batches of a loader's epoch 0, from the start whenever Keras opens an epoch. For evaluation."""
+
+    _stream: Stream | None = None
+
+    def __init__(self, loader: Loader, placement: Placement, fault: Fault, steps: int) -> None:
+        placement = dataclasses.replace(placement, even=False)
+        self._open = functools.partial(Stream, loader, placement, fault, first=(0, 0), steps=steps)
+        self._steps = steps
+
+    def feed(self) -> Any:
+        """Return what Keras is given."""
+        return frameworks.data_adapter(self._restart, self._steps)
+
+    def _restart(self) -> Iterator[DeviceBatch]:
+        self.close()
+        self._stream = self._open()
+        return self._stream.take(self._steps)
+
+    def close(self) -> None:
+        """Stop."""
+        if self._stream is not None:
+            self._stream.close()

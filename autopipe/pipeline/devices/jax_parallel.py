@@ -1,0 +1,101 @@
+"""Several devices on the JAX backend, by `keras.distribution.DataParallel`: accelerators, or virtual CPU devices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from autopipe import frameworks
+from autopipe.errors import ModelError, PeerLostError
+from autopipe.hardware import virtual
+from autopipe.pipeline.devices.strategy import SharingStrategy
+
+_LOST = ("Gloo", "NCCL", "ncclRemoteError", "connection closed", "heartbeat", "UNAVAILABLE")
+"""What a collective operation that misses a process says."""
+
+
+class JaxParallel(SharingStrategy):
+    """Every device holds all variables and takes an equal part of each batch. A step computes what one device would."""
+
+    def __init__(self, devices: int) -> None:
+        """Take the first `devices` accelerators, or that many virtual CPU devices where those were asked for.
+
+        Raises:
+            ModelError: there are not so many devices.
+        """
+        self.devices = devices
+        if virtual.asked() >= devices:
+            _split_cpu(devices)
+        if (found := jax.local_device_count()) < devices:
+            raise ModelError(
+                f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there "
+                f"{'is' if found == 1 else 'are'} {found}.",
+                hint=f"Use devices={found}. For a rehearsal on the CPU, set {virtual.VARIABLE}={devices} before the "
+                "process starts.",
+            )
+        self.rank = self.cluster()
+        self.looks_ahead = self.rank == (0, 1) and jax.default_backend() != "cpu"
+        self._distribution = keras.distribution.DataParallel(devices=_first_of_each_process(devices))
+
+    @classmethod
+    def cluster(cls) -> tuple[int, int]:
+        return frameworks.jax_rank()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, RuntimeError) as error:  # jax.errors.JaxRuntimeError is a RuntimeError
+            if self.rank == (0, 1) or not any(sign in str(error) for sign in _LOST):
+                raise
+            frameworks.leave_jax_cluster()
+            raise PeerLostError(
+                f"Another of the {self.rank[1]} processes that train together has ended, so that process "
+                f"{self.rank[0]} cannot go on: {str(error).splitlines()[0]}",
+                hint="Its own log says why. Start all of them again; keras.callbacks.BackupAndRestore goes on where "
+                "the training was.",
+            ) from error
+
+    @classmethod
+    def split(cls) -> int:
+        return int(jax.local_device_count())
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return self._distribution.scope()  # type: ignore[no-any-return]  # Keras has no types
+
+    def exchange(self, numbers: int) -> Callable[[], object]:
+        by_device = self._distribution.get_data_layout((self.devices, numbers)).backend_layout
+        everywhere = jax.sharding.NamedSharding(by_device.mesh, jax.sharding.PartitionSpec())
+        parts = jax.device_put(np.ones((self.devices, numbers), np.float32), by_device)
+        summed = jax.jit(lambda each: each.sum(axis=0), out_shardings=everywhere)
+        return lambda: jax.block_until_ready(summed(parts))
+
+    def place(self, array: Any) -> Any:
+        if self.rank != (0, 1):
+            return array  # Keras puts the parts of several processes together
+        self.check_evaluation_rows(array.shape[0])  # Keras places what it gets once more, in equal parts
+        return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
+
+
+def _first_of_each_process(devices: int) -> list[str]:
+    """Return the names of the first devices of each process, process by process: in this order they share a batch."""
+    names = []
+    for process in range(jax.process_count()):
+        own = [device for device in jax.devices() if device.process_index == process]
+        names += [f"{device.platform}:{device.id}" for device in own[:devices]]
+    return names
+
+
+def _split_cpu(devices: int) -> None:
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return  # JAX refuses to be told twice
+    # The errors: JAX is already running, or too old for the option. What there is, is counted next.
+    with contextlib.suppress(RuntimeError, AttributeError):
+        jax.config.update("jax_num_cpu_devices", devices)  # the CPU's devices only; no effect where JAX uses another

@@ -1,0 +1,281 @@
+"""The user's model: built from what the workload names, and checked against the batches before anything is trained.
+
+Every mistake that a user can make with the model is a ModelError here, so that no framework traceback has to be read.
+What the model computes is not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import keras
+import numpy as np
+
+from autopipe import frameworks
+from autopipe.errors import ModelError, shortened
+from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.sample import Field
+from autopipe.workload.structure import leaves, triple
+from autopipe.workload.workload import Workload
+
+_Shape = tuple[int | None, ...]
+
+
+def build(
+    model: Any, *, channels: Literal["last", "first"] = "last", strategy: DeviceStrategy | None = None
+) -> keras.Model:
+    """Return the compiled model that a workload names.
+
+    Keras's image data format is set first and stays set, so that layers built without one follow `channels`.
+
+    Args:
+        model: a function without arguments that returns a compiled model, or a compiled model.
+        channels: the order of image axes in the batches that the model will get.
+        strategy: the devices; the model is made in its scope.
+
+    Raises:
+        ModelError: there is no compiled model, or a finished one is to be spread over several devices.
+    """
+    keras.config.set_image_data_format(f"channels_{channels}")
+    if isinstance(model, keras.Model):
+        if strategy is not None and strategy.devices > 1:
+            raise ModelError(
+                "`model` must be a function to train on several devices, "
+                f"but got a finished model and devices={strategy.devices}.",
+                hint="Pass the function that builds and compiles the model, so that it can be called on those devices.",
+            )
+        return _checked_compiled(model)
+    if not callable(model):
+        raise ModelError(
+            "`model` must be a function that returns a compiled keras.Model, or such a model, "
+            f"but got {shortened(model)}.",
+            hint="Pass the function itself: model=build_model.",
+        )
+    with contextlib.nullcontext() if strategy is None else strategy.scope():
+        built = model()
+    if not isinstance(built, keras.Model):
+        raise ModelError(
+            f"`model` must return a compiled keras.Model, but {shortened(model)} returned {shortened(built)}.",
+            hint="Is a `return model` missing?" if built is None else None,
+        )
+    return _checked_compiled(built)
+
+
+def _checked_compiled(model: keras.Model) -> keras.Model:
+    if not model.compiled:
+        raise ModelError(
+            f"`model` must be compiled, but the model {model.name!r} is not.",
+            hint="Call model.compile(optimizer=..., loss=...) before returning it.",
+        )
+    return model
+
+
+def refuse_workload(data: Any) -> None:
+    """Refuse a workload where samples are wanted: Keras would print all of it, and say nothing.
+
+    Raises:
+        ModelError: it is one.
+    """
+    if isinstance(data, Workload):
+        raise ModelError(
+            "Samples, a loader or what Keras takes must be given, but got a whole Workload.",
+            hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload.",
+        )
+
+
+def finished_batch(loader: Loader) -> tuple[Any, ...]:
+    """Return the shapes and dtypes of the batches that the model gets from `loader`, after any finish on the device.
+
+    They are (x, y), or what the structure of the samples makes of them.
+    """
+
+    def row(field: Field | None) -> Any:
+        return None if field is None else np.zeros((1, *(field.shape or ())), field.dtype)
+
+    finished = loader.finish.batch(tuple(map(row, loader.spec.columns)))
+    symbols = [None if part is None else _symbol(part, loader.batch_size) for part in finished]
+    return loader.spec.packed(symbols)
+
+
+def _symbol(array: Any, rows: int) -> keras.KerasTensor:
+    return keras.KerasTensor((rows, *array.shape[1:]), str(array.dtype))
+
+
+def check(model: keras.Model, loader: Loader) -> None:
+    """Refuse a model that cannot take the batches of `loader`. Cheap: the model's own layers are not run.
+
+    Raises:
+        ModelError: the model's input has another shape than x, its loss cannot compare its output with y, or its layers
+            cannot be trained here in their channel order.
+    """
+    _check_channels(model)
+    check_inputs(model, loader)
+    x, y, _ = triple(finished_batch(loader))
+    _check_names(model, y)
+    if len(leaves(x)) > 1 or len(getattr(model, "inputs", None) or []) != 1:
+        return
+    usual = frameworks.loss_is_new(model) and type(model).train_step is keras.Model.train_step and not model.run_eagerly
+    if isinstance(y, keras.KerasTensor) and usual and len(model.outputs) == 1:
+        _check_loss(model, leaves(x)[0], y)
+
+
+def check_inputs(model: keras.Model, loader: Loader) -> None:
+    """Refuse a model whose inputs have other shapes than x in the batches of `loader`.
+
+    Raises:
+        ModelError: they have.
+    """
+    x, *_ = triple(finished_batch(loader))
+    inputs = getattr(model, "inputs", None) or []
+    if not inputs:  # no functional model: what it takes is not known
+        return
+    if len(leaves(x)) > 1 or len(inputs) > 1:
+        _check_parts(model, x)
+        return
+    expected, gets = tuple(inputs[0].shape), leaves(x)[0].shape
+    if not _fits(expected, gets):
+        raise ModelError(
+            f"`model` takes batches of shape {expected}, but gets {_batched(gets)}.",
+            hint=_shape_hint(expected, gets),
+        )
+
+
+def check_targets(train: Loader, test: Any) -> None:
+    """Refuse to evaluate samples without targets on a model that is trained with some: Keras would fail in its loss.
+
+    Args:
+        train: what the model is trained with.
+        test: a loader, or what Keras takes, of which an array is x alone.
+
+    Raises:
+        ModelError: `train` gives targets, and `test` none.
+    """
+    if isinstance(test, Loader):
+        lacking = triple(finished_batch(test))[1] is None
+    else:
+        lacking = hasattr(test, "shape") or (isinstance(test, tuple) and len(test) == 1)
+    if lacking and triple(finished_batch(train))[1] is not None:
+        raise ModelError(
+            "The model is trained with targets, but the samples to evaluate it on have none.",
+            hint="Give samples of (x, y); `predict` takes those of x alone.",
+        )
+
+
+def _check_parts(model: keras.Model, x: Any) -> None:
+    """Compare the inputs of a model with the parts of x, by their names where these are a dictionary's."""
+    takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}
+    gets = x if isinstance(x, dict) else dict(zip(takes, leaves(x), strict=False))
+    if not gets.keys() >= takes.keys() or (gets is not x and len(leaves(x)) != len(takes)):
+        found = f"has the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"has {len(leaves(x))} parts"
+        raise ModelError(
+            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), "
+            f"but x {found if isinstance(x, tuple | dict) else 'is one part'}.",
+            hint="Give x a part for each input: a tuple in their order, or a dictionary of their names.",
+        )
+    for name, each in takes.items():
+        if not _fits(tuple(each.shape), gets[name].shape):
+            raise ModelError(
+                f"`model` takes batches of shape {tuple(each.shape)} as {name!r}, "
+                f"but gets {_batched(gets[name].shape)}.",
+                hint=_shape_hint(tuple(each.shape), gets[name].shape),
+            )
+
+
+def _check_channels(model: keras.Model) -> None:
+    """TensorFlow has no gradient of a channels-first convolution on the CPU, except by XLA."""
+    if keras.backend.backend() != "tensorflow" or model.jit_compile:
+        return
+    import tensorflow as tf
+
+    kinds = (keras.layers.Conv2D, keras.layers.Conv2DTranspose)
+    for layer in frameworks.layers(model):
+        if (
+            isinstance(layer, kinds)
+            and layer.data_format == "channels_first"
+            and not tf.config.list_logical_devices("GPU")
+        ):
+            raise ModelError(
+                "Without a GPU, TensorFlow trains convolutions with channels last only, "
+                f"but the layer {layer.name!r} of `model` has channels first.",
+                hint='Use channels="last", or compile the model with jit_compile=True.',
+            )
+
+
+def _fits(expected: _Shape, actual: _Shape) -> bool:
+    return len(expected) == len(actual) and all(
+        want is None or want == have for want, have in zip(expected[1:], actual[1:], strict=True)
+    )
+
+
+def _batched(shape: _Shape) -> _Shape:
+    return (None, *shape[1:])
+
+
+def _shape_hint(expected: _Shape, actual: _Shape) -> str:
+    if len(actual) == 4:
+        first_to_last = (actual[0], *actual[2:], actual[1])
+        last_to_first = (actual[0], actual[3], *actual[1:3])
+        if _fits(expected, first_to_last):
+            return (
+                'The batches have channels="first", the model is built for channels last: build it by '
+                'keras.config.image_data_format() instead of a fixed input shape, or use channels="last".'
+            )
+        if _fits(expected, last_to_first):
+            return 'The batches have channels="last", the model is built for channels first: use channels="first".'
+    return "Change the ops (Resize, RandomCrop, Pad, ...) or the model's input shape."
+
+
+def _check_names(model: keras.Model, y: Any) -> None:
+    """Refuse targets for all outputs of a model by other names: Keras says of them that a name is no number."""
+    outputs = getattr(model, "outputs", None) or []
+    if not isinstance(y, dict) or len(outputs) != len(y) or len(y) < 2:
+        return
+    names = list(model.output) if isinstance(model.output, dict) else list(model.output_names)
+    if set(names) != set(y) and type(model).train_step is keras.Model.train_step:
+        raise ModelError(
+            f"The outputs of `model` are called {', '.join(map(repr, names))}, "
+            f"but y has the parts {', '.join(map(repr, y))}.",
+            hint="Call the parts of y as the outputs are called, or give them as a tuple in that order.",
+        )
+
+
+def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) -> None:
+    output = _symbol(model.outputs[0], x.shape[0])
+
+    def loss(y: Any, y_pred: Any) -> Any:
+        return model.compute_loss(x=None, y=y, y_pred=y_pred)
+
+    try:
+        frameworks.output_spec(loss, y, output)
+    except (ValueError, TypeError) as error:
+        raise ModelError(
+            f"The loss of `model` cannot compare its output of shape {_batched(output.shape)} "
+            f"with targets of shape {_batched(y.shape)} and dtype {y.dtype}: {error}",
+            hint="Class numbers need a sparse loss (sparse_categorical_crossentropy); others may need ap.OneHot.",
+        ) from error
+
+
+@contextlib.contextmanager
+def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
+    """Build, from the shapes of a finished batch, what Keras would build from the first; none is drawn meanwhile.
+
+    JAX, and TensorFlow on several devices, take a batch to build metrics and unbuilt layers. That would be a compact
+    batch, as loaders send it, and it would be lost to training.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(frameworks.built(model, finished_batch(loader)))
+            building = stack.pop_all()
+    except (ValueError, TypeError, RuntimeError) as error:
+        x, y, _ = triple(finished_batch(loader))
+        shapes, dtypes = ", ".join(str(_batched(part.shape)) for part in leaves(x)), {part.dtype for part in leaves(x)}
+        targets = None if y is None else ", ".join(str(_batched(part.shape)) for part in leaves(y))
+        raise ModelError(
+            f"`model` does not run on batches of shape {shapes}, {', '.join(sorted(dtypes))}, "
+            f"with targets {targets}: {error}"
+        ) from error
+    with building:
+        yield

@@ -1,0 +1,112 @@
+"""A stand-in for an accelerator that this machine does not have: a model whose step only takes time.
+
+Usable as the model of a workload, so that a CPU machine can answer what it would take to feed such a device. The time
+is spent asleep, so that the loader has the cores, as beside a real device. No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from autopipe.errors import ConfigError, near
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SimulatedAccelerator:
+    """A model that takes batches and does nothing with them, for as long as a step of the real one would take.
+
+    Like a real device it works beside the host: the host may prepare one step while another runs. Metrics are read, and
+    epochs end, when the step is over. Evaluation and prediction take as long as training.
+
+    Example:
+        ```python
+        workload = ap.Workload(data=..., ops=[...], batch_size=400, model=ap.SimulatedAccelerator(step_seconds=0.224))
+        ```
+
+    Attributes:
+        step_seconds: how long a step takes; on several devices, each takes this for its part of a batch.
+        batch_size: for how many samples; other batches take in proportion. None: any batch takes `step_seconds`.
+    """
+
+    step_seconds: float
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.step_seconds) and self.step_seconds > 0):
+            raise ConfigError(f"`step_seconds` must be a positive number, but got step_seconds={self.step_seconds!r}.")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1, but got batch_size={self.batch_size!r}.")
+
+    def seconds(self, samples: int) -> float:
+        """Return how long a step over `samples` samples takes on one device."""
+        return self.step_seconds if self.batch_size is None else self.step_seconds * (samples / self.batch_size)
+
+    def utilisation(self, images_per_second: float, batch_size: int) -> float:
+        """Return the part of the time that it computes, 0 to 1: MLPerf Storage's accelerator utilisation.
+
+        Args:
+            images_per_second: at which it was fed.
+            batch_size: of a step.
+        """
+        return min(1.0, images_per_second * self.seconds(batch_size) / batch_size)
+
+    def __call__(self) -> Any:
+        """Return a compiled keras.Model."""
+        from autopipe.pipeline.devices.simulated_model import SimulatedModel
+
+        return SimulatedModel(self.step_seconds, self.batch_size)
+
+    @classmethod
+    def preset(cls, name: str) -> SimulatedAccelerator:
+        """Return a published step time by its name in `PRESETS`.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        if name not in PRESETS:
+            raise ConfigError(f"`preset` must be one of {', '.join(PRESETS)}, but got {name!r}.{near(name, PRESETS)}")
+        return PRESETS[name]
+
+
+# Seconds of computation for a batch on one accelerator, from the workload files of MLPerf Storage
+# (github.com/mlcommons/storage, configs/dlio/workload/resnet50_h100.yaml and so on: `computation_time`, `batch_size`).
+PRESETS = MappingProxyType(
+    {
+        "mlperf-resnet50-h100": SimulatedAccelerator(step_seconds=0.224, batch_size=400),
+        "mlperf-resnet50-a100": SimulatedAccelerator(step_seconds=0.435, batch_size=400),
+        "mlperf-retinanet-b200": SimulatedAccelerator(step_seconds=0.04755, batch_size=24),
+        "mlperf-unet3d-h100": SimulatedAccelerator(step_seconds=0.323, batch_size=7),
+    }
+)
+
+
+class Timeline:
+    """When the simulated device is busy. Steps follow each other without a gap as long as the host is in time."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at = -math.inf
+
+    def start(self, seconds: float) -> float:
+        """Start a step of `seconds` when the one before it is over. Wait for its start, and return when it will end."""
+        begins = max(self._clock(), self._free_at)
+        self.wait_until(self._free_at)
+        self._free_at = begins + seconds  # from the deadline, not from when the sleep returned: errors do not add up
+        return self._free_at
+
+    def wait(self) -> None:
+        """Return when nothing runs."""
+        self.wait_until(self._free_at)
+
+    def wait_until(self, moment: float) -> None:
+        """Return at `moment`, or at once if it is past."""
+        while (left := moment - self._clock()) > 0:
+            self._sleep(left)

@@ -1,0 +1,111 @@
+"""The keras.Model of a simulated accelerator: Keras's own `fit` around steps that only take time.
+
+Apart from `simulated` because it imports Keras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
+from autopipe.workload.structure import leaves
+
+
+class _Loss:
+    """A zero that is known when the step which computes it is over."""
+
+    def __init__(self, timeline: Timeline, known_at: float) -> None:
+        self._timeline = timeline
+        self._known_at = known_at
+
+    def __float__(self) -> float:
+        self._timeline.wait_until(self._known_at)
+        return 0.0
+
+
+@keras.saving.register_keras_serializable(package="autopipe")
+class SimulatedModel(keras.Model):
+    """Takes each batch from its iterator and lets `seconds` go by; learns nothing."""
+
+    def __init__(
+        self,
+        step_seconds: float,
+        batch_size: int | None = None,
+        *,
+        timeline: Timeline | None = None,
+        **keras_arguments: Any,
+    ) -> None:
+        """Compile at once; there is nothing to choose.
+
+        `timeline` is for tests, and the arguments of Keras are for a saved model that is loaded.
+        """
+        super().__init__(**keras_arguments)
+        self.accelerator = SimulatedAccelerator(step_seconds, batch_size)
+        self.timeline = Timeline() if timeline is None else timeline
+        self.built = True
+        self.compile(optimizer="sgd", jit_compile=False)
+
+    def call(self, inputs: Any) -> Any:
+        """Return a zero for each sample."""
+        return keras.ops.zeros((keras.ops.shape(inputs)[0], 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes the model again."""
+        config: dict[str, Any] = super().get_config()
+        return config | {
+            "step_seconds": self.accelerator.step_seconds,
+            "batch_size": self.accelerator.batch_size,
+        }
+
+    def get_compile_config(self) -> None:
+        """Return nothing: `__init__` compiles."""
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Let `fit` call `_step`."""
+        self.train_function = self._function(_loss)
+
+    def make_test_function(self, force: bool = False) -> None:
+        """Let `evaluate` call `_step`."""
+        self.test_function = self._function(_loss)
+
+    def make_predict_function(self, force: bool = False) -> None:
+        """Let `predict` call `_step`."""
+        self.predict_function = self._function(lambda x, loss: keras.ops.zeros((_rows(x), 1)))
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Wait for the device, as reading a metric does."""
+        self.timeline.wait()
+        return {"loss": 0.0}
+
+    def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:
+        def step(batch: Any) -> Any:
+            x = batch[0] if isinstance(batch, tuple) else batch
+            ends = self.timeline.start(self.accelerator.seconds(_rows(x) // _devices(x)))
+            return result(x, _Loss(self.timeline, ends))
+
+        if keras.backend.backend() == "jax":
+            return lambda state, batches: (step(next(batches)), state)
+        return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))
+
+
+def _loss(x: Any, loss: _Loss) -> dict[str, _Loss]:
+    return {"loss": loss}
+
+
+def _parts(x: Any) -> tuple[Any, ...]:
+    """Return the first array of a batch, or its parts where tf.distribute has shared it out."""
+    x = leaves(x)[0]
+    parts = getattr(x, "values", None)
+    return parts if isinstance(parts, tuple) else (x,)
+
+
+def _rows(x: Any) -> int:
+    return sum(int(part.shape[0]) for part in _parts(x))
+
+
+def _devices(x: Any) -> int:
+    first, *others = _parts(x)
+    return len(others) + len(getattr(getattr(first, "sharding", None), "device_set", (0,)))

@@ -1,0 +1,299 @@
+"""Trains the user's model from a loader, by Keras's own `fit`.
+
+The trainer owns the loader and closes it; the model stays the user's own object. What runs here is what a trial times.
+How batches travel is in `feed`, what is computed on them before the model in `finished_steps`,
+where to go on in `resume`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+import keras
+
+from autopipe.errors import ModelError
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.devices import fit_arguments, ranks, several_steps
+from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.feed import Fault, Placement, Replay, Stream
+from autopipe.pipeline.devices.finished_steps import FinishedSteps
+from autopipe.pipeline.devices.resume import TrainingCallbacks, restored
+from autopipe.pipeline.devices.single import SingleDevice
+from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.loader import Loader, LoaderState
+from autopipe.workload.finish import Finish
+from autopipe.workload.sample import Source
+
+
+class Trainer:
+    """A model and the loader that feeds it.
+
+    Example:
+        ```python
+        with ap.build_trainer(workload, config) as trainer:
+            history = trainer.fit(epochs=3, callbacks=[keras.callbacks.ModelCheckpoint("best.keras")])
+        trainer.model.save("final.keras")
+        ```
+
+    Attributes:
+        model: the user's own model.
+        loader: what feeds it; within `fit` and after it, its state is the trainer's.
+        steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
+        setup: what of the configuration is the trainer's to do, such as to train several batches by one call of the
+            model's function, unless the model was compiled for several or a callback looks at each batch.
+        promise: what was measured of this pipeline, for callbacks that compare; None if nothing was.
+    """
+
+    setup: ModelSetup = ModelSetup()
+    promise: Any = None
+
+    def __init__(
+        self,
+        model: keras.Model,
+        loader: Loader,
+        *,
+        strategy: DeviceStrategy | None = None,
+        device_prefetch: int = 0,
+        steps: FinishedSteps | None = None,
+        evaluation_loader: Callable[[Source, int], Loader] | None = None,
+    ) -> None:
+        """Take over `loader`.
+
+        Args:
+            model: a compiled model, built in the strategy's scope.
+            loader: where batches come from.
+            strategy: the devices; the first one unless told.
+            device_prefetch: batches placed on the device ahead of the one in use.
+            steps: compiled steps of the same model, from an earlier trainer.
+            evaluation_loader: makes a loader over samples, in order and without chance, that fits the model. It is also
+                told how often they are read.
+
+        Raises:
+            ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
+        """
+        self.model = model
+        self.loader = loader
+        self.steps = steps if steps is not None else FinishedSteps(model)
+        self._placement = Placement(strategy if strategy is not None else SingleDevice(), device_prefetch)
+        self._evaluation_loader = evaluation_loader
+        self._first = (0, 0)
+        self._session: TrainingCallbacks | None = None
+        self._placement.strategy.check_rows(loader.batch_size)
+        self._placement.strategy.check_rows(loader.last_batch_samples or loader.batch_size)
+        self._placement.strategy.check_model(model)
+        with self._placement.strategy.scope():
+            models.check(model, loader)
+
+    def fit(
+        self,
+        epochs: int = 1,
+        *,
+        validation: Any = None,
+        callbacks: Iterable[Any] | keras.callbacks.Callback | None = None,
+        **keras_fit_arguments: Any,
+    ) -> keras.callbacks.History:
+        """Train, and return Keras's history.
+
+        Without `initial_epoch`, a call goes on with the data where the last one stopped: two calls of one epoch equal
+        one call of two. A checkpoint that `BackupAndRestore` restores, and a state given to `load_state_dict`, are
+        continued with the next batch, also within an epoch.
+
+        Args:
+            epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
+            validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in
+                order and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into
+                batches of the workload's size unless `validation_batch_size` is given.
+            callbacks: Keras callbacks, or one.
+            **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
+
+        Raises:
+            ModelError: an argument of the workload was given, or one that counts by what is no whole number; the model
+                does not fit the batches, or the devices cannot share the last batch of `validation`, or its samples
+                have no targets.
+            AutopipeError: whatever the loader raised, as it raised it.
+        """
+        epochs, arguments = fit_arguments.checked(epochs, keras_fit_arguments)
+        if self._placement.strategy.rank[0] > 0:
+            arguments.setdefault("verbose", 0)  # one process tells how it goes
+        steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
+        placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
+        initial_epoch = arguments.pop("initial_epoch", None)
+        fault, own = Fault(), fit_arguments.callbacks(callbacks)
+        with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "loader", self.loader)  # a monitor that saw no end leaves its own there
+            if (loaded := self.loader.loaded_state()) is not None:
+                self._first, self._session = (loaded.epoch, loaded.batch), None
+            stack.enter_context(self.loader.trained(self._stands))
+            self._enter_validation(stack, fault, validation, arguments, epochs)
+            own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
+            wanted = self.setup.steps_per_execution if own_rank else 1
+            together = several_steps.together(self.model, wanted, own)
+            self._enter(stack, fault, self.loader, Finish(), together)
+            session = TrainingCallbacks(
+                ranks.callbacks_of(self._placement.strategy.rank, own),
+                model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
+            )  # fmt: skip
+            for callback in session.callbacks:
+                if hasattr(callback, "set_trainer"):  # a callback of ours; Keras tells it of the model only
+                    callback.set_trainer(self)
+            session.begin()
+            epoch, done, first = self._start(session, initial_epoch, steps)
+            self._first, self._session = first, session
+            total = max(0, (epochs - epoch) * steps - done)
+            if together is not None:
+                placement = several_steps.placement(placement, self.loader)
+            stream = Stream(self.loader, placement, fault, first=first, steps=total)
+            stack.callback(stream.close)
+            if done and epoch < epochs:
+                session.skipped = done
+                feed = several_steps.feed(stream, self.loader, steps - done, together)
+                self.model.fit(feed, initial_epoch=epoch, epochs=epoch + 1, callbacks=session, **arguments)
+                epoch += 1
+            if not (done and self.model.stop_training):
+                feed = several_steps.feed(stream, self.loader, steps, together)
+                self.model.fit(feed, initial_epoch=epoch, epochs=epochs, callbacks=session, **arguments)
+            session.end()
+        return self.model.history
+
+    def evaluate(self, data: Any, **keras_arguments: Any) -> Any:
+        """Return what Keras's `evaluate` returns.
+
+        Args:
+            data: samples, taken in order and without chance; a loader; or anything that Keras takes.
+            **keras_arguments: arguments of Keras's `evaluate`; `batch_size` is the workload's unless told.
+
+        Raises:
+            ModelError: the samples do not fit the model, or lack the targets that it is trained with.
+        """
+        with self._over(data, keras_arguments, evaluated=True) as x:
+            return self.model.evaluate(x, **keras_arguments)
+
+    def predict(self, data: Any, **keras_arguments: Any) -> Any:
+        """Return what Keras's `predict` returns.
+
+        Args:
+            data: samples, taken in order and without chance; a loader; or anything that Keras takes.
+            **keras_arguments: arguments of Keras's `predict`; `batch_size` is the workload's unless told.
+        """
+        ranks.refuse_prediction(self._placement.strategy.rank)
+        with self._over(data, keras_arguments) as x:
+            return self.model.predict(x, **keras_arguments)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where training stands, as data: the batch after the last one trained. Callbacks may ask it too."""
+        epoch, batch = self._stands()
+        return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next `fit` go on where `state` was taken; of weights it knows nothing.
+
+        Raises:
+            ConfigError: the state is malformed, or of another workload or shard.
+        """
+        self.loader.load_state_dict(state)
+        self._first, self._session = (state["epoch"], state["batch"]), None
+
+    def close(self) -> None:
+        """Close the loader. May be called more than once."""
+        self.loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _stands(self) -> tuple[int, int]:
+        """Return the epoch of the data and the batch of it that is trained next."""
+        trained = 0 if self._session is None else self._session.trained
+        return divmod(self._first[0] * len(self.loader) + self._first[1] + trained, len(self.loader))
+
+    def _start(
+        self, session: TrainingCallbacks, initial_epoch: int | None, steps: int
+    ) -> tuple[int, int, tuple[int, int]]:
+        """Return the first epoch as Keras counts, the batches of it that are done, and the data's (epoch, batch)."""
+        stands = self._stands()
+        done = stands[1] if steps == len(self.loader) else 0
+        if (saved := restored(session)) is not None:
+            epoch, done = saved[0] + saved[1] // steps, saved[1] % steps
+        elif initial_epoch is not None:
+            epoch, done = initial_epoch, done if stands[0] == initial_epoch else 0
+        else:
+            return 0, done, stands
+        return epoch, done, divmod(epoch * steps + done, len(self.loader))
+
+    def _enter(
+        self, stack: contextlib.ExitStack, fault: Fault, train: Loader | None, test: Finish, together: int | None = None
+    ) -> None:
+        stack.enter_context(fault.raised_as_itself())
+        stack.enter_context(self._placement.strategy.together())
+        stack.enter_context(self._placement.strategy.scope())
+        finish = Finish() if train is None else train.finish
+        stack.enter_context(self.steps.applied(train=finish, test=test, together=together))
+        if train is not None:
+            stack.enter_context(models.built_from(self.model, train))
+
+    def _enter_validation(
+        self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any], epochs: int
+    ) -> None:
+        loader = self._loader_over(stack, data, arguments.get("validation_steps"), epochs)
+        models.check_targets(self.loader, data if loader is None else loader)
+        if loader is None:
+            if data is not None:
+                self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
+            arguments["validation_data"] = data
+            return
+        arguments.pop("validation_batch_size", None)  # the loader has its own
+        steps = arguments.pop("validation_steps", None) or len(loader)
+        replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))
+        arguments["validation_data"] = feed = replay.feed()
+        stack.enter_context(self.steps.validated(feed, loader.finish))
+
+    @contextlib.contextmanager
+    def _over(self, data: Any, arguments: dict[str, Any], *, evaluated: bool = False) -> Iterator[Any]:
+        fault, steps = Fault(), arguments.get("steps")
+        with contextlib.ExitStack() as stack:
+            loader = self._loader_over(stack, data, steps, 1)
+            if loader is None:
+                self._set_batch_size(data, arguments, "batch_size", steps)
+                yield data
+                return
+            if evaluated:
+                models.check_targets(self.loader, loader)
+            self._enter(stack, fault, None, loader.finish)
+            stack.enter_context(models.built_from(self.model, loader))
+            replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))
+            yield replay.feed()
+
+    def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None, passes: int) -> Loader | None:
+        """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
+        if isinstance(data, Loader):
+            self._check_last(data, steps)
+            models.check_inputs(self.model, data)
+            return data
+        models.refuse_workload(data)
+        if not isinstance(data, Source):
+            return None
+        if self._evaluation_loader is None:
+            raise ModelError(
+                "This trainer cannot load samples itself.",
+                hint="Pass a loader, or make the trainer by ap.build_trainer.",
+            )
+        loader = stack.enter_context(self._evaluation_loader(data, passes))
+        self._check_last(loader, steps)
+        return loader
+
+    def _check_last(self, loader: Loader, steps: int | None) -> None:
+        if not steps or steps >= len(loader):  # the last batch is taken
+            self._placement.strategy.check_evaluation_rows(loader.last_batch_samples or loader.batch_size)
+
+    def _set_batch_size(self, data: Any, arguments: dict[str, Any], name: str, steps: int | None) -> None:
+        """Have Keras cut arrays into the workload's batches, not into its own of 32."""
+        size = arguments.get(name) or self.loader.batch_size
+        arguments[name] = size
+        shape = getattr(data[0] if isinstance(data, tuple) and data else data, "shape", ())
+        if shape and (not steps or steps * size > shape[0]):
+            self._placement.strategy.check_array_rows(shape[0] % size or size)

@@ -1,0 +1,255 @@
+"""Writes a pipeline as a file of plain tf.data or Keras code, or in a form of an extension, or says why it cannot.
+
+The file does what the workload's ops say to the same samples. Its random numbers are its own, so that its batches are
+not the ones that autopipe gives; that, and the resuming in mid-epoch, is what is given up. What ops and sources write
+of themselves stands beside their classes. What is written for a default configuration is what a tune compares with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from autopipe import registry
+from autopipe.errors import PlainCodeError
+from autopipe.hardware import memory
+from autopipe.pipeline.batching.wrapped_data import WrappedData
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.eject import arrays_form, call_form, directory_form, pydataset_form, tfdata_form
+from autopipe.pipeline.eject.pydataset_form import KERAS_WORKERS, WORKERS
+from autopipe.pipeline.eject.written import MOST_OF_MEMORY, Written, filled, own_name, written
+from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.plan import Plan
+from autopipe.workload.workload import Workload
+
+FIT: Final = "fit"
+DIRECTORY: Final = "directory"
+CACHED: Final = "tf.data-cache"
+_OF_EXTENSIONS: Final[Mapping[str, Any]] = dict(registry.loaded("autopipe.plain_forms", "form of plain code"))
+
+
+def _py_dataset(form: str) -> PipelineConfig:
+    return PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
+
+
+FORMS: Final = {
+    "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
+    CACHED: PipelineConfig(loader=TfData(), cache="memory", finish="host", device_prefetch=0),
+    "keras": _py_dataset("keras"),
+    KERAS_WORKERS: _py_dataset(KERAS_WORKERS),
+    **{name: form.USUAL for name, form in _OF_EXTENSIONS.items()},
+    DIRECTORY: None,
+    FIT: None,
+}
+"""What plain code can be, and the configuration by which it is what people have: two have none.
+
+With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyDataset has `WORKERS` threads instead of
+Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for
+`fit(x, y)`.
+"""
+
+
+def of_workers(workers: int) -> str:
+    """Return the name of the form in which a PyDataset has so many threads."""
+    return KERAS_WORKERS if workers == WORKERS else f"{KERAS_WORKERS}={workers}"
+
+
+def named(form: str) -> PipelineConfig | None:
+    """Return the configuration of one of `FORMS`, or of "keras-workers=32".
+
+    Raises:
+        KeyError: there is no such form.
+        ConfigError: a PyDataset cannot have so many workers.
+    """
+    return FORMS[form] if pydataset_form.workers_of(form) is None else _py_dataset(form)
+
+
+_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {
+    TfData: tfdata_form,
+    **{type(form.USUAL.loader): form for form in _OF_EXTENSIONS.values()},
+}
+_FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PlainModule:
+    """A file of plain code, and what its code needs of the user's."""
+
+    code: str  # of the file
+    given: Mapping[str, Any]  # what its function or class is called with, by name
+    functions: Mapping[str, Callable[..., Any]]  # the user's own that the code does not import, by name
+
+
+def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
+    """Return why a pipeline cannot be written in plain code, or None if it can; the arguments are those of `module`."""
+    try:
+        module(workload, config, plan=plan, own=own)
+    except PlainCodeError as error:
+        return error.message
+    return None
+
+
+def eject(workload: Workload, config: PipelineConfig | str) -> str:
+    """Return a module that feeds the workload as the configuration says, and does not import autopipe.
+
+    The arguments are those of `module`.
+
+    Raises:
+        PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
+    """
+    try:
+        return module(workload, config).code
+    except PlainCodeError as error:
+        how = f"as {config}" if isinstance(config, str) else "without autopipe"
+        raise PlainCodeError(
+            f"This pipeline cannot be written {how}: {error.message}.",
+            hint=error.hint or _other_forms(config),
+        ) from None
+
+
+def _other_forms(config: PipelineConfig | str) -> str:
+    if isinstance(config, str):
+        others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", *_OF_EXTENSIONS) if form != config)
+        return f"{others} may be able to: each form has limits of its own."
+    return "`autopipe eject --to tf.data` and `--to keras` write any loader's pipeline in that form."
+
+
+def module(
+    workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True
+) -> PlainModule:
+    """Return the file with what it needs, as `eject` does.
+
+    Args:
+        workload: what is trained.
+        config: how it is fed; or the name of a form, with its usual settings.
+        plan: the workload's, if it is known already.
+        own: whether the file imports the user's own functions; else whoever runs it puts them into its module.
+
+    Raises:
+        PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
+    """
+    if isinstance(workload.data, WrappedData):
+        return _call(workload.data, config, own=own)
+    plan = make_plan(workload) if plan is None else plan
+    if config == FIT:
+        return _arrays(workload, plan, own=own)
+    if config == DIRECTORY:
+        return _directory(workload, plan, own=own)
+    if config == CACHED and (why := tfdata_form.against_cache(workload, plan)) is not None:
+        raise PlainCodeError(why)
+    asked = named(config) if isinstance(config, str) else config
+    assert asked is not None
+    reasons = _reasons(workload, asked)
+    tensorflow = isinstance(asked.loader, TfData)
+    dialect: Literal["np", "tf"] = "tf" if tensorflow else "np"
+    try:
+        parts = written(workload, asked, plan, dialect)
+    except PlainCodeError as error:
+        raise PlainCodeError("; ".join([*reasons, error.message])) from None
+    if reasons:
+        raise PlainCodeError("; ".join(reasons))
+    fields = "".join(f", {name}: Any" for name in parts.source.given)
+    form = _form_of(asked.loader)
+    if hasattr(form, "constants"):
+        constants = [*parts.constants, *form.constants(workload, asked.loader)]
+        parts = dataclasses.replace(parts, constants=constants, imports=form.IMPORTS)
+    texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, parts)}
+    return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
+
+
+def _call(data: WrappedData, config: PipelineConfig | str, *, own: bool) -> PlainModule:
+    texts, parts = call_form.texts(data, config), call_form.written(data)
+    assert not isinstance(config, str)  # its texts refuse it
+    notes = _filled_notes([_dated(config), *call_form.notes(data, config), *_of_devices(config)])
+    return _made(call_form.TEMPLATE, parts, {**texts, "notes": notes, "given": ""}, own=own)
+
+
+def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
+    if plan.body:
+        raise PlainCodeError("`fit(x, y)` does all ops once beforehand, and random ones differ from epoch to epoch")
+    needed, free = plan.finished.bytes * len(workload.data), memory.detect().available_bytes
+    if needed > MOST_OF_MEMORY * free:
+        raise PlainCodeError(
+            f"`fit(x, y)` holds all samples in memory: {memory.size_text(needed)}, of {memory.size_text(free)} free"
+        )
+    parts = written(workload, FORMS["tf.data"], plan, "np")
+    if not parts.source.is_arrays:
+        raise PlainCodeError("`fit(x, y)` takes data that are arrays, as those of ap.Arrays are")
+    texts = {**arrays_form.texts(workload, parts), "notes": _notes(None, parts), "given": parts.given}
+    return _made(arrays_form.TEMPLATE, parts, texts, own=own)
+
+
+def _directory(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
+    parts = written(workload, FORMS["tf.data"], plan, "tf", of_batches=True)
+    texts = {**directory_form.texts(workload, plan, parts), "notes": _notes(None, parts), "given": ""}
+    return _made(directory_form.TEMPLATE, directory_form.listed_by_keras(parts), texts, own=own)
+
+
+def _made(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> PlainModule:
+    title = "A plain input pipeline, which imports no autopipe."
+    code = filled(template, parts, {**texts, "title": title, "passed": parts.passed}, own=own)
+    return PlainModule(code=code, given=parts.source.given, functions=parts.functions)
+
+
+def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
+    loader, found = config.loader, []
+    form = _form_of(loader)
+    if form is None:
+        known = ", ".join(kind.model_fields["kind"].default for kind in _FORM_OF)
+        found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
+    if config.storage != "files":
+        found.append(f"the samples are read from a converted set (storage={config.storage!r}), which autopipe reads")
+    if config.cache == "memory" and config.cache_fraction < 1:
+        found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
+    if workload.on_bad_sample == "skip":
+        found.append('bad samples are replaced (on_bad_sample="skip")')
+    if config.cache == "memory" and hasattr(form, "in_processes") and form.in_processes(loader):
+        found.append("a cache in memory is shared between processes")
+    return found
+
+
+def _form_of(loader: LoaderConfig) -> Any:
+    if isinstance(loader, Foreign) and pydataset_form.workers_of(loader.code) is not None:
+        return pydataset_form
+    return _FORM_OF.get(type(loader))
+
+
+def _notes(config: PipelineConfig | None, parts: Written) -> str:
+    said = [
+        _dated(config),
+        "The samples and what is done to them are the workload's; the random numbers are drawn anew, so that batches "
+        "differ from those of autopipe.",
+    ]
+    if config is not None and config.finish == "device":
+        said.append(_FINISHED_HERE)
+    said += _of_devices(config)
+    if parts.functions:
+        own = ", ".join(dict.fromkeys(own_name(*named) for named in parts.functions.items()))
+        said.append(f"Of the files that hold {own}, only these are needed: one that imports autopipe may do without.")
+    if parts.source.given:
+        said.append(
+            f"What no file holds is passed by the caller: {', '.join(parts.source.given)}, as ap.Workload got it."
+        )
+    return _filled_notes(said)
+
+
+def _dated(config: PipelineConfig | None) -> str:
+    of = "arrays in memory" if config is None else config.short()
+    if config is not None and isinstance(config.loader, Foreign):
+        of = f"`--to {config.loader.code}`"
+    return f"Written on {datetime.datetime.now(datetime.UTC).date().isoformat()} for {of}."
+
+
+def _of_devices(config: PipelineConfig | None) -> list[str]:
+    if config is None or config.devices == 1:
+        return []
+    return [f"It was tuned for {config.devices} devices; how to share batches out between them is up to you."]
+
+
+def _filled_notes(said: Sequence[str]) -> str:
+    return textwrap.fill(" ".join(said), 110, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,272 @@
+"""The parts of a file of plain code: what ops and source write of themselves, put in order and given names.
+
+Which template they are filled into is for the modules of the forms (`tfdata_form`, `pydataset_form`, `arrays_form`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Mapping
+from string import Template
+from typing import Any, Final, Literal
+
+from autopipe.errors import PlainCodeError
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.workload.data import source as data_source
+from autopipe.workload.ops.planner import looked_at, normalise
+from autopipe.workload.plain_code import Lines, PlainSource, columns, names, packed, part_of, said
+from autopipe.workload.plan import Plan, Step
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+
+_IMPORTS: Final = (
+    {
+        "csv.": "import csv",
+        "functools.": "import functools",
+        "os.": "import os",
+        "Path": "from pathlib import Path",
+        "Any": "from typing import Any",
+    },
+    {
+        "cv2.": "import cv2",
+        "simplejpeg.": "import simplejpeg",
+        "keras.": "import keras",
+        "np.": "import numpy as np",
+        "tf.": "import tensorflow as tf",
+    },
+)
+"""What stands in code that needs an import: of Python's own library, and of others."""
+
+MOST_OF_MEMORY: Final = 0.5  # that arrays, or what is kept of samples, may take
+_NO_JPEG: Final = (".png", ".gif", ".bmp")  # of what TensorFlow's `decode_jpeg` reads
+_OF_BATCHES: Final = re.compile(r"(\w+) = tf\.image\.random_flip_\w+\(\1\)")  # which flips each image by itself
+_JPEG: Final = b"\xff\xd8"
+
+_HEAD: Final = '''"""$title
+
+$notes
+"""
+
+from __future__ import annotations
+@imports
+
+$constants
+
+$functions
+'''
+"""How the file of every form begins."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a workload's ops and source write of themselves, in NumPy or in TensorFlow."""
+
+    source: PlainSource  # how samples are got at
+    constants: Lines  # lines at the top of the file
+    prefix: Lines  # what is the same in every epoch
+    body: Lines  # what differs from epoch to epoch
+    mixing: Lines  # what puts the samples of a batch into one another
+    suffix: Lines  # what is done to a whole batch
+    is_joined: bool = False  # whether the body ends with what else would be done to a whole batch
+    finished: str  # the variables of a sample's parts in a batch
+    packed: str  # a batch as the model takes it: with its parts in dictionaries or tuples, where it has several
+    functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
+    jpegs: frozenset[str] = frozenset()  # the parts that are read as JPEG files, and nothing else
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of a form, by what stands in its code
+
+    @property
+    def given(self) -> str:
+        """What the caller passes, as arguments of a function."""
+        return ", ".join(f"{name}: Any" for name in self.source.given)
+
+    @property
+    def passed(self) -> str:
+        """What the caller passes, in a call."""
+        return ", ".join(self.source.given)
+
+    @property
+    def stacked(self) -> str:
+        """The parts of a batch, in NumPy, from those of its samples in `made`."""
+        return "map(np.stack, zip(*made))" if "," in self.finished else "np.stack(made)"
+
+    @property
+    def starred(self) -> str:
+        """A star where a sample or a batch is a tuple, to call a function with its parts."""
+        return "*" if "," in self.finished else ""
+
+    @property
+    def finish(self) -> str:
+        """The function `finish`, whose batch is as the model takes it; nothing if it would do nothing."""
+        says = "Do to a whole batch what needs no single sample."
+        if not self.suffix:
+            if self.is_joined or self.packed == self.finished:
+                return ""
+            says = "Put the parts of a batch where the model takes them."
+        return _code("finish", says, self.suffix, self.finished, self.packed)
+
+
+def written(
+    workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"], *, of_batches: bool = False
+) -> Written:
+    """Return what a workload's ops and source write of themselves; `of_batches`, if tf.data gives whole batches.
+
+    Raises:
+        PlainCodeError: some of them cannot; the message gives every reason.
+    """
+    reasons: list[str] = []
+
+    def asked(ask: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return ask(*arguments)
+        except PlainCodeError as error:
+            reasons.append(error.message)
+            return []
+
+    def lines(steps: tuple[Step, ...]) -> Lines:
+        method = "plain_numpy" if dialect == "np" else "plain_tensorflow"
+        return [line for step in steps for line in asked(said, step.op, step, method)]
+
+    steps = (*plan.prefix, *plan.body, *plan.suffix)
+    reads = data_source.plain_numpy if dialect == "np" else data_source.plain_tensorflow
+    source = asked(reads, workload.data, plan.source)
+    single = tuple(step for step in plan.body if not step.op.mixes)
+    mixing = [line for step in plan.body if step.op.mixes for line in asked(step.op.plain_batch, step, dialect)]
+    found = [lines(part) for part in (plan.prefix, single, plan.suffix)]
+    constants = [line for step in steps for line in asked(step.op.plain_constants, step)]
+    functions = {name: function for step in steps for name, function in asked(step.op.plain_functions, step).items()}
+    if reasons:
+        raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
+    own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
+    loads = config.cache != "memory" and (source.reading or plan.prefix)
+    whole = of_batches or not (loads or plan.prefix)
+    body, by_batch = found[1], whole and all(map(_OF_BATCHES.fullmatch, found[1]))
+    is_joined = dialect == "tf" and not mixing and not by_batch and bool(body or loads)  # one map is faster than two
+    suffix = [*found[2], *_channels_first(config, plan, dialect, of_batches=not is_joined)]
+    if dialect == "tf" and by_batch and not mixing:  # a fifth of the time for rows of 32 x 32 pixels
+        body, suffix = [], [*body, *suffix]
+    return Written(
+        source=source,
+        constants=[*source.constants, *own, *constants],
+        prefix=found[0],
+        body=[*body, *(suffix if is_joined else [])],
+        mixing=mixing,
+        suffix=[] if is_joined else suffix,
+        is_joined=is_joined,
+        finished=", ".join(names(plan.finished)),
+        packed=packed(plan.finished),
+        functions=functions,
+        jpegs=_jpegs(workload, plan) if dialect == "tf" else frozenset(),
+    )
+
+
+def _jpegs(workload: Workload, plan: Plan) -> frozenset[str]:
+    """Return the parts that are JPEG files, by the names of all files and by the content of some."""
+    encoded = {name for name in names(plan.source) if part_of(plan.source, name).kind is FieldKind.ENCODED}
+    if not encoded or workload.on_bad_sample == "skip":
+        return frozenset()
+    if any(path.lower().endswith(_NO_JPEG) for path in data_source.files(workload.data)):
+        return frozenset()
+    for index in looked_at(len(workload.data)):
+        sample = normalise(workload.data.read(index), plan.source.structure)
+        found = dict(zip(columns(plan.source), sample, strict=True))
+        encoded = {name for name in encoded if found[name][:2] == _JPEG}
+    return frozenset(encoded)
+
+
+def _channels_first(config: PipelineConfig, plan: Plan, library: str, *, of_batches: bool) -> Lines:
+    if config.channels != "first":
+        return []
+    axes = "(0, 3, 1, 2)" if of_batches else "(2, 0, 1)"
+    return [
+        f"{part} = {library}.transpose({part}, {axes})"
+        for part in names(plan.finished)
+        if part_of(plan.finished, part).rank == 3
+    ]
+
+
+def function(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
+    """Return a function as code; nothing if it has no lines."""
+    return _code(name, says, lines, arguments, returned) if lines else ""
+
+
+def _code(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
+    typed = ", ".join(f"{each}: Any" for each in arguments.split(", "))
+    body = indented([f'"""{says}"""', *lines, f"return {returned}"])
+    return f"\ndef {name}({typed}) -> Any:\n{body}\n\n"
+
+
+def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]:
+    """Return what is done to samples on NumPy, for the template of a class that reads them.
+
+    Returns:
+        The functions by their names, and under "opened" how the class begins; the lines before a sample is there; and
+        the sample, read and loaded, as an expression. `cached` keeps it in memory from then on.
+    """
+    source, made = parts.source, parts.finished
+    loading, arguments = [*source.reading, *parts.prefix], ", ".join(source.arguments)
+    load = function("load", "Read a sample: what is the same in every epoch.", loading, arguments, made)
+    loaded, opened, sample = f"load({source.taken})" if load else source.taken, [source.opened], []
+    if load and cached:
+        opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
+        sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
+        loaded = "self._kept[index]"
+    differs = "Do to a sample what differs from epoch to epoch."
+    texts = {
+        "load": load,
+        "augment": function("augment", differs, parts.body, f"{made}, rng", made),
+        "mix": function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made),
+        "finish": parts.finish,
+        "opened": "\n        ".join(opened),
+    }
+    return texts, sample, loaded
+
+
+def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
+    """Return the file: the template filled in, with the imports that it needs; what is left out leaves no gap.
+
+    Args:
+        template: the file behind its imports and constants.
+        parts: what ops and source wrote.
+        texts: for the template.
+        own: whether the user's own functions are imported; else whoever runs the code puts them into its module.
+
+    Raises:
+        PlainCodeError: one of them cannot be imported.
+    """
+    top = "\n".join(parts.constants)
+    body = Template(_HEAD + template).substitute(texts, constants=top, functions=parts.source.functions)
+    head, _, rest = body.partition("@imports\n")
+    known = [_IMPORTS[0], {**parts.imports, **_IMPORTS[1]}]
+    groups = [[line for used, line in each.items() if re.search(rf"\b{re.escape(used)}", rest)] for each in known]
+    groups.append(_own_imports(parts) if own else [])
+    imports = "".join("\n" + "\n".join(each) + "\n" for each in groups if each)
+    return re.sub(r"\n{4,}", "\n\n\n", f"{head}{imports}{rest}").rstrip() + "\n"
+
+
+def _own_imports(parts: Written) -> Lines:
+    found = []
+    for name, called in parts.functions.items():
+        module = getattr(called, "__module__", None)
+        home = sys.modules.get(str(module))
+        own = own_name(name, called)
+        if not isinstance(home, types.ModuleType) or module == "__main__" or getattr(home, own, None) is not called:
+            raise PlainCodeError(
+                f"`{own}` cannot be imported: it has to stand at the top level of a file", hint="Move it there."
+            )
+        found.append(f"from {module} import {own}{'' if own == name else f' as {name}'}  # your own")
+    return sorted(found)
+
+
+def own_name(name: str, called: Callable[..., Any]) -> str:
+    """Return what a user's function that is called `name` in the code is called where it stands."""
+    own: str = getattr(called, "__name__", name)
+    return own if own.isidentifier() else name
+
+
+def indented(lines: Lines) -> str:
+    """Return lines as the body of something."""
+    return textwrap.indent("\n".join(lines), "    ")

@@ -1,0 +1,49 @@
+"""What a configuration takes in memory and on disk, by what is known of the samples. Time is not counted here."""
+
+from __future__ import annotations
+
+from autopipe.measure.facts import Description
+from autopipe.pipeline import job
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+
+CACHE_SHARE = 0.9
+"""Of the free memory, what a cache may take: a training that fills it whole needs room for its batches as well."""
+
+
+def memory_bytes(config: PipelineConfig, workload: Description) -> int:
+    """Return what the cache and what waits ahead of the model take, as far as it is known."""
+    return (cache_bytes(config, workload) or 0) + _queue_bytes(config, workload)
+
+
+def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
+    """Return what the configuration's cache takes once it is full; None if that is not known."""
+    if config.cache == "none":
+        return 0
+    return None if workload.fixed_bytes is None else int(workload.fixed_bytes * config.cache_fraction)
+
+
+def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
+    """Return what the configuration's converted samples take on disk; None if that is not known."""
+    sizes = workload.cuts.get(config.storage, {})
+    if not sizes:
+        return workload.fixed_bytes if STORAGES[config.storage].holds_arrays else None
+    return sizes.get(max(sizes) if config.cut == "deepest" else config.cut)
+
+
+def _queue_bytes(config: PipelineConfig, workload: Description) -> int:
+    """Return what waits ahead of the model takes at most: batches, and samples read ahead; 0 if that is not known.
+
+    Small batches count as made and held several at a time, as a worker does whose source and ops allow it.
+    """
+    buffered = config.loader.held_batches()
+    if buffered is None:
+        return 0
+    sample_bytes = workload.finished_bytes if config.finish == "host" else workload.compact_bytes
+    batch_bytes, together = workload.batch_size * sample_bytes, 1
+    queue = getattr(config.loader, "queue_size", None)
+    if queue is not None:
+        waiting = config.model_setup.queue_size(queue)
+        together = config.loader.batches_at_a_time(job.at_a_time(batch_bytes, waiting, config.model_setup))
+        buffered = waiting // together * together + (buffered - queue) * together
+    ahead = config.loader.samples_ahead(workload.batch_size)
+    return (buffered + together) * batch_bytes + int(ahead * workload.mean_bytes)

@@ -1,0 +1,51 @@
+"""Processes: workers in processes of their own, which write batches into memory that this process maps.
+
+Nothing is pickled but a task's sample indices and its answer. Workers are started fresh (no fork), so a loader can be
+opened after a framework has run; they import NumPy and OpenCV only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.batching.process import WorkerProcess, packed_recipe
+from autopipe.pipeline.batching.readahead import readers_of
+from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
+from autopipe.pipeline.job import LoadJob
+
+
+class Processes(StreamingConfig):
+    """Workers are processes; each fills a whole batch at a time, in shared memory.
+
+    Attributes:
+        workers: processes that fill batches.
+        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
+        read_ahead: samples that are being read at a time by all processes together, ahead of what they make, by threads
+            of their own; 0: each reads for itself. For storage that waits.
+    """
+
+    kind: Literal["processes"] = "processes"
+    rank: ClassVar[int] = 1
+
+    def shares_lock(self) -> bool:
+        return self.workers == 1
+
+    def works_alone(self) -> bool:
+        return self.read_ahead == 0  # else the threads that read need the lock, too
+
+    def reads_at_once(self) -> int:
+        return max(self.read_ahead, self.workers)  # a worker without threads that read ahead reads for itself
+
+    def _fillers(
+        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
+    ) -> tuple[Kernel, Sequence[Filler]]:
+        kernel, packed = Kernel(job.recipe, cache), packed_recipe(job.recipe)
+        fillers = []
+        for readers in readers_of(self.read_ahead, self.workers):
+            fillers.append(WorkerProcess(packed, cache, readers))
+            undo.callback(fillers[-1].stop)
+        return kernel, fillers

@@ -1,0 +1,322 @@
+"""TfData: a `tf.data` pipeline of the kernel's batches, which `fit` takes as it is.
+
+An element of the pipeline is a batch, made by one call of the kernel, so that all loaders give the same bits; the C++
+code that the kernel calls lets go of Python's lock. Threads, order and queue are tf.data's. The graph is traced once
+and takes the range of batches as its argument, so that nothing grows from epoch to epoch. TensorFlow is imported inside
+functions.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from autopipe.errors import AutopipeError, LoaderError
+from autopipe.hardware import cpu, opencv
+from autopipe.pipeline.batching import readahead
+from autopipe.pipeline.batching.bad_samples import failure_of, refuse_skipping
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.forking import Owner
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.batching.slots import RowLayout, SlotPool
+from autopipe.pipeline.batching.streaming import require_memory
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader, WorkloadLoader, closed
+from autopipe.workload.data import source as data_source
+from autopipe.workload.sample import Batch, Source
+
+_AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
+_AUTO_READS = 64  # samples read at a time if they come over a network and nothing was said
+_POOL_OF_ITS_OWN = 2  # times the cores: from so many calls at a time on, tf.data gets threads for all of them
+
+
+class TfData(LoaderConfig):
+    """A tf.data pipeline.
+
+    Attributes:
+        num_parallel_calls: batches made at a time, or "auto" for one a core.
+        prefetch: finished batches that may wait for the model, or "auto" to have tf.data find out.
+        read_ahead: samples that are being read at a time, ahead of the batches that are made, by threads of their own;
+            0: each batch is read where it is made. For storage that waits. With "auto" calls, 64 samples are read ahead
+            over a network also at 0.
+    """
+
+    kind: Literal["tfdata"] = "tfdata"
+    # By turns with plain tf.data, Threads came to 1.24 times its rate, and TfData to 1.13 (`benchmarks/loaders.py`: 2
+    # cores, 500x375 JPEG to 224x224).
+    work_factor: ClassVar[float] = 1.1
+    rank: ClassVar[int] = 2
+    skips_bad_samples: ClassVar[bool] = False
+    num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+
+    def worker_count(self) -> int | None:
+        return None if self.num_parallel_calls == "auto" else self.num_parallel_calls
+
+    def threads(self, cores: int) -> int:
+        return self._calls if self._needs_threads(self.read_ahead) else min(self._calls, cores)
+
+    def buffered_batches(self) -> int | None:
+        return None if self.prefetch == "auto" else self.prefetch + 1
+
+    def held_batches(self) -> int:
+        return self._waiting + self._calls
+
+    def samples_ahead(self, batch_size: int) -> int:
+        return readahead.samples_ahead(self.read_ahead, self._calls, batch_size)
+
+    def open(self, job: LoadJob) -> Loader:
+        refuse_skipping(job, self.kind)
+        readers, batch_size = self._readers(job.recipe.source), job.order.batch_size
+        samples_ahead = readahead.samples_ahead(readers, self._calls, batch_size)
+        require_memory(job, self.held_batches() + 1, samples_ahead)
+        opencv.one_thread()
+        kernel = Kernel(job.recipe, MemoryCache.of(job.recipe), readers)
+        ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
+        work = _Work(job, kernel, remember=self.held_batches() + 8, begun=ahead + self._calls + 2)
+        threads = cpu.usable_cores() + self._calls if self._needs_threads(readers) else 0
+        prefetch = None if self.prefetch == "auto" else self.prefetch
+        graph = _Graph(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
+        return _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
+
+    @property
+    def _calls(self) -> int:
+        return self.worker_count() or cpu.usable_cores()
+
+    @property
+    def _waiting(self) -> int:
+        return self.buffered_batches() or _AUTO_BUFFER
+
+    def _readers(self, source: Source) -> int:
+        if self.read_ahead or self.num_parallel_calls != "auto" or data_source.remote(source) is None:
+            return self.read_ahead
+        return _AUTO_READS
+
+    def _needs_threads(self, readers: int) -> bool:
+        """Return whether calls wait so much that tf.data's usual thread a core is too little."""
+        return readers > 0 or self._calls > _POOL_OF_ITS_OWN * cpu.usable_cores()
+
+
+class _Work:
+    """What the graph calls in Python. TensorFlow keeps such functions for ever; `close` lets go of all they hold."""
+
+    def __init__(self, job: LoadJob, kernel: Kernel, *, remember: int, begun: int) -> None:
+        pool = SlotPool(RowLayout(job.recipe.spec, job.order.batch_size), keep=remember)
+        self._held: tuple[LoadJob, Kernel, SlotPool] | None = (job, kernel, pool)
+        self._orders: dict[int, NDArray[np.int64]] = {}  # of the last two epochs: batches are made side by side
+        self._lock = threading.Lock()
+        self._begun: collections.OrderedDict[int, NDArray[np.int64]] = collections.OrderedDict()
+        self._most_begun = begun
+        # The (epoch, batch) asked for last.
+        self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held[1].close()
+        self._held = None
+
+    def begin(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Begin to read a batch that is made later.
+
+        A dataset that is left before its end never makes some of those that it began: the oldest are let go of.
+        """
+        job, kernel, _ = self._open()
+        _, indices = self._batch(job, int(number))
+        with self._lock:
+            self._begun[int(number)] = indices
+            left = [self._begun.popitem(last=False)[1] for _ in range(len(self._begun) - self._most_begun)]
+        for each in left:
+            kernel.forget(each)
+        kernel.begin(indices)
+        return number
+
+    def fill(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Return a batch in memory that TensorFlow takes without a copy."""
+        job, kernel, pool = self._open()
+        epoch, indices = self._batch(job, int(number))
+        self.requested.append((epoch, int(number) % job.order.batches))
+        with self._lock:
+            self._begun.pop(int(number), None)
+        batch = pool.lend(pool.acquire(), len(indices))
+        kernel.fill(epoch, indices, batch)
+        return [part for part in batch if part is not None]
+
+    def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
+        epoch, batch = divmod(number, job.order.batches)
+        orders = self._orders
+        if epoch not in orders:
+            before = {number: order for number, order in orders.items() if number == epoch - 1}
+            orders = self._orders = {**before, epoch: job.order.epoch(epoch)}
+        return epoch, orders[epoch][batch * job.order.batch_size :][: job.order.batch_size]
+
+    def _open(self) -> tuple[LoadJob, Kernel, SlotPool]:
+        if self._held is None:
+            raise LoaderError("The loader was closed while an epoch was being read.")
+        return self._held
+
+
+class _Graph:
+    """The pipeline as one traced function of the range of batches (counted on from epoch to epoch)."""
+
+    def __init__(
+        self, job: LoadJob, work: _Work, *, calls: int, prefetch: int | None, ahead: int, own_threads: int
+    ) -> None:
+        """Trace it.
+
+        Args:
+            job: what is made.
+            work: what is called in Python.
+            calls: batches made at a time.
+            prefetch: finished batches that may wait; None leaves it to tf.data.
+            ahead: batches whose reading is begun before they are made.
+            own_threads: threads that tf.data gets for this pipeline alone; 0: none.
+        """
+        import tensorflow as tf
+
+        self._job, self._work = job, work
+        self._calls, self._ahead, self._own_threads = calls, ahead, own_threads
+        self._prefetch = tf.data.AUTOTUNE if prefetch is None else prefetch
+        self._element_spec: Any = None
+        number = tf.TensorSpec((), tf.int64)
+        self._variant = tf.function(self._traced, autograph=False).get_concrete_function(number, number)
+
+    def dataset(self, first: int, stop: int) -> Any:
+        import tensorflow as tf
+
+        variant = self._variant(tf.constant(first, tf.int64), tf.constant(stop, tf.int64))
+        return tf.data.experimental.from_variant(variant, self._element_spec)
+
+    def _traced(self, first: Any, stop: Any) -> Any:
+        import tensorflow as tf
+
+        dataset = tf.data.Dataset.range(first, stop)
+        if self._ahead:
+            dataset = dataset.map(_as_it_is(self._begun)).prefetch(self._ahead)
+        dataset = dataset.map(_as_it_is(self._filled), self._calls, deterministic=True)
+        if self._prefetch != 0:
+            dataset = dataset.prefetch(self._prefetch)
+        options = tf.data.Options()
+        options.deterministic = True
+        options.autotune.enabled = self._prefetch == tf.data.AUTOTUNE
+        if self._own_threads:
+            options.threading.private_threadpool_size = self._own_threads
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
+        self._element_spec = dataset.element_spec
+        return tf.data.experimental.to_variant(dataset)
+
+    def _begun(self, number: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.ensure_shape(tf.numpy_function(self._work.begin, [number], tf.int64), ())
+
+    def _filled(self, number: Any) -> Any:
+        import tensorflow as tf
+
+        fields, order = self._job.recipe.spec.fields, self._job.order
+        arrays = tf.numpy_function(self._work.fill, [number], [tf.as_dtype(field.dtype) for field in fields])
+        rows = None if order.has_short_batch else order.batch_size
+        for array, field in zip(arrays, fields, strict=True):
+            array.set_shape((rows, *(field.shape or ())))
+        return tuple(arrays)
+
+
+def _as_it_is(function: Callable[[Any], Any]) -> Any:
+    """Return a function that AutoGraph does not rewrite."""
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+class _TfDataLoader(WorkloadLoader):
+    """Owns the traced graph; each epoch is a dataset of its own made by it."""
+
+    has_dataset = True
+
+    def __init__(self, job: LoadJob, buffered: int, work: _Work, graph: _Graph, *, batches_at_once: int) -> None:
+        super().__init__(job, buffered)
+        self.batches_at_once = batches_at_once
+        self._owner = Owner()
+        self._inherited: _Epoch | None = None
+        self._work = work
+        self._graph: _Graph | None = graph
+        self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
+        # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
+        self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))
+        self._epochs.add(elements)
+        for batch in range(start, len(self)):
+            if not self._owner.is_here:
+                self._inherited = elements  # their end would wait for threads of tf.data that no fork copies
+            yield self._next(elements, epoch, batch)
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        first = epoch * len(self)
+        return self._open_graph().dataset(first + start, first + epochs * len(self))
+
+    def diagnose(self, error: Exception) -> AutopipeError | None:
+        for epoch, batch in list(self._work.requested):
+            failure = failure_of(self._job, epoch, batch)
+            if failure is not None:
+                return failure
+        return None
+
+    def close(self) -> None:
+        self._close_twin()
+        if self._owner.is_here:
+            self._graph = None
+        self._shut_down()
+
+    def _next(self, elements: _Epoch, epoch: int, batch: int) -> Batch:
+        import tensorflow as tf
+
+        self._open_graph()
+        try:
+            return self.spec.aligned(elements.next())
+        except tf.errors.OpError as error:
+            elements.close()
+            traceback.clear_frames(error.__traceback__)  # TensorFlow keeps them, and they the iterator's threads
+            message = error.message
+        # Out here, so that the failure does not hold TensorFlow's error, which is part of a cycle.
+        raise failure_of(self._job, epoch, batch) or LoaderError(
+            f"tf.data could not make batch {batch} of epoch {epoch}: {message}"
+        )
+
+    def _open_graph(self) -> _Graph:
+        self._owner.require()
+        if self._graph is None:
+            raise closed()
+        return self._graph
+
+
+class _Epoch:
+    """An epoch that is being read. To close it stops the threads of tf.data that work for it."""
+
+    def __init__(self, elements: Iterator[tuple[NDArray[Any], ...]]) -> None:
+        self._elements = elements
+
+    def next(self) -> tuple[NDArray[Any], ...]:
+        return next(self._elements)
+
+    def close(self) -> None:
+        self._elements = iter(())  # the threads end with the last reference to their iterator
+
+
+def _shut_down(owner: Owner, epochs: weakref.WeakSet[_Epoch], work: _Work) -> None:
+    if not owner.is_here:  # a forked child that ends: tf.data's threads are not its own
+        return
+    work.close()
+    for epoch in list(epochs):
+        epoch.close()

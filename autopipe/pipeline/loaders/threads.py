@@ -1,0 +1,59 @@
+"""Threads: workers in this process. OpenCV and file reads release the interpreter's lock, so they run side by side.
+
+The cheapest loader to start and to feed from; a user's own Python code in `ap.Map` holds the lock and is better off in
+`Processes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.hardware import opencv
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.batching.slots import Slot
+from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
+from autopipe.pipeline.batching.traced import traced
+from autopipe.pipeline.job import LoadJob
+
+
+class Threads(StreamingConfig):
+    """Workers are threads; each fills a whole batch at a time.
+
+    Opening it sets OpenCV's own thread pool to one thread, process-wide: workers are the parallelism; and the process
+    keeps the memory of freed images for the next ones.
+
+    Attributes:
+        workers: threads that fill batches.
+        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
+        read_ahead: samples that are being read at a time, ahead of the workers, by threads of their own; 0: workers
+            read for themselves. For storage that waits: 64 reads do not need 64 decoders.
+    """
+
+    kind: Literal["threads"] = "threads"
+    rank: ClassVar[int] = 0
+
+    def _fillers(
+        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
+    ) -> tuple[Kernel, Sequence[Filler]]:
+        opencv.one_thread()
+        kernel = Kernel(traced(job.recipe), cache, self.read_ahead)
+        undo.callback(kernel.close)
+        return kernel, [_Filler(kernel)] * self.workers
+
+
+class _Filler:
+    lost = 0  # threads do not die alone
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.begin, self.forget = kernel.begin, kernel.forget
+        self.stop = kernel.close  # a worker's thread ends by itself after the batch that it is at
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))

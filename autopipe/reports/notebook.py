@@ -1,0 +1,103 @@
+"""Shows the progress of `ap.tune` in a notebook: one output that is redrawn, without widgets.
+
+It holds the time and the current step, the best so far, and every trial. The command line has its own display.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from autopipe.measure.facts import Ceiling
+from autopipe.reports import curves, page
+from autopipe.reports.figure import WIDE
+from autopipe.search.conclusion import trial
+from autopipe.search.events import (
+    CeilingMeasured,
+    ConfirmationStarted,
+    Event,
+    OnEvent,
+    SearchStopped,
+    TrialFinished,
+    TrialStarted,
+    WaitingForMachine,
+)
+from autopipe.search.origin import Asker
+from autopipe.search.result import Trial
+
+Show = Callable[[dict[str, str]], None]
+
+
+def progress(budget_seconds: float | None = None) -> OnEvent | None:
+    """Return the listener that shows the progress in the running cell; None outside of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too
+        return None
+    import IPython.display
+
+    display: Any = IPython.display.display  # without types
+    handle = display({"text/plain": "tuning"}, raw=True, display_id=True)
+    return Live(lambda shown: handle.update(shown, raw=True), budget_seconds)
+
+
+class Live:
+    """Shows what a search does: as a line of text, and as HTML with a picture of all trials.
+
+    Args:
+        show: replaces the output; it takes the text of each kind.
+        budget_seconds: of the whole tune; None for no limit.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, show: Show, budget_seconds: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._show, self._budget, self._clock = show, budget_seconds, clock
+        self._began = clock()
+        self._doing = "tuning"
+        self._best: float | None = None
+        self._ceiling: Ceiling | None = None
+        self._trials: list[Trial] = []
+
+    def __call__(self, event: Event) -> None:
+        """Redraw if the event changes anything."""
+        if self._heard(event):
+            seconds = self._clock() - self._began
+            self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
+
+    def _heard(self, event: Event) -> bool:
+        """Record an event, and return whether it changes the output."""
+        match event:
+            case WaitingForMachine():
+                self._doing = "waiting for another tune on this machine"
+            case CeilingMeasured():
+                self._ceiling = self._ceiling or event.ceiling
+            case TrialStarted():
+                which = "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number + 1}"
+                self._doing = f"{which}: {event.config.short()}"
+            case TrialFinished():
+                self._best = self._best if event.best is None else event.best
+                self._trials.append(trial(event.origin, event.config, event.outcome))
+            case ConfirmationStarted():
+                self._doing = "confirmation: the best few and the baselines, by turns"
+            case SearchStopped():
+                self._doing = event.stop.message
+            case _:
+                return False
+        return True
+
+    def _line(self, seconds: float) -> str:
+        best = "" if self._best is None else f", best so far {self._best:,.0f} images/s"
+        return f"{self._doing} ({seconds:.0f} s{best})"
+
+    def _html(self, seconds: float) -> str:
+        left = "" if self._budget is None else f" of {self._budget:.0f} s"
+        best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
+        drawn = ""
+        if self._trials:
+            drawn = curves.draw_history(self._trials, self._ceiling, WIDE).render()
+        return page.framed(f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}")

@@ -1,0 +1,304 @@
+"""What a search found: one value, made at its end, kept in the artefact, and shown as text, as HTML and as JSON.
+
+Facts only: figures, configurations and enums. Sentences about them are made by `autopipe.reports`, and configurations
+are kept as JSON, so that a result can be read where the package of a loader is missing.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final, Literal
+
+import pydantic
+
+from autopipe.measure.costs import Kind
+from autopipe.measure.facts import OVERTAKEN, Ceiling
+from autopipe.measure.outcome import Resources, TrialFailure
+from autopipe.measure.stats import FEWEST_PAIRS
+from autopipe.values import Estimate, JsonObject, Value
+
+BLOCKS: Final = (3, 6)
+"""Fewest and most rounds of a confirmation run."""
+
+Amount = Annotated[float, pydantic.Field(ge=0)]
+Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+
+
+class Reason(enum.StrEnum):
+    """Why a search ended."""
+
+    CEILING = "ceiling"
+    NO_GAIN = "no_gain"
+    TIME = "time"
+    TRIALS = "trials"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+
+
+class Stop(Value):
+    """Why a search ended, for a program and as a sentence."""
+
+    reason: Reason
+    message: str
+
+
+class Origin(enum.StrEnum):
+    """Who asked for a trial."""
+
+    BASELINE = "baseline"
+    PREDICTION = "prediction"
+    SAMPLER = "sampler"
+    PROOF = "proof"
+    OTHER = "other"
+
+
+class Trial(Value):
+    """One trial of a search. Without a rate and without a failure, it was cut off."""
+
+    origin: Origin
+    key: str  # of the configuration
+    config: JsonObject
+    images_per_second: Estimate | None = None
+    failure: TrialFailure | None = None
+    block: int | None = None  # of the confirmation run
+    seconds: Amount = 0.0  # that it took
+
+
+class Winner(Value):
+    """The configuration to use, and what it did."""
+
+    config: JsonObject
+    key: str
+    images_per_second: Estimate  # in the confirmation run if there was one
+    data_wait_share: Share
+    first_batch_seconds: Amount | None = None
+    hand_over_seconds: Amount | None = None  # of a batch from a worker on another machine
+    peak_rss_bytes: int | None = pydantic.Field(default=None, ge=0, le=2**62)
+    cpu_percent: Amount | None = None
+    stable: bool = True
+    page_cache: Literal["warm", "cold"] = "warm"
+    share_of_model: Share | None = None  # of the model alone, side by side with it if that was measured
+    limit: str | None = None  # what keeps it from being faster, in words
+    limit_kind: Kind | None = None  # None if nothing that was measured comes near its rate
+    limit_op: str | None = None  # the op that takes most of it
+
+
+class Baseline(Value):
+    """A configuration that the winner is compared with."""
+
+    name: str
+    key: str
+    config: JsonObject
+    images_per_second: Estimate | None = None  # None if it was not measured
+    failure: TrialFailure | None = None  # why not, if it failed
+    incumbent: bool = False  # whether it stays unless another one is proved faster
+    files_ready: bool = True  # whether all files were in memory, or out of it, when its trial began
+
+
+class Ratio(Value):
+    """How many times faster one thing is than another, with the 95 % interval."""
+
+    ratio: float = pydantic.Field(gt=0)
+    low: Amount
+    high: float | None = None  # None: open
+
+    @property
+    def faster(self) -> bool:
+        """Whether the first is faster beyond doubt."""
+        return self.low > 1.0
+
+    @property
+    def slower(self) -> bool:
+        """Whether the first is slower beyond doubt."""
+        return self.high is not None and self.high < 1.0
+
+    @property
+    def decided(self) -> bool:
+        """Whether the two are told apart."""
+        return self.faster or self.slower
+
+
+class Contest(Ratio):
+    """The winner against another configuration, in the rounds of the confirmation run."""
+
+    key: str
+    config: JsonObject
+    baseline: str | None = None  # the name of the other, if it is a baseline
+    pairs: int = pydantic.Field(ge=0)  # rounds in which both ran
+    blocks: tuple[float, ...] = ()  # the ratio in each of them
+
+    @property
+    def few(self) -> bool:
+        """Whether there were so few rounds that the interval rests on the trials as well."""
+        return self.pairs < FEWEST_PAIRS
+
+
+class Effect(Ratio):
+    """The winner's value of one setting against another value, with all other settings as the winner has them."""
+
+    setting: str
+    value: bool | int | float | str
+    other: bool | int | float | str
+    measured: bool  # whether the other value ran; else the search's model of all trials speaks for it
+    paired: Estimate | None = None  # the ratio in rounds of the confirmation run in which both ran
+
+
+class Way(Value):
+    """The fastest configuration that keeps the samples in one way, and what that way costs once."""
+
+    config: JsonObject
+    images_per_second: float = pydantic.Field(gt=0)
+    once_seconds: Amount  # conversion, filling of the cache, and the wait for the first batch
+
+
+class Payback(Value):
+    """A storage form after a number of ops: the fastest configuration that reads it, and when it has paid."""
+
+    config: JsonObject
+    storage: str
+    cut: int = pydantic.Field(ge=0)  # ops done before samples are kept
+    rate: Estimate
+    convert_seconds: Estimate  # for the whole set, extrapolated from the trial's part
+    bytes: int = pydantic.Field(ge=0)  # of the whole set on disk
+    free_bytes: int | None = None
+    saved_seconds: float  # in each epoch, against the best configuration that needs no conversion
+    epochs: float | None  # after which it has paid: 0 at once, None never
+    overruled: bool  # whether it is faster than the winner and pays only after the training's epochs
+    advice: bool  # whether only the user's leave to convert is missing
+
+
+class LeftOut(Value):
+    """Configurations that were not tried, for one reason."""
+
+    reason: str
+    configs: int = pydantic.Field(ge=0)
+
+
+class DeviceCount(Value):
+    """What a number of devices came to."""
+
+    devices: int
+    model_images_per_second: float | None = None  # the model alone, in its fastest setup
+    images_per_second: float | None = None  # the best configuration
+
+
+class Result(Value):
+    """All that a search found.
+
+    Attributes:
+        winner: the configuration to use; None if none could be measured, or none proved faster than one that was not.
+        proved: whether a confirmation run ran to its end.
+        ceiling: what the model, the ops and the storage can do on their own, for the winner's setup.
+        baselines: what the winner is compared with.
+        contests: the winner against each other finalist, the largest ratio first.
+        whole_training: whether ratios count what is paid once, and that makes a difference.
+        effects: what single settings of the winner are worth.
+        ways: ways to keep the samples, the fastest first.
+        paybacks: storage forms that were tried, the fastest first.
+        devices: what each number of devices came to.
+        virtual_devices: whether devices are parts of the CPU.
+        utilisation: of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model.
+        trials: all that ran, in order.
+        left_out: what did not run, and why.
+        over_limits: what trials that broke a limit of the user's would take over all of the data.
+        stop: why the search ended.
+        seconds: all of it, earlier sessions of the study included.
+        measuring_seconds: the part of it in trials and on ceilings.
+        ended_at: when, with time zone.
+        others_cores: cores that other programs kept busy.
+        drift: change of a baseline from the beginning to the confirmation run: 0.06 is 6 % faster.
+        resident_share: of the files, what was in memory when the tune began.
+        unsaved: why the last trials are in memory only; None if the storage has them all.
+        study: the study's name; study_url: its storage, without a password; None if it was in memory.
+        command: the line that repeats the search; seed, space, budget_seconds: what it was asked for.
+        epochs: over which one-time costs were charged.
+        hosts: that share each batch; batch_size: one host's part of it.
+        cache_bytes: of a cache of all samples; None if they differ in size.
+        data: a digest of the data.
+    """
+
+    winner: Winner | None = None
+    proved: bool = False
+    ceiling: Ceiling | None = None
+    baselines: tuple[Baseline, ...] = ()
+    contests: tuple[Contest, ...] = ()
+    whole_training: bool = False
+    effects: tuple[Effect, ...] = ()
+    ways: tuple[Way, ...] = ()
+    paybacks: tuple[Payback, ...] = ()
+    devices: tuple[DeviceCount, ...] = ()
+    virtual_devices: bool = False
+    utilisation: dict[str, float] = pydantic.Field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    over_limits: tuple[Resources, ...] = ()
+    stop: Stop
+    seconds: Amount = 0.0
+    measuring_seconds: Amount = 0.0
+    ended_at: pydantic.AwareDatetime
+    others_cores: Amount = 0.0
+    drift: float | None = None
+    resident_share: Share | None = None
+    unsaved: str | None = None
+    study: str | None = None
+    study_url: str | None = None
+    command: str = ""
+    seed: int = 0
+    space: str = ""
+    budget_seconds: Amount | None = None
+    epochs: int | None = None
+    hosts: int = 1
+    batch_size: int = pydantic.Field(default=1, ge=1)
+    cache_bytes: int | None = pydantic.Field(default=None, ge=0)
+    data: str | None = None
+
+    @property
+    def images_per_second(self) -> Estimate | None:
+        """The winner's rate."""
+        return None if self.winner is None else self.winner.images_per_second
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended the search."""
+        return self.stop.reason is Reason.INTERRUPTED
+
+    @property
+    def failed(self) -> int:
+        """How many trials gave no measurement."""
+        return sum(each.images_per_second is None for each in self.trials)
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the winner is faster than the model alone, which was then read while something else ran."""
+        return (
+            self.winner is not None
+            and self.ceiling is not None
+            and (self.ceiling.is_overtaken_by(self.winner.images_per_second))
+        )
+
+    @property
+    def share_by_figures(self) -> float | None:
+        """The winner's rate over that of the model alone, which was read at another moment; None if not known."""
+        if self.ceiling is None or self.winner is None or self.ceiling.model_images_per_second.value <= 0:
+            return None
+        share = self.winner.images_per_second.value / self.ceiling.model_images_per_second.value
+        return share if share <= OVERTAKEN else None
+
+    def measured(self) -> list[tuple[JsonObject, float]]:
+        """Return each configuration that was measured with its last rate, the fastest first."""
+        ran = [(each, each.images_per_second) for each in self.trials if each.images_per_second is not None]
+        rates = {each.key: (each.config, rate.value) for each, rate in ran}
+        return sorted(rates.values(), key=lambda pair: -pair[1])
+
+    def contest(self, baseline: Baseline) -> Contest | None:
+        """Return what the confirmation run says of a baseline, cut off or not; None if the baseline was not in it."""
+        return next((each for each in self.contests if each.key == baseline.key), None)
+
+    def times_faster(self, baseline: Baseline) -> float | None:
+        """Return how many times faster than a baseline the winner is: in rounds of both, else by their rates."""
+        if (contest := self.contest(baseline)) is not None:
+            return contest.ratio
+        rate = baseline.images_per_second
+        if self.winner is None or rate is None or rate.value <= 0:
+            return None
+        return self.winner.images_per_second.value / rate.value

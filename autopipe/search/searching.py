@@ -1,0 +1,388 @@
+"""Runs one search on this machine: listeners, the process of the trials, and the facts about the workload.
+
+Trials run in a child process that imports the workload; this process imports neither it nor a training framework.
+`tuning` and `retuning` use the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autopipe.artifact.request import SimulatedStep
+from autopipe.artifact.schema import Hardware
+from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
+from autopipe.hardware import backend, virtual
+from autopipe.hardware.machine import Machine
+from autopipe.measure import fingerprint
+from autopipe.measure.facts import Description, Facts, Limits, WrappedDataset
+from autopipe.measure.outcome import TrialFailure
+from autopipe.measure.trial import protocol
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.protocol import Event as TrialEvent
+from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline import wrap
+from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.params import Value, parameter_types, to_config
+from autopipe.search import asking, library, storage, studies, study
+from autopipe.search.conclusion import Searched
+from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
+from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
+from autopipe.search.measurer import Baseline
+from autopipe.search.record import ENDED, differences
+from autopipe.search.search_facts import Site, facts_of
+from autopipe.search.settings import Settings
+from autopipe.search.space import Space
+from autopipe.search.trial_measurer import TrialMeasurer, succeeded
+from autopipe.workload import digests
+from autopipe.workload.workload import Workload
+
+_LONG_SECONDS = 60.0  # of a budget in which all baselines run
+_LOOKED_AT = 256  # samples of a wrapped dataset, after the search
+_LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
+_BEGINNING_SECONDS = 5.0  # to open both datasets
+
+
+def data_warnings() -> Callable[[TrialEvent], None]:
+    """Return a listener that repeats each DataWarning of the trials' process here, once."""
+    said = set()
+
+    def told(event: TrialEvent) -> None:
+        if isinstance(event, protocol.Log) and event.of_data and event.text not in said:  # each child says it again
+            said.add(event.text)
+            warnings.warn(event.text, DataWarning, stacklevel=2)
+
+    return told
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """The listeners of a search."""
+
+    on_machine: Callable[[Machine], None] = lambda found: None  # told the machine, first of all
+    # told what a retune asks for, with what the tune before it was asked for
+    on_request: Callable[[Settings], None] = lambda settings: None
+    on_search: OnEvent = lambda event: None
+    on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=data_warnings)
+
+
+def read_space(settings: Settings, found: Machine) -> library.OnMachine:
+    """Read and check the search space before a child is started, which takes seconds.
+
+    Raises:
+        SpaceError: the space cannot be read, or lacks what the limits name.
+    """
+    gpus = settings.virtual_devices or len(found.gpus)
+    known = {"cores": found.cpu.cores, "gpus": gpus}
+    read = library.read(settings.space)
+    space = read(known)
+    ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
+    only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
+    for name, values in held(space, only).items():
+        library.require(space, name, values, known)
+    return read
+
+
+def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
+    """Return the queue of processes that measure on this machine; `on_event` is told if one has to be waited for.
+
+    A search with a budget waits for at most twice as long, so that two searches can run one after the other.
+    """
+    patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
+    return Queue(lambda who: on_event(WaitingForMachine(holder=who, seconds=patience)), patience)
+
+
+def search(
+    runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, *, rivals: Sequence[Baseline] = ()
+) -> tuple[Searched, Settings]:
+    """Search for the fastest configuration, once no other process measures on this machine.
+
+    Args:
+        runner: of the workload.
+        site: the machine, the workload and the search space; free memory and disk are read when the search begins.
+        settings: of the search.
+        on_event: is told what happens.
+        rivals: configurations that the winner has to beat, beside the usual baselines.
+
+    Returns:
+        What was found, and the settings with what is known of the workload.
+
+    Raises:
+        SpaceError: the search space holds nothing that can run here.
+        TrialError: the study is another workload's, or its storage cannot be used.
+        NothingMeasuredError: another process still measures on this machine after the longest wait.
+    """
+    queue = queue_of(on_event, settings.budget_seconds)
+    with queue.held(MEASURING):
+        if settings.began is not None:  # waiting for another tune is not held against the budget
+            settings = dataclasses.replace(settings, began=settings.began + queue.seconds)
+        return _searched(runner, site, settings, on_event, rivals)
+
+
+def _searched(
+    runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
+) -> tuple[Searched, Settings]:
+    described, hardware = site.described, site.hardware
+    facts = facts_of(site.machine, described, site.folder, simulated=settings.simulate is not None)
+    space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
+    foreign = functools.partial(foreign_runner, runner)
+    completed = _completed(settings, site, only=held(space, settings.limits.only))
+    elsewhere = _elsewhere(space, completed.limits)
+    measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
+    with contextlib.closing(measurer):
+        if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
+            measurer.start_all()
+        if settings.join:
+            completed = joined(completed, hardware, on_event)
+        look = _look_seconds(completed, described)
+        kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + 2 * look)
+        found = study.run(space, measurer, facts, kept, on_event)
+    best = found.best_config
+    if described.wrapped is not None and best is not None:
+        _tell_of_changes(runner, described.wrapped, best, look)
+    return found, completed
+
+
+def _look_seconds(settings: Settings, described: Description) -> float:
+    """Return how long each of two datasets may be looked at after the search; 0 if the workload wraps none."""
+    share = math.inf if settings.budget_seconds is None else _LOOK_SHARE * settings.budget_seconds
+    return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, share)
+
+
+def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float) -> None:
+    """Warn if the best arguments of a wrapped dataset change the training."""
+    before, after = wrapped.as_it_is.loader.model_dump(), best.loader.model_dump()
+    changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before[name])
+    if not changed:
+        return
+    runner.until = time.monotonic() + 2 * seconds + _BEGINNING_SECONDS
+    answer = runner.verify([wrapped.as_it_is, best], {"samples": _LOOKED_AT, "seconds": seconds})
+    if isinstance(answer, TrialFailure) or not (found := answer.agreements[1]).has_run or found.message is None:
+        return
+    text = f"The fastest arguments, {changed}, change the training: {found.message}."
+    runner.on_event(protocol.Log(text=text, of_data=True))
+
+
+def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:
+    """Return a configuration of the search whose workers run on other cores than the training, or None."""
+    asked = limits.only.get("loader", space["loader"].values)
+    kinds = [kind for kind in space["loader"].values if kind in asked and LOADERS[str(kind)].works_elsewhere]
+    return to_config(next(space.only("loader", kinds).grid())) if kinds else None
+
+
+def runner_for(
+    workload: Workload | protocol.Reference | str,
+    settings: Settings | None = None,
+    on_trial: Callable[[TrialEvent], None] = lambda event: None,
+    folder: Path | None = None,
+) -> TrialRunner:
+    """Return the runner of a workload's trials; nothing starts yet.
+
+    Args:
+        workload: that they train.
+        settings: of the search that they belong to.
+        on_trial: is told what happens in them.
+        folder: for samples that they convert; None for the temporary folder.
+
+    Raises:
+        ConfigError: `KERAS_BACKEND` names no backend of Keras.
+    """
+    backend.require_known()
+    settings = settings or Settings()
+    launch = Launch(
+        workload=workload,
+        folder=folder,
+        environment=(*_shared_accelerator(), (virtual.VARIABLE, str(settings.virtual_devices))),
+        # An object imports what this process can import: what lies beside the script, wherever that is run from.
+        sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
+        simulate=settings.simulate,
+        hosts=settings.hosts,
+    )
+    return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
+
+
+def foreign_runner(runner: TrialRunner, code: str) -> TrialRunner:
+    """Return a runner of foreign code on the workload of `runner`; nothing starts yet."""
+    launch = dataclasses.replace(runner.launch, code=code)
+    return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
+
+
+def _shared_accelerator() -> tuple[tuple[str, str], ...]:
+    """Return variables with which processes share an accelerator: each takes only the memory that it needs."""
+    wanted = {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    return tuple((name, os.environ.get(name, value)) for name, value in wanted.items())
+
+
+def description(runner: TrialRunner) -> Description:
+    """Return the child's description of the workload.
+
+    Raises:
+        WorkloadError: the workload cannot be imported, or its model cannot be built.
+        NothingMeasuredError: the child crashed, hung or took too much memory.
+    """
+    return succeeded(runner.describe())
+
+
+def refuse_in_trial() -> None:
+    """Raise a TrialError if this process is the child of a tune that imports a script which tunes."""
+    if os.environ.get(protocol.IN_TRIAL):
+        raise TrialError(
+            "A tune was started inside a trial: the trial imports your script, and the script tunes when imported.",
+            hint='Put the call under `if __name__ == "__main__":`, or run `autopipe tune` instead.',
+        )
+
+
+def bounds(facts: Facts) -> dict[str, int]:
+    """Return the numbers that a search space may name."""
+    return {"cores": facts.cores, "gpus": facts.gpus}
+
+
+def workload_key(described: Description) -> str:
+    """Return the key by which two studies have the same workload."""
+    return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
+
+
+def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:
+    """Return the settings with the facts about the workload."""
+    described, hardware = site.described, site.hardware
+    epochs = settings.epochs if settings.epochs is not None else described.epochs
+    convert = epochs is not None if settings.convert is None else settings.convert
+    name, measured = settings.study_name, _measured_as(settings)
+    if storage.is_shared(settings.storage):  # by workloads and machines, and by tunes that run at once
+        workload = digests.digest(workload_key(described), *measured.values())
+        kind = digests.digest(digests.canonical(hardware))
+        where = digests.digest(socket.gethostname(), site.folder.absolute())
+        name = "-".join([name, workload[:8], kind[:8], where[:8]])
+    return dataclasses.replace(
+        settings,
+        study_name=name,
+        limits=dataclasses.replace(settings.limits, only=only, convert=convert),
+        epochs=epochs,
+        digests={
+            "workload": workload_key(described),
+            "data": described.data_digest,
+            "hardware": digests.canonical(hardware),
+            **({} if settings.join else measured),  # whose request has it
+        },
+    )
+
+
+def _measured_as(settings: Settings) -> dict[str, str]:
+    """Return settings that change the figures of trials and belong neither to the workload nor to the machine."""
+    found = {}
+    if (simulated := settings.simulate) is not None:
+        step = SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size)
+        found["simulated step"] = step.text
+    if settings.page_cache != "auto":
+        found["page cache"] = settings.page_cache
+    return found
+
+
+ANY_LOADER = "loader."
+"""`loader.workers` stands for the workers of every loader that has such a knob."""
+
+
+def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
+    """Return the same values by the parameters of the space, in place of `loader.KNOB`.
+
+    A loader that has the knob but none of the values is left out of the search.
+
+    Raises:
+        SpaceError: no loader of the space has such a knob with such a value.
+    """
+    found: dict[str, tuple[Value, ...]] = {}
+    unfit: set[Value] = set()
+    for name, values in only.items():
+        if not name.startswith(ANY_LOADER):
+            found[name] = values
+            continue
+        knob = name.removeprefix(ANY_LOADER)
+        having = [each for each in space if each.name.partition(".")[2] == knob]
+        fitting = [each for each in having if set(each.values) & set(values)]
+        if not fitting:
+            known = "; ".join(f"{each.name} may be {', '.join(map(str, each.values))}" for each in having)
+            raise SpaceError(
+                f"`{name}` cannot be {', '.join(map(repr, values))} in this space.",
+                hint=f"There: {known}." if known else f"No loader of this space has `{knob}`.",
+            )
+        found |= {each.name: values for each in fitting}
+        unfit |= {each.name.partition(".")[0] for each in having} - {each.name.partition(".")[0] for each in fitting}
+    if unfit:
+        allowed = found.get("loader", space["loader"].values)
+        found["loader"] = tuple(kind for kind in allowed if kind not in unfit)
+    return found
+
+
+_ONES_OWN = ("trials", "budget_seconds", "seed")  # what each process that joins a study may be asked for by itself
+
+
+def require_joinable(settings: Settings) -> None:
+    """Refuse to join a study in a storage that machines cannot share.
+
+    Raises:
+        ConfigError: the storage cannot be shared.
+    """
+    url = settings.storage
+    if settings.join and not storage.can_be_joined(url):
+        raise ConfigError(
+            "`--join` needs a database that all machines reach, but got "
+            f"{'none' if url is None else repr(storage.without_password(url))}.",
+            hint="Name it with --storage or AUTOPIPE_STORAGE: postgresql+psycopg://user@host/name.",
+        )
+
+
+def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
+    """Return the settings with the study that like machines share if they get the same request.
+
+    The same request has one name, so that machines which begin at the same moment use one study. A study that has
+    ended is joined for its trials, unless `--fresh` asks for a new one.
+    """
+    assert settings.storage is not None
+    ours = {
+        **settings.digests,
+        "hardware": digests.canonical(fingerprint.alike(hardware)),
+        "request": _request(settings),
+    }
+    workload = f"joint-{digests.digest(ours['workload'])[:8]}-"
+    name = f"{workload}{digests.digest(ours['data'], ours['hardware'], ours['request'])[:8]}-"
+    there = studies.attributes(settings.storage, workload)
+    number = max((int(each.removeprefix(name)) for each in there if each.startswith(name)), default=1)
+    if settings.fresh and ENDED in there.get(f"{name}{number}", {}):
+        number += 1
+    reasons = [_unlike(each, there[each], ours) for each in there if not each.startswith(name)]
+    if reasons:
+        on_event(NotJoined(reasons=tuple(reasons)))
+    return dataclasses.replace(settings, study_name=f"{name}{number}", digests=ours, fresh=False)
+
+
+def _request(settings: Settings) -> str:
+    """Return the settings that all processes of a shared study must have in common, as JSON."""
+    asked = asking.kept(settings).model_dump(mode="json", exclude={"only", *_ONES_OWN})
+    asked |= {f"only {name}": list(values) for name, values in settings.limits.only.items()}
+    asked |= {
+        "space": Path(settings.space).name,
+        "baseline": None if settings.baseline is None else Path(settings.baseline).name,
+        "convert": settings.limits.convert,
+    }
+    return json.dumps(asked, sort_keys=True)
+
+
+def _unlike(name: str, attributes: Mapping[str, Any], ours: Mapping[str, str]) -> str:
+    known = attributes.get("digests", {})
+    sides = differences({each: known[each] for each in ours if each in known}, ours)
+    return f"`{name}` is of another {'; '.join(f'{each} ({said})' for each, said in sides.items())}"

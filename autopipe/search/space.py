@@ -1,0 +1,368 @@
+"""A search space on one machine: which values each parameter may take, and when it counts at all; and what a file says.
+
+Bounds are a small arithmetic: `cores`, `2*cores`, `max(1, gpus)`. They are parsed as Python and computed on whole
+numbers node by node, never evaluated as code. What a file names and only a measurement can tell stays open until
+`Space.measured`. Reading files, leaving out what cannot run and choosing what to try next belong to `autopipe.search`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import pydantic
+
+from autopipe.errors import SpaceError, near, shortened
+from autopipe.pipeline.params import Params, Value, near_parameter, parameter_types
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"min": min, "max": max}
+_OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_GRAMMAR: Final = "whole numbers, names, `+`, `-`, `*`, `//`, brackets, `min(a, b)` and `max(a, b)`"
+_LONGEST = 80
+
+
+class BoundError(ValueError):
+    """A bound that does not follow the grammar, or uses a name that is not known."""
+
+
+def evaluate(text: str, names: Mapping[str, int]) -> int:
+    """Return the whole number that `text` stands for: whole numbers, `names`, `+ - * //`, brackets, `min` and `max`.
+
+    Example:
+        >>> evaluate("min(16, 2*cores)", {"cores": 4})
+        8
+
+    Raises:
+        BoundError: with what is wrong and, for an unknown name, the near one.
+    """
+    if len(text) > _LONGEST:
+        raise BoundError(f"a bound takes at most {_LONGEST} characters, but this one has {len(text)}")
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body, names)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        if isinstance(error, BoundError):
+            raise
+        raise BoundError(f"a bound is made of {_GRAMMAR}, but this one is `{text}`") from None
+    except ZeroDivisionError:
+        raise BoundError(f"`{text}` divides by zero") from None
+
+
+def _value(node: ast.expr, names: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(number)) if not isinstance(number, bool):
+            return number
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.BinOp(op=op) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(node.left, names), _value(node.right, names))
+        case ast.Call(func=ast.Name(id=name), args=[first, second], keywords=[]) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](_value(first, names), _value(second, names))
+        case ast.Name(id=name):
+            known = ", ".join(f"`{each}`" for each in names)
+            raise BoundError(f"`{name}` is no number and none of {known}.{near(name, names)}")
+    raise BoundError(f"a bound is made of {_GRAMMAR}, but `{ast.unparse(node)}` is none of them")
+
+
+MEASURED_BOUNDS: Final = ("reads_at_once", "workers_at_once", "workers_beside_reads")
+"""Names of bounds that are measured at the beginning of a search; `Facts` says under the same names what they are."""
+
+Unmeasured: TypeAlias = Callable[[Mapping[str, int]], tuple[Value, ...]]
+"""Returns the values of a parameter from what was measured, by the names in `MEASURED_BOUNDS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter on one machine."""
+
+    name: str  # `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`
+    # what it may be, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends
+    values: tuple[Value, ...]
+    is_range: bool = False  # whether whole numbers between the values make sense as well
+    log: bool = False  # whether equal ratios, not equal differences, are equal steps
+    # it counts only where each of these earlier parameters has one of the values named
+    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    # where the file names what is yet to be measured; `values` are then those of a machine where nothing waits
+    unmeasured: Unmeasured | None = None
+
+    def counts(self, params: Mapping[str, Value]) -> bool:
+        """Whether it counts, given the earlier parameters."""
+        return all(name in params and params[name] in allowed for name, allowed in self.when)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All parameters of a search on one machine, in an order in which conditions point backwards."""
+
+    parameters: tuple[Parameter, ...]
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters)
+
+    def __getitem__(self, name: str) -> Parameter:
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        names = [parameter.name for parameter in self.parameters]
+        raise SpaceError(f"`{name}` is no parameter of this space.{near_parameter(name, names)}")
+
+    def grid(self) -> Iterator[Params]:
+        """Yield every combination that the conditions allow, each once."""
+        return self._grid({}, 0)
+
+    def _grid(self, chosen: Params, at: int) -> Iterator[Params]:
+        if at == len(self.parameters):
+            yield dict(chosen)
+            return
+        parameter = self.parameters[at]
+        if not parameter.counts(chosen):
+            yield from self._grid(chosen, at + 1)
+            return
+        for value in parameter.values:
+            yield from self._grid({**chosen, parameter.name: value}, at + 1)
+
+    def sample(self, rng: random.Random) -> Params:
+        """Draw one combination: each parameter that counts, evenly among its values."""
+        params: Params = {}
+        for parameter in self.parameters:
+            if parameter.counts(params):
+                params[parameter.name] = rng.choice(parameter.values)
+        return params
+
+    @property
+    def unmeasured(self) -> dict[str, Unmeasured]:
+        """What says the values of those parameters that wait for a measurement, by name."""
+        return {each.name: each.unmeasured for each in self.parameters if each.unmeasured is not None}
+
+    def measured(self, bounds: Mapping[str, int]) -> Space:
+        """Return the space with the values that follow from what was measured, by the names in `MEASURED_BOUNDS`.
+
+        Raises:
+            SpaceError: a parameter cannot take one of them.
+        """
+        found = {name: values(bounds) for name, values in self.unmeasured.items()}
+        return Space(
+            tuple(
+                replace(each, values=found[each.name], unmeasured=None) if each.name in found else each
+                for each in self.parameters
+            )
+        )
+
+    def only(self, name: str, values: Iterable[Value]) -> Space:
+        """Return the space with `name` limited to `values`.
+
+        Raises:
+            SpaceError: the parameter is not there, or none of its values is left.
+        """
+        wanted, parameter = tuple(values), self[name]
+        left = tuple(value for value in parameter.values if among(value, wanted))
+        if not left and parameter.unmeasured is not None:
+            return self  # it may be among those that are measured
+        if not left:
+            known = ", ".join(str(value) for value in parameter.values)
+            raise SpaceError(f"`{name}` may be {known}, but only {shortened(list(wanted))} was asked for.")
+        limited = replace(parameter, values=left)
+        return Space(tuple(limited if each.name == name else each for each in self.parameters))
+
+
+def among(value: Value, values: Iterable[Value]) -> bool:
+    """Whether `values` hold `value`, of the same kind."""
+    # True == 1 in Python; as settings they differ.
+    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
+
+
+def within(parameter: Parameter, value: Value) -> bool:
+    """Whether the parameter may be `value`: one of its values, or for a range a whole number between them."""
+    if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
+        numbers = [each for each in parameter.values if isinstance(each, int)]
+        return min(numbers) <= value <= max(numbers)
+    return among(value, parameter.values)
+
+
+Path: TypeAlias = tuple[str | int, ...]
+Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
+Bound = pydantic.StrictInt | pydantic.StrictStr
+
+MOST_VALUES = 2048
+_WORD = re.compile(r"[A-Za-z_]+")
+
+
+class ParameterSpec(pydantic.BaseModel):
+    """One parameter as a file writes it: `choices`, or a `range` of whole numbers, and `when` it counts."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    choices: Annotated[list[Scalar], pydantic.Field(min_length=1, max_length=MOST_VALUES)] | None = None
+    range: tuple[Bound, Bound] | None = None
+    log: pydantic.StrictBool = False
+    step: Annotated[pydantic.StrictInt, pydantic.Field(ge=1)] = 1
+    when: dict[str, Scalar | list[Scalar]] = {}
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _list_means_choices(cls, value: Any) -> Any:
+        return {"choices": value} if isinstance(value, list) else value
+
+    @pydantic.model_validator(mode="after")
+    def _one_domain(self) -> ParameterSpec:
+        if (self.choices is None) == (self.range is None):
+            raise ValueError("needs either `choices` or `range`, and not both")
+        if self.range is None and (self.log or self.step != 1):
+            raise ValueError("takes `log` and `step` with `range` only")
+        if self.log and self.step != 1:
+            raise ValueError("takes `log` or `step`, not both")
+        return self
+
+
+class SpaceSpec(pydantic.BaseModel):
+    """A search space as a file writes it."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1]
+    description: pydantic.StrictStr = ""
+    parameters: Annotated[dict[str, ParameterSpec], pydantic.Field(min_length=1, max_length=100)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """How the values of a parameter follow from bounds that are yet to be measured."""
+
+    name: str
+    written: ParameterSpec
+    known: Mapping[str, int]
+    check: pydantic.TypeAdapter[Any] = field(repr=False)
+    where: str = field(repr=False)  # left out of a study's digest: the file may be moved
+
+    def __call__(self, measured: Mapping[str, int]) -> tuple[Value, ...]:
+        names = {**self.known, **measured}
+        try:
+            values = _values(self.written, names)
+        except BoundError as error:
+            raise SpaceError(f"{self.where}: {error}") from None
+        for value in values:
+            _check_value(self.name, value, self.check, names, self.where)
+        return values
+
+
+def resolve(
+    spec: SpaceSpec, names: Mapping[str, int], where: Callable[[Path], str] = lambda path: ".".join(map(str, path))
+) -> Space:
+    """Give a space its values on a machine.
+
+    Args:
+        spec: what the file says.
+        names: what bounds may name, e.g. `{"cores": 8, "gpus": 1}`, beside what is yet to be measured.
+        where: says where in the file a key is, for messages.
+
+    Raises:
+        SpaceError: an unknown parameter, bound or condition, or a value that its parameter cannot take.
+    """
+    known = parameter_types()
+    parameters: dict[str, Parameter] = {}
+    # Where nothing waits, one read at a time and a worker a core are enough.
+    still = {name: 1 if name == "reads_at_once" else names.get("cores", 1) for name in MEASURED_BOUNDS}
+    for name, written in spec.parameters.items():
+        path: Path = ("parameters", name)
+        if name not in known:
+            raise SpaceError(
+                f"{where(path)}: `{name}` is no parameter.{near(name, known)}", hint=f"It takes {', '.join(known)}."
+            )
+        waits = _Waits(name=name, written=written, known={**still, **names}, check=known[name], where=where(path))
+        parameters[name] = Parameter(
+            name=name,
+            values=waits({}),
+            unmeasured=None if _named(written).isdisjoint(still) else waits,
+            is_range=written.range is not None,
+            log=written.log,
+            when=_conditions(written, parameters, where, (*path, "when")),
+        )
+    if "loader" not in parameters:
+        raise SpaceError(f"{where(('parameters',))}: `loader` is missing: it says which loaders to try.")
+    return Space(tuple(parameters.values()))
+
+
+def _named(written: ParameterSpec) -> set[str]:
+    """Return the words in a parameter's bounds."""
+    bounds = [each for each in (*(written.choices or ()), *(written.range or ())) if isinstance(each, str)]
+    return {word for bound in bounds for word in _WORD.findall(bound)}
+
+
+def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ...]:
+    if written.choices is not None:
+        return _unique(_choice(choice, names) for choice in written.choices)
+    assert written.range is not None
+    low, high = (end if isinstance(end, int) else evaluate(end, names) for end in written.range)
+    if low > high and not _named(written):
+        raise BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
+    high = max(low, high)  # e.g. `range: [1, gpus]` where there is no GPU
+    if written.log:
+        if low < 1:
+            raise BoundError(f"a `log` range starts at 1 or above, but this one starts at {low}")
+        return _ladder(low, high)
+    if (high - low) // written.step >= MOST_VALUES:
+        raise BoundError(f"{low} to {high} are more than {MOST_VALUES} values; use `log: true` or a larger `step`")
+    return _unique([*range(low, high + 1, written.step)])
+
+
+def _choice(choice: Value, names: Mapping[str, int]) -> Value:
+    # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
+    if isinstance(choice, str) and (names.keys() & _WORD.findall(choice) or any(sign in choice for sign in "*+/(")):
+        return evaluate(choice, names)
+    return choice
+
+
+def _ladder(low: int, high: int) -> tuple[Value, ...]:
+    steps = {low, high}
+    power = 1
+    while power <= high:
+        steps |= {step for step in (power, power + power // 2) if low <= step <= high}
+        power *= 2
+    return tuple(sorted(steps))
+
+
+def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
+    kept: list[Value] = []
+    for value in values:
+        if not among(value, kept):
+            kept.append(value)
+    return tuple(kept)
+
+
+def _conditions(
+    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[Path], str], path: Path
+) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    conditions = []
+    for name, wanted in written.when.items():
+        if name not in earlier:
+            raise SpaceError(
+                f"{where((*path, name))}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
+            )
+        allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
+        possible = [str(value) for value in earlier[name].values]
+        for value in allowed:
+            if not within(earlier[name], value):
+                raise SpaceError(
+                    f"{where((*path, name))}: `{name}` is never {value!r} here.{near(str(value), possible)}"
+                )
+        conditions.append((name, allowed))
+    return tuple(conditions)
+
+
+def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], names: Iterable[str], where: str) -> None:
+    try:
+        check.validate_python(value, strict=True)
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        expected = str(problem.get("ctx", {}).get("expected", "")).replace("'", "")
+        guess = near(str(value), expected.replace(" or ", ", ").split(", ") if expected else names)
+        raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None

@@ -1,0 +1,97 @@
+"""Settings as pydantic models, with errors in this project's form."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import pydantic
+
+from autopipe.errors import ConfigError, near, shortened
+
+
+class Strict(pydantic.BaseModel):
+    """Settings that never change, of exactly the types they are declared with; an error is one sentence.
+
+    Raises:
+        ConfigError: a setting is missing, unknown or wrong.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _clear_errors(cls, value: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        """Turn pydantic's report into one sentence in this project's form."""
+        try:
+            return handler(value)
+        except pydantic.ValidationError as error:
+            raise ConfigError(_sentence(cls, error)) from None
+
+
+def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
+    found = error.errors(include_url=False)
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])  # what is missing, misspelt
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = list(cls.model_fields)
+        return f"`{cls.__name__}` has no key `{key}`; it takes {', '.join(known)}.{near(key, known)}"
+    if first["type"] == "missing":
+        return f"`{cls.__name__}` needs `{key}`, which was not given."
+    if not key:
+        return f"A `{cls.__name__}` must be an object of that class, but got {shortened(first['input'])}."
+    return f"`{key}` of `{cls.__name__}` is wrong: {first['msg']}, but got {key}={shortened(first['input'])}."
+
+
+# -------------------- value
+# What all that a trial reports is made of: frozen, strict values that survive JSON; and how its figures are said.
+
+
+JsonObject = dict[str, pydantic.JsonValue]
+"""A `PipelineConfig` in its canonical form as JSON: readable without importing the loader it names."""
+
+
+class Value(pydantic.BaseModel):
+    """A frozen value whose figures are finite; `model_dump_json()` writes it."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Estimate(Value):
+    """A figure with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_one(cls, value: float) -> Self:
+        """Return a figure that was read once, so that its spread is not known: `low` is 0, and nothing follows."""
+        return cls(value=value, low=0.0, high=2 * value)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether `low` and `high` were measured: more than one reading is needed for that."""
+        return self.low > 0.0
+
+    @pydantic.model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"`low` must not exceed `high`, but got low={self.low} and high={self.high}.")
+        return self
+
+
+def rate_text(value: float) -> str:
+    """Return images/s with digits that differ where the rates do: a segmentation model may take eight."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def milliseconds_text(seconds: float) -> str:
+    """Return seconds as milliseconds, with two or three digits; as seconds from one on."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+def count_text(number: float, noun: str) -> str:
+    """Write a number of things: "1 core", "2.5 cores"."""
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"

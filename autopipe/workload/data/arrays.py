@@ -1,0 +1,285 @@
+"""`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk (memory-mapped)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import DataError, shortened
+from autopipe.workload.data.paths import short_digest, spread
+from autopipe.workload.data.url import is_url, shown
+from autopipe.workload.gather import gather
+from autopipe.workload.plain_code import Lines, PlainSource, columns, names, quoted
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec
+from autopipe.workload.script import located
+from autopipe.workload.structure import Path as Place
+from autopipe.workload.structure import Structure, label, part_at, triple
+
+ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
+Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
+
+_CHANNELS = (1, 3, 4)
+_HASH_WHOLE_BYTES = 1 << 20
+_PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
+
+
+class Arrays:
+    """Samples that are rows of arrays: `(x[i], y[i])`.
+
+    For a model with several inputs or targets, x, y or both are tuples or dictionaries of such arrays, and samples are
+    built alike.
+
+    A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
+    so save a large one with `numpy.save` and pass its path. Rows are read-only views, and copies only where their bytes
+    are in another order than this machine's.
+
+    x is taken for images where its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
+    numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
+
+    Args:
+        x: an array or the path of a .npy file, from the script's own folder; the first axis counts the samples.
+        y: the same for the targets; None for x alone.
+        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
+
+    Raises:
+        DataError: the lengths differ, there are no rows, or a file is no .npy file of plain numbers.
+
+    Example:
+        >>> data = ap.Arrays(np.zeros((100, 28, 28, 1), "uint8"), np.arange(100) % 10)
+        >>> image, label = data.read(3)
+    """
+
+    def __init__(
+        self,
+        x: ArrayLike | Parts,
+        y: ArrayLike | Parts | None = None,
+        sample_weight: ArrayLike | Parts | None = None,
+    ) -> None:
+        given = (x, y) if sample_weight is None else (x, y, sample_weight)
+        if sample_weight is not None and y is None:
+            raise DataError("`sample_weight` weights the loss of targets, but there is no `y`.")
+        structure = Structure.of(given, _is_image)
+        paths = (("x", None), ("y", None)) if structure is None else structure.paths
+        self._structure = structure
+        self._rows = {
+            label(path): _Rows(part, label(path)) for path in paths if (part := part_at(given, path)) is not None
+        }
+        self._columns = tuple(self._rows.get(label(path)) for path in paths)
+        named, first = next(iter(self._rows.items()))
+        for name, rows in self._rows.items():
+            if len(rows) != len(first):
+                raise DataError(
+                    f"`{named}` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows."
+                )
+        kinds = [
+            None if rows is None else _kind(path, rows, first) for path, rows in zip(paths, self._columns, strict=True)
+        ]
+        self.x_kind, self.y_kind, _ = triple(kinds if structure is None else structure.packed(kinds))
+
+    def __len__(self) -> int:
+        return len(next(iter(self._rows.values())))
+
+    def __repr__(self) -> str:
+        if self._structure is None:
+            return f"Arrays({', '.join(map(repr, self._rows.values()))})"
+        return f"Arrays({', '.join(f'{name}={rows!r}' for name, rows in self._rows.items())})"
+
+    def read(self, index: int) -> object:
+        """Return a row of x, or of x and y, or of x, y and the weights."""
+        row = tuple([None if rows is None else rows.row(index) for rows in self._columns])
+        if self._structure is None:
+            return row if row[1] is not None else row[0]
+        slots = self._structure.packed(row)
+        return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
+
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        """Write rows to the arrays of a batch; see `Source`."""
+        for rows, room in zip(self._columns, out, strict=True):
+            if rows is not None and room is not None:
+                gather(rows.array, indices, room)
+
+    def name(self, index: int) -> str:
+        """Return the number of a row, and the file it is in."""
+        return f"row {index} of {next(iter(self._rows.values()))!r}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the .npy files, whichever samples are asked for."""
+        return [str(rows.file) for rows in self._rows.values() if rows.file is not None]
+
+    def mean_bytes(self) -> float:
+        """Return the size of a row of all arrays together."""
+        return sum(rows.array.nbytes for rows in self._rows.values()) / len(self)
+
+    def digest(self) -> str:
+        """Describe shapes, dtypes, the content (of 64 rows where it is above 1 MiB), and the files' times."""
+        return " ".join(f"{key.replace(' ', '_')}_{part}" for key, rows in self._rows.items() for part in rows.digest())
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain NumPy code gets at the rows."""
+        given, constants = self._plain_given(spec)
+        named = names(spec)
+        kept = [f"self._{name}" for name in named]
+        values = [name if name in given else name.upper() for name in named]
+        return PlainSource(
+            given=given,
+            constants=constants,
+            opened=f"{', '.join(kept)} = {', '.join(values)}",
+            count=f"len({kept[0]})",
+            taken=", ".join(f"{each}[index]" for each in kept),
+            arguments=named,
+            is_arrays=True,
+        )
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain TensorFlow code gets at the rows."""
+        given, constants = self._plain_given(spec)
+        named = names(spec)
+        values = ", ".join(name if name in given else name.upper() for name in named)
+        return PlainSource(
+            given=given,
+            constants=constants,
+            opened=f"tf.data.Dataset.from_tensor_slices({f'({values})' if len(named) > 1 else values})",
+            count=f"{_PLAIN_SHUFFLED:_}",
+            arguments=named,
+            is_arrays=True,
+        )
+
+    def _plain_given(self, spec: SampleSpec) -> tuple[dict[str, Any], Lines]:
+        """Return the arrays that are in no file, and the lines that open those that are."""
+        found = zip(columns(spec), self._columns, strict=True)
+        rows = {name: each for name, each in found if each is not None}
+        given = {name: rows[name].array for name in names(spec) if rows[name].file is None}
+        opened = [
+            f'{name.upper()} = np.load({quoted(str(each.file))}, mmap_mode="r")'
+            for name, each in rows.items()
+            if each.file is not None
+        ]
+        return given, opened
+
+
+def _is_image(path: Place, part: Any) -> bool:
+    rows = _Rows(part, label(path)).array
+    return looks_like_image(rows.shape[1:], rows.dtype)
+
+
+def _kind(path: Place, rows: _Rows, first: _Rows) -> FieldKind:
+    row, x_row = rows.array[0], first.array[0]
+    if path[0] != "x" and row.dtype.kind in "SU":
+        raise text_refused(f"`{label(path)}`")
+    if path[0] == "x":
+        return FieldKind.IMAGE if looks_like_image(row.shape, row.dtype) else FieldKind.ARRAY
+    return target_kind(x_row.shape, row) if path[0] == "y" else FieldKind.ARRAY
+
+
+class _Rows:
+    """One array, and the file it is mapped from; a pickle holds the path instead of the mapped content."""
+
+    def __init__(self, array: ArrayLike, label: str) -> None:
+        if isinstance(array, np.ndarray):
+            self.file = _whole_file(array)
+            self.array = array.view(np.ndarray)
+            self.array.flags.writeable = False
+        elif isinstance(array, str | os.PathLike):
+            if is_url(array):
+                raise DataError(
+                    f"`{label}` is mapped into memory, and so must be a file on a disk, "
+                    f"but got `{shown(os.fspath(array))}`.",
+                    hint="Copy the file to a disk. Images and TFRecords can be read from URLs.",
+                )
+            self.file = Path(located(array))
+            self.array = _mapped(self.file)
+        else:
+            raise DataError(
+                f"`{label}` must be a NumPy array or the path of a .npy file, but got {shortened(array)}.",
+                hint="Pass numpy.asarray(...) of it.",
+            )
+        if self.array.dtype.hasobject or self.array.ndim == 0 or len(self.array) == 0:
+            raise DataError(
+                f"`{label}` must have at least one row of plain numbers, but has shape {self.array.shape} "
+                f"and dtype {self.array.dtype}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __repr__(self) -> str:
+        what = f"{self.array.dtype}{list(self.array.shape)}"
+        return what if self.file is None else f"{str(self.file)!r}: {what}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "array": self.array if self.file is None else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.file = state["file"]
+        self.array = state["array"] if self.file is None else _mapped(self.file)
+        self.array.flags.writeable = False
+
+    def row(self, index: int) -> Any:
+        """Return a row: a view, or a copy where numbers are in an order of bytes that only NumPy reads."""
+        row = self.array[index]
+        return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
+
+    def digest(self) -> tuple[str, ...]:
+        shape = "x".join(map(str, self.array.shape))
+        rows = spread(len(self), len(self) if self.array.nbytes <= _HASH_WHOLE_BYTES else 64)
+        content = b"".join(self.array[index].tobytes() for index in rows)
+        described = (f"array={self.array.dtype}[{shape}]", f"content={short_digest(content)}")
+        return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
+
+
+def _mapped(file: Path) -> NDArray[Any]:
+    """Return the content of a .npy file, mapped read-only."""
+    try:
+        loaded = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"The file `{file}` does not exist.") from error
+    except Exception as error:  # NumPy evaluates a header, which may be anything
+        raise DataError(
+            f"`{file}` must be a .npy file of plain numbers, but cannot be read as one: {error}",
+            hint="Write it with numpy.save.",
+        ) from error
+    if not isinstance(loaded, np.ndarray):
+        raise DataError(f"`{file}` must be a .npy file, but is an archive of several arrays (.npz).")
+    return loaded.view(np.ndarray)
+
+
+def _whole_file(array: NDArray[Any]) -> Path | None:
+    """Return the .npy file that `array` maps as a whole, so that worker processes can map it too."""
+    if not isinstance(array, np.memmap) or array.filename is None or array.mode == "c":
+        return None  # of mode "c", copy on write: what was changed is in memory alone
+    file = Path(array.filename)
+    try:
+        again = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    same = again.offset == array.offset and again.nbytes == array.nbytes and again.strides == array.strides
+    return file if same and again.dtype == array.dtype and array.flags.c_contiguous else None
+
+
+def text_refused(what: str) -> DataError:
+    """Return the error to raise where targets are text: bytes would be taken for masks that are encoded."""
+    return DataError(
+        f"{what} must hold numbers, but holds text.",
+        hint="Number the classes: names, numbers = numpy.unique(texts, return_inverse=True).",
+    )
+
+
+def looks_like_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Return whether rows of this shape and dtype are taken for images."""
+    if len(shape) == 3:
+        return shape[-1] in _CHANNELS and dtype.kind in "uif"
+    return len(shape) == 2 and dtype == np.uint8
+
+
+def target_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
+    """Return what a row of y is taken for, beside rows of x of this shape."""
+    if y.dtype.kind not in "ui":
+        return FieldKind.ARRAY
+    if y.ndim == 0:
+        return FieldKind.LABEL
+    return FieldKind.MASK if y.ndim in (2, 3) and len(x_shape) >= 2 and y.shape[:2] == x_shape[:2] else FieldKind.ARRAY

@@ -1,0 +1,193 @@
+"""What sources of columns have in common: which columns make up x, y and the weights, and what each of them holds.
+
+How a row is read is the business of the sources, each over its own library.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
+from autopipe.workload.data.arrays import looks_like_image, target_kind
+from autopipe.workload.data.paths import spread
+from autopipe.workload.plain_code import PlainSource
+from autopipe.workload.sample import FieldKind, SampleSpec
+from autopipe.workload.structure import SLOTS, Structure, keyed, label, leaves, mapped, slots_of
+
+Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
+"""A column; or several, for as many parts: a list of them, or a dictionary of what the model calls each."""
+
+_PROBES = 64  # rows whose sizes are looked at
+_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """Which columns make up x, y and the weights of samples."""
+
+    slots: tuple[Any, ...]  # x, y and the weights, if any: each a column, or a tuple or dictionary of columns
+    columns: tuple[str, ...]  # those columns, each once, those of x first
+
+    @classmethod
+    def of(
+        cls, x: Names, y: Names | None, sample_weight: Names | None, called: tuple[str, str] = ("x", "y")
+    ) -> Selection:
+        """Return the selection that a user asks for.
+
+        Args:
+            x: the columns of x.
+            y: those of y; None for x alone.
+            sample_weight: those that weight samples in the loss; None for no weights.
+            called: what the source calls its arguments x and y.
+
+        Raises:
+            DataError: an argument names no columns, or there are weights without targets.
+        """
+        if y is None and sample_weight is not None:
+            raise DataError(f"`sample_weight` weights the loss of targets, but there is no `{called[1]}`.")
+        given = zip((*called, "sample_weight"), (x, y, sample_weight), strict=True)
+        slots = tuple(_slot(name, names) for name, names in given if names is not None or name == called[0])
+        return cls(slots, tuple(dict.fromkeys(column for slot in slots for column in leaves(slot))))
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """What each part is called in messages, such as "x" or "x.image", and its column."""
+        slots = zip(SLOTS, self.slots, strict=False)
+        return [(label((slot, key)), column) for slot, names in slots for key, column in keyed(names).items()]
+
+    @property
+    def text(self) -> str:
+        """The columns as a digest has them: their names, and of several parts what each is."""
+        is_plain = [place for place, _ in self.places] == list(SLOTS[: len(self.columns)]) and len(self.slots) < 3
+        named = self.columns if is_plain else [f"{place}:{column}" for place, column in self.places]
+        return ",".join(named).replace(" ", "_")
+
+    def packed(self, values: Iterable[Any]) -> Any:
+        """Return what `read` gives: x, (x, y) or (x, y, sample_weight), of the value of each column."""
+        of = dict(zip(self.columns, values, strict=True))
+        slots = tuple([mapped(of.__getitem__, slot) for slot in self.slots])
+        return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
+
+
+def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
+    """Return the error to raise where `owner` has no such column; `kinds` is what they are called there."""
+    names = list(known)
+    listed = ", ".join(f"`{name}`" for name in names) or "none"
+    no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; its {kinds} are {listed}."
+    return DataError(f"{no}{near(column, names)}", hint=hint)
+
+
+@contextlib.contextmanager
+def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Raise whatever a library raises of a damaged file as an error that names the file.
+
+    Raises:
+        DataError: the file cannot be read as `what`.
+    """
+    try:
+        yield
+    except AutopipeError:
+        raise
+    except Exception as error:  # of damaged files libraries raise what they stumble over
+        raise DataError(
+            f"`{os.fspath(path)}` cannot be read as {what}: {error.__cause__ or str(error) or type(error).__name__}"
+        ) from error
+
+
+class Columns(abc.ABC):
+    """Rows of columns, of which some hold images, encoded or as arrays."""
+
+    x_kind: Any  # a FieldKind, or a tuple or a dictionary of them
+    y_kind: Any
+    classes: tuple[str, ...] | None = None  # the names of the classes where the library knows them
+    _selection: Selection
+    _rows: Any
+
+    @abc.abstractmethod
+    def _row(self, index: int) -> list[Any]:
+        """Return the value of each column of the selection, in a row that is there."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, index: int) -> Any:
+        """Return x, (x, y) or (x, y, sample_weight); images in files are bytes, all else are arrays and numbers."""
+        return self._selection.packed(self._values(index))
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of a row, of those of 64 that can be read."""
+        sizes = []
+        for row in spread(len(self), _PROBES):
+            with contextlib.suppress(Exception):  # what is wrong with a row is said where it is used
+                sizes.append(sum(len(part) if isinstance(part, bytes) else part.nbytes for part in self._values(row)))
+        return sum(sizes) / max(1, len(sizes))
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
+        """Return nothing: plain code reads this source."""
+        return None
+
+    plain_tensorflow = plain_numpy
+
+    def _values(self, index: int) -> list[Any]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        try:
+            return self._row(index)
+        except AutopipeError:
+            raise
+        except Exception as error:  # as above
+            raise BadSampleError(f"row {index} of {self!r} cannot be read: {type(error).__name__}: {error}") from error
+
+    def _flat_columns(self) -> tuple[str | None, ...]:
+        """Return the column of each part of a flat sample, see `Structure`; None for a target that is missing."""
+        named = self._selection.packed(self._selection.columns)
+        kinds = keyed(self.x_kind)
+        structure = Structure.of(named, lambda path, _: kinds[path[1]] in _IMAGES)
+        slots: tuple[str | None, ...] = (*slots_of(named), None)
+        return slots[:2] if structure is None else structure.flat(named)
+
+    def _find_kinds(self) -> None:
+        """Look at the first row, or, where that is bad, at the first of some others that is not."""
+        row = dict(zip(self._selection.columns, self._first_good(), strict=True))
+        x, *targets = self._selection.slots
+        kinds = {column: _input_kind(row[column]) for column in leaves(x)}
+        first = next((column for column, kind in kinds.items() if kind is not FieldKind.ARRAY), next(iter(kinds)))
+        shape = np.shape(row[first])
+        self.x_kind = mapped(kinds.__getitem__, x)
+        self.y_kind = mapped(lambda column: _target_kind(shape, row[column]), targets[0]) if targets else None
+
+    def _first_good(self) -> list[Any]:
+        for row in spread(len(self), _PROBES):
+            with contextlib.suppress(BadSampleError):
+                return self._values(row)
+        return self._values(0)
+
+
+def _slot(name: str, names: Any) -> Any:
+    if isinstance(names, str):
+        return names
+    slot = dict(names) if isinstance(names, Mapping) else tuple(names) if isinstance(names, Sequence) else ()
+    if not slot or not all(isinstance(each, str) for each in (*slot, *leaves(slot))):
+        raise DataError(
+            f"`{name}` must be the name of a column, or a list or a dictionary of such names, but got "
+            f"{shortened(names)}.",
+            hint=f'Of several, as a model names its inputs: {name}={{"image": "photo", "size": "size"}}.',
+        )
+    return slot
+
+
+def _input_kind(value: Any) -> FieldKind:
+    if isinstance(value, bytes):
+        return FieldKind.ENCODED
+    return FieldKind.IMAGE if looks_like_image(np.shape(value), np.asarray(value).dtype) else FieldKind.ARRAY
+
+
+def _target_kind(x_shape: tuple[int, ...], value: Any) -> FieldKind:
+    return FieldKind.ENCODED if isinstance(value, bytes) else target_kind(x_shape, np.asarray(value))

@@ -1,0 +1,295 @@
+"""`ImageFolder`: one folder for each class, as in most classification sets. Labels kept elsewhere are other modules."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import warnings
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import DataError, DataWarning, near, shortened
+from autopipe.workload.data import keras_split, places, source
+from autopipe.workload.data.labels import checked_labels
+from autopipe.workload.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, short_digest
+from autopipe.workload.data.places import Found
+from autopipe.workload.plain_code import PlainSource, quoted
+from autopipe.workload.sample import FieldKind, SampleSpec
+
+_PLAIN_SAMPLES = '''
+
+def samples() -> tuple[list[str], list[int]]:
+    """Return the path and the class of every image."""
+    found = [(path, label) for label, name in enumerate(CLASSES) for path in images_in(FOLDER / name)]
+    return [path for path, _ in found], [label for _, label in found]
+'''
+_PARTS = frozenset((b"train", b"training", b"val", b"valid", b"validation", b"test", b"testing", b"dev", b"eval"))
+_LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and `{root}/dog/2.jpg`."
+
+
+class ImageFolder:
+    """Images in one folder for each class; y is the number of the class, in sorted order of the folders' names.
+
+    Images count wherever they lie below their class's folder. Hidden files and folders, and files that are no images by
+    their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out, with a warning of those that are images by
+    another (gif, heic, ...); links are followed.
+
+    Args:
+        path: the folder that holds the classes' folders; or its URL, such as "s3://bucket/photos". A relative path
+            starts at the folder of the script that writes it.
+        class_names: which folders are classes, in this order; by default all of them, sorted.
+        labels: "inferred" from the folders; None for images alone; or a whole number for each image, in the order of
+            their folders and names, for images in one folder or in any folders.
+        label_mode: what y is: "int" for the number, "categorical" for a float32 vector with a one in its place,
+            "binary" for a float32 vector of one number where there are two classes, or None for images alone.
+        validation_split: share of the images that are for validation.
+        subset: "training" or "validation": which part this source has. With the same seed, the parts are those of
+            `keras.utils.image_dataset_from_directory`, where all images are ones that both read (no webp, tif, gif).
+        seed: of the split; None takes the last images for validation, as Keras does with `shuffle=False`.
+
+    Attributes:
+        classes: the names of the classes; y indexes it. Of labels that are given, the labels.
+        remote: the kind of URL, such as "s3"; None for files on a disk.
+
+    Raises:
+        DataError: the folder is missing or unreadable, or not laid out like this.
+
+    Example:
+        >>> data = ap.ImageFolder("photos/")        # doctest: +SKIP
+        >>> encoded, label = data.read(0)           # doctest: +SKIP
+    """
+
+    x_kind = FieldKind.ENCODED
+
+    def __init__(  # noqa: PLR0913  # the arguments of Keras's image_dataset_from_directory
+        self,
+        path: str | os.PathLike[str],
+        *,
+        class_names: Sequence[str] | None = None,
+        labels: Literal["inferred"] | Sequence[int] | NDArray[np.integer] | None = "inferred",
+        label_mode: Literal["int", "categorical", "binary"] | None = "int",
+        validation_split: float | None = None,
+        subset: Literal["training", "validation"] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        keras_split.check_split(validation_split, subset)
+        if label_mode not in ("int", "categorical", "binary", None):
+            raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
+        is_inferred = isinstance(labels, str)
+        if is_inferred and labels != "inferred":
+            raise DataError(f'`labels` must be "inferred", None or a number for each image, but got {labels!r}.')
+        root = places.root_of(path)
+        self._mode = None if labels is None else label_mode
+        if is_inferred and self._mode is not None:
+            entries = _by_class(root, class_names)
+            self.classes = tuple(map(os.fsdecode, entries))
+            found: list[Sequence[Found]] = list(entries.values())
+        else:
+            _refuse_class_names(class_names)
+            found, self.classes = [_all(root)], ()
+        kept = [list(range(len(each))) for each in found]
+        if validation_split is not None and subset is not None:
+            kept = keras_split.part_of(found, validation_split, subset, seed)
+        self._paths = places.listed(
+            root, (each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers)
+        )
+        self.remote = places.kind(self._paths)
+        self._is_plain = is_inferred and label_mode == "int" and validation_split is None
+        self._each: array[int] | None = None
+        self._labels: tuple[int, ...] = ()
+        if is_inferred and self._mode is not None:
+            number_of = {folder: label for label, folder in enumerate(entries)}
+            self._labels = tuple(number_of[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
+        elif self._mode is not None:
+            given = checked_labels(labels, len(found[0]))
+            self.classes = tuple(map(str, sorted(set(given))))
+            if self._mode != "int" and set(given) != set(range(len(self.classes))):
+                raise DataError(
+                    f'`labels` must be 0 to {len(self.classes) - 1} with `label_mode="{self._mode}"`, '
+                    f"but they are {shortened(sorted(set(given)))}.",
+                    hint="Number the classes from 0.",
+                )
+            self._each = array("q", (given[number] for number in kept[0]))
+        if self._mode == "binary" and len(self.classes) != 2:
+            raise DataError(f'`label_mode="binary"` needs two classes, but there are {len(self.classes)}.')
+        kinds = {None: None, "int": FieldKind.LABEL}
+        self.y_kind: FieldKind | None = kinds.get(self._mode, FieldKind.ARRAY)
+        self._settings = "" if class_names is None and self._is_plain else repr((self.classes, self._mode))
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __repr__(self) -> str:
+        return f"ImageFolder({os.fsdecode(self._paths.root)!r}: {len(self)} images, {len(self.classes)} classes)"
+
+    def read(self, index: int) -> Any:
+        """Return the image's file as bytes, and its label; or the bytes alone where there are no labels."""
+        content = self._paths.read(index)
+        if self._mode is None:
+            return content
+        label = self._labels[self._paths.directory_number(index)] if self._each is None else self._each[index]
+        if self._mode == "int":
+            return content, label
+        if self._mode == "binary":
+            return content, np.array([label], np.float32)
+        return content, np.eye(1, len(self.classes), label, dtype=np.float32)[0]
+
+    def name(self, index: int) -> str:
+        """Return the path of an image."""
+        return self._paths.text(index)
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some images, or of all."""
+        return self._paths.files(indices)
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of an image's file, and of its label where that is a vector."""
+        numbers = {"binary": 1, "categorical": len(self.classes)}.get(self._mode or "", 0)
+        return self._paths.mean_bytes() + 4 * numbers
+
+    def digest(self) -> str:
+        """Describe the files (number, names, sizes, times) and labels of a user's choice, without reading them."""
+        each = b"" if self._each is None else self._each.tobytes()
+        chosen = f" labels={short_digest(self._settings.encode() + each)}" if self._settings else ""
+        return self._paths.digest() + chosen
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain NumPy code gets at the images; None where it needs this source."""
+        return self._plain(tensorflow=False) if self._is_plain else None
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain TensorFlow code gets at the images; None where it needs this source."""
+        return self._plain(tensorflow=True) if self._is_plain else None
+
+    def _plain(self, *, tensorflow: bool) -> PlainSource:
+        source.require_local(self)
+        whole = [quoted(name).replace(" ", "\0") for name in self.classes]  # lines are not broken within a name
+        classes = textwrap.fill(", ".join(whole), 110, break_long_words=False, break_on_hyphens=False)
+        return source.plain_from_files(
+            ("x",),
+            parts=("x", "y"),
+            tensorflow=tensorflow,
+            constants=[
+                f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
+                f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
+                PLAIN_ENDINGS,
+            ],
+            functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+        )
+
+
+def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Sequence[Found]]:
+    """Return the images of each class, by its folder."""
+    loose, folders = places.scan(root)
+    if not folders:
+        _refuse_flat(root, len(loose))
+    if class_names is not None:
+        names = _folder_names(class_names)
+        wanted = [os.fsencode(name) for name in names]
+        missing = [name for name, folder in zip(names, wanted, strict=True) if folder not in folders]
+        if missing or len(set(wanted)) != len(wanted):
+            known = [os.fsdecode(folder) for folder in folders]
+            raise DataError(
+                f"`class_names` must be different folders of `{os.fsdecode(root)}`, but got {shortened(class_names)}."
+                + (near(missing[0], known) if missing else "")
+            )
+        folders = wanted
+    else:
+        _warn_of_layout(root, folders)
+    entries = dict(zip(folders, places.walk(root, folders), strict=True))
+    _check_counts(root, {folder: len(found) for folder, found in entries.items()})
+    if loose:
+        warnings.warn(
+            f"Images in `{os.fsdecode(root)}` itself belong to no class and are left out, {len(loose)} of them.",
+            DataWarning,
+            stacklevel=3,
+        )
+    return entries
+
+
+def _folder_names(class_names: Any) -> list[str]:
+    """Return names of folders as text; a number is that of a folder that is called so."""
+    try:
+        names = [] if isinstance(class_names, str | bytes) else list(class_names)
+    except TypeError:  # a number, or an array without an axis
+        names = []
+    if not names or any(isinstance(name, bytes) for name in names):
+        raise DataError(
+            f"`class_names` must be a list of the names of folders, as text, but got {shortened(class_names)}.",
+            hint='Such as class_names=["cat", "dog"].',
+        )
+    return list(map(str, names))
+
+
+def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
+    """Warn of folders that are none, so that classes are missing, and of those that are no classes."""
+    said = []
+    if lost := places.lost_links(root):
+        said.append(f"{_listed(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
+    if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
+        first = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
+        said.append(
+            f"{_listed(folders)} are taken for classes, but are called like parts of a data set. "
+            f'Name one of them, such as ap.ImageFolder("{first}").'
+        )
+    for message in said:
+        warnings.warn(message, DataWarning, stacklevel=4)
+
+
+def _all(root: bytes) -> list[Found]:
+    """Return all images below a folder in Keras's order: by their folders and names."""
+    found = sorted(places.walk(root, [b""])[0], key=lambda entry: entry[:2])
+    if not found:
+        raise DataError(
+            f"There are no images below `{os.fsdecode(root)}`.",
+            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
+        )
+    return found
+
+
+def _refuse_class_names(class_names: Sequence[str] | None) -> None:
+    if class_names is not None:
+        raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint="Leave them out.")
+
+
+def _refuse_flat(root: bytes, images: int) -> None:
+    shown = os.fsdecode(root)
+    layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
+    if images:
+        lie = "an image lies" if images == 1 else f"the {images} images lie"
+        raise DataError(
+            f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.",
+            hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
+        )
+    raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
+
+
+def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
+    shown = os.fsdecode(root)
+    if not any(counts.values()):
+        raise DataError(
+            f"There are no images below `{shown}`, in {len(counts)} folders.",
+            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
+        )
+    empty = [folder for folder, count in counts.items() if count == 0]
+    if empty:
+        raise DataError(
+            f"Every folder in `{shown}` is a class and must hold an image, but {_listed(empty)} hold none.",
+            hint=f"Remove them, or add images that end in {', '.join(EXTENSIONS)}.",
+        )
+    single = [folder for folder, count in counts.items() if count == 1]
+    if single:
+        warnings.warn(
+            f"Only one image is in {_listed(single)} of `{shown}`: a class of one cannot be split for validation.",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def _listed(folders: list[bytes], limit: int = 3) -> str:
+    names = ", ".join(f"`{os.fsdecode(folder)}`" for folder in folders[:limit])
+    return names if len(folders) <= limit else f"{names} and {len(folders) - limit} more"

@@ -1,0 +1,291 @@
+"""Image files of a folder: found, named compactly and read.
+
+A million names are one `bytes` object and two arrays, because every worker process gets a copy. What the files mean
+(classes, masks, columns) is the business of the sources beside this module; nothing here decodes an image.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+import re
+import stat
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from autopipe.errors import BadSampleError, DataError, near, printable
+from autopipe.workload.data.url import is_url
+from autopipe.workload.script import RULE
+
+EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
+OTHER_EXTENSIONS = ("avif", "gif", "heic", "heif", "jfif", "jp2", "jpe", "jxl", "pgm", "ppm")
+"""Of images, too, which are left out; Keras takes GIF files."""
+Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the root), file name
+
+PLAIN_ENDINGS = "ENDINGS = (" + ", ".join(f'".{extension}"' for extension in EXTENSIONS) + ")"
+PLAIN_IMAGES_IN = '''
+def images_in(folder: Path) -> list[str]:
+    """Return the images below a folder; links are followed, each folder once."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        new = os.path.realpath(parent) not in seen
+        seen.add(os.path.realpath(parent))
+        folders[:] = sorted(name for name in folders if new and name[0] != ".")
+        images = sorted(name for name in names if name.lower().endswith(ENDINGS) and name[0] != ".")
+        found += [os.path.join(parent, name) for name in images if new]
+    return found
+'''
+"""`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
+
+_SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
+_LIKE_A_FILE = re.compile(rb"\.(?:[a-z]{2,5}|[A-Z]{2,5})$")  # as "001.Albatross" and "set.v2" are not
+_OTHER_SUFFIXES = tuple(b"." + extension.encode() for extension in OTHER_EXTENSIONS)
+_NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
+
+
+class PathList:
+    """Paths below one root, 12 bytes each and the file's own name.
+
+    Args:
+        root: the folder that all directories are relative to; made absolute, unless it is a URL.
+        entries: (directory, name) of each file, in order.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | bytes, entries: Iterable[Entry]) -> None:
+        given = os.fsencode(root)
+        self.root = given if is_url(given) else os.path.abspath(given)  # noqa: PTH100  bytes, and no resolving of links
+        numbers: dict[bytes, int] = {}
+        names: list[bytes] = []
+        self._directory = array("I")
+        for directory, name in entries:
+            self._directory.append(numbers.setdefault(directory, len(numbers)))
+            names.append(name)
+        self.directories = tuple(numbers)
+        self._names = b"".join(names)
+        self._ends = array("Q", itertools.accumulate(map(len, names), initial=0))
+        self._prefixes = tuple(_joined(self.root, directory) for directory in numbers)
+
+    def __len__(self) -> int:
+        return len(self._directory)
+
+    def path(self, index: int) -> bytes:
+        """Return the absolute path of a file, as bytes."""
+        return self._prefixes[self._directory[index]] + self._names[self._ends[index] : self._ends[index + 1]]
+
+    def text(self, index: int) -> str:
+        """Return the absolute path of a file, for people."""
+        return printable(os.fsdecode(self.path(index)))
+
+    def directory_number(self, index: int) -> int:
+        """Return which of `directories` the file lies in."""
+        return self._directory[index]
+
+    def read(self, index: int) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            BadSampleError: it is missing, unreadable or empty.
+        """
+        return read_file(self.path(index))
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some files, or of all."""
+        return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of a file, estimated from 256 files spread over the list."""
+        sizes = [status.st_size for status in self._stats(256) if status is not None]
+        return sum(sizes) / max(len(sizes), 1)
+
+    def digest(self) -> str:
+        """Describe the files without reading them, as "files=... names=... sizes=... times=...".
+
+        Names relative to the root all count, so that a moved folder stays the same. Sizes and modification times are
+        those of 10,000 files at most, spread over the list.
+        """
+        stats = list(self._stats(_STAT_AT_MOST))
+        sizes = array("q", (-1 if status is None else status.st_size for status in stats))
+        times = array("q", (-1 if status is None else status.st_mtime_ns for status in stats))
+        return f"{self.names_digest()} sizes={short_digest(sizes.tobytes())} times={short_digest(times.tobytes())}"
+
+    def names_digest(self) -> str:
+        """Describe the number of files and their names, relative to the root, as "files=... names=..."."""
+        names = hashlib.sha256(b"\0".join((*self.directories, self._names)))
+        names.update(self._directory.tobytes())
+        names.update(self._ends.tobytes())
+        return f"files={len(self)} names={names.hexdigest()[:12]}"
+
+    def missing(self) -> tuple[int, list[int]]:
+        """Look for the files, as far as that is quick; return how many were looked for, and which are not there."""
+        looked = spread(len(self), _STAT_AT_MOST)
+        return len(looked), [index for index in looked if not os.path.isfile(self.path(index))]  # noqa: PTH113
+
+    def _stats(self, at_most: int) -> Iterator[os.stat_result | None]:
+        for index in spread(len(self), at_most):
+            try:
+                yield os.stat(self.path(index))  # noqa: PTH116  no pathlib object a file
+            except OSError:
+                yield None
+
+
+def short_digest(content: bytes) -> str:
+    """Return 12 hexadecimal digits that stand for `content`."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def spread(count: int, at_most: int) -> range | list[int]:
+    """Return all of `range(count)`, or `at_most` of it evenly spread, first and last included."""
+    if count <= at_most:
+        return range(count)
+    return [number * (count - 1) // (at_most - 1) for number in range(at_most)]
+
+
+def read_file(path: bytes) -> bytes:
+    """Return the content of a file: one open, one read, no buffer in between.
+
+    Raises:
+        BadSampleError: it is missing, unreadable, empty or no regular file.
+        DataError: the process has run out of file descriptors or memory.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe would wait for its writer
+        try:
+            status = os.fstat(descriptor)
+            require_regular(path, status)
+            content = read_at(descriptor, status.st_size, 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        kind = DataError if error.errno in _NOT_THE_FILES_FAULT else BadSampleError
+        raise kind(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
+    if not content:
+        raise BadSampleError(f"`{os.fsdecode(path)}` is empty (0 bytes).")
+    return content
+
+
+def read_at(descriptor: int, count: int, start: int) -> bytes:
+    """Return `count` bytes of a file from `start`, or fewer if it ends before: a single read may give less (FUSE, NFS).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    content = os.pread(descriptor, count, start)
+    while len(content) < count and (more := os.pread(descriptor, count - len(content), start + len(content))):
+        content += more
+    return content
+
+
+def require_regular(path: bytes, status: os.stat_result) -> None:
+    """Refuse what is no regular file; a named pipe would be waited for without end.
+
+    Raises:
+        BadSampleError: it is a folder, a pipe or a device.
+    """
+    mode = status.st_mode
+    if not stat.S_ISREG(mode):
+        kind = "folder" if stat.S_ISDIR(mode) else "named pipe" if stat.S_ISFIFO(mode) else "device"
+        raise BadSampleError(
+            f"`{os.fsdecode(path)}` must be a regular file, but is a {kind}.",
+            hint="Remove it, or leave it out of the list.",
+        )
+
+
+def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of the images and of the folders in `directory`, sorted; hidden ones are left out.
+
+    What bears an image's name is an image if it is a regular file, or a link: where that leads is seen when it is read.
+    Names of images of other kinds are added to `left_out`.
+
+    Raises:
+        DataError: it is missing, no folder, or may not be read.
+    """
+    images: list[bytes] = []
+    folders: list[bytes] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith(b"."):
+                    continue
+                if name.lower().endswith(_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
+                    images.append(name)
+                elif _is_folder(entry):
+                    folders.append(name)
+                elif left_out is not None and name.lower().endswith(_OTHER_SUFFIXES):
+                    left_out.append(name)
+    except FileNotFoundError as error:
+        missing = Path(os.fsdecode(directory))
+        raise DataError(
+            f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
+            hint=RULE,
+        ) from error
+    except OSError as error:
+        raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error
+    return sorted(images), sorted(folders)
+
+
+def lost_links(directory: bytes) -> list[bytes]:
+    """Return the names of the links in a folder that lead to no folder any more, sorted.
+
+    Left out are hidden ones, and those that are called like a file, or lead to what is: no folder was lost with them.
+    """
+    with os.scandir(directory) as entries:
+        lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
+        called = {entry.name: (entry.name, os.readlink(entry.path)) for entry in lost}  # noqa: PTH115  bytes
+    return sorted(
+        name for name, both in called.items() if not name.startswith(b".") and not any(map(_is_called_a_file, both))
+    )
+
+
+def _is_called_a_file(name: bytes) -> bool:
+    return name.lower().endswith(_SUFFIXES) or _LIKE_A_FILE.search(name) is not None
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself leads to no folder
+            return False
+        raise
+
+
+def _folders_in(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder; none if it cannot be read."""
+    try:
+        return [each.name for each in folder.iterdir() if each.is_dir()]
+    except OSError:
+        return []
+
+
+def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Entry]:
+    """Yield every image below `root/start`, folder by folder in sorted order; links are followed, each folder once.
+
+    Names of images of other kinds are added to `left_out`.
+    """
+    seen: set[tuple[int, int]] = set()
+    pending = [start]
+    while pending:
+        directory = pending.pop()
+        full = _joined(root, directory)
+        images, folders = scan(full, left_out)
+        status = os.stat(full)  # noqa: PTH116
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for name in images:
+            yield directory, name
+        pending.extend(_joined(directory, folder)[:-1] for folder in reversed(folders))
+
+
+def _joined(root: bytes, directory: bytes) -> bytes:
+    """Return `root/directory/`; either may be empty, and an absolute directory or URL stands for itself."""
+    if is_url(directory):
+        return b"%s/" % directory.rstrip(b"/")
+    return os.path.join(root, directory, b"")  # noqa: PTH118

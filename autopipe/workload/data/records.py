@@ -1,0 +1,209 @@
+"""The TFRecord file format: records framed by length and checksum, found by an offset index, read one by one.
+
+A record is: length (8 bytes, little endian), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4).
+What the data mean is none of this module's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, DataError
+from autopipe.hardware import atomic
+from autopipe.workload.data import remote
+from autopipe.workload.data.paths import read_at, require_regular
+from autopipe.workload.data.url import is_url, shown
+
+HEADER_BYTES = 12
+FRAMING_BYTES = 16
+
+_log = logging.getLogger(__name__)
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # gzip, zlib
+_SCAN_BYTES = 1 << 18  # read at once while short records are scanned
+_FETCH_BYTES = 1 << 23  # the same over a network, where a request costs as much as a megabyte
+
+
+def masked_crc(data: bytes) -> int:
+    """Return the CRC-32C of `data`, masked as TFRecord files have it."""
+    crc: int = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame(data: bytes) -> bytes:
+    """Return a record that holds `data`."""
+    length = _LENGTH.pack(len(data))
+    return b"".join((length, _CRC.pack(masked_crc(length)), data, _CRC.pack(masked_crc(data))))
+
+
+def read_record(path: bytes, start: int, end: int) -> bytes:
+    """Return the data of the record that fills `start` to `end` of a file.
+
+    Raises:
+        BadSampleError: it cannot be read, is cut short, or does not match its checksum.
+    """
+    length = end - start - FRAMING_BYTES
+    if is_url(path):
+        content = remote.reader(path).read(path, start + HEADER_BYTES, end)
+        data, checksum = content[:length], content[length:]
+    else:
+        data, checksum = _pread(path, start, end)
+    if len(data) != length or len(checksum) != 4:
+        raise BadSampleError(f"{_place(path, start)} is cut short: the file has shrunk since it was opened.")
+    if _CRC.unpack(checksum)[0] != masked_crc(data):
+        raise BadSampleError(f"{_place(path, start)} is corrupt: it does not match its checksum.")
+    return data
+
+
+def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return (
+                read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES),
+                read_at(descriptor, 4, end - 4),
+            )
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise BadSampleError(f"{_place(path, start)} cannot be read: {error.strerror}.") from error
+
+
+def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
+    """Return where each record of a file starts, and, last, the file's size.
+
+    The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
+
+    Args:
+        path: the file, or a URL.
+        size: of what is behind a URL, in bytes.
+        version: what changes with the content behind a URL.
+
+    Raises:
+        DataError: the file is missing, no regular file, no TFRecord file, compressed, or cut short.
+    """
+    if size is None:
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError as error:
+            raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
+        require_regular(path, status)
+        size, version = status.st_size, str(status.st_mtime_ns)
+    key = f"1\0{os.fsdecode(path)}\0{size}\0{version}"
+    kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
+    offsets = _load_offsets(kept, size)
+    if offsets is None:
+        offsets = _scan_url(path, size) if is_url(path) else scan_records(path)
+        _keep_offsets(kept, offsets)
+    return offsets
+
+
+def scan_records(path: bytes) -> NDArray[np.uint64]:
+    """Return where each record starts, and the file's size, from the framing alone.
+
+    Raises:
+        DataError: the file is missing, no TFRecord file, compressed, or cut short.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
+            return _scan(path, lambda count, start: read_at(descriptor, count, start), os.fstat(descriptor).st_size)
+    except OSError as error:
+        raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
+
+
+def cache_folder() -> Path:
+    """Return where offset indexes are kept."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else _home() / ".cache") / "autopipe" / "tfrecord"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor a name, as a container's user has it; runtimes then say that it is the root
+        return Path("/")
+
+
+def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
+    """Return the error to raise where the user's cache folder does not take what is in a file."""
+    return DataError(
+        f"`{file}` cannot be unpacked into the cache folder `{folder}`: {error.strerror or error}.",
+        hint="Set XDG_CACHE_HOME to a folder that can be written to and has room for the file's content.",
+    )
+
+
+def _scan_url(path: bytes, size: int) -> NDArray[np.uint64]:
+    if size < 0:
+        raise DataError(f"The server of `{shown(path)}` does not say how large the file is.")
+    read = remote.reader(path).read
+    return _scan(path, lambda count, start: read(path, start, min(start + count, size)), size, _FETCH_BYTES)
+
+
+def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: int = _SCAN_BYTES) -> NDArray[np.uint64]:
+    offsets = [0]
+    start = 0
+    window, window_start = b"", 0
+    while start < size:
+        at = start - window_start
+        if at + HEADER_BYTES > len(window):
+            # Long records are skipped by reading their headers alone; short ones come many to a read.
+            long = len(offsets) > 1 and start - offsets[-2] > at_once // 8
+            window, window_start, at = read(HEADER_BYTES if long else at_once, start), start, 0
+        header = window[at : at + HEADER_BYTES]
+        if len(header) < HEADER_BYTES:
+            raise DataError(f"{_place(path, start)} is cut short: the file ends within its header, at {size} bytes.")
+        if _CRC.unpack_from(header, 8)[0] != masked_crc(header[:8]):
+            raise _bad_header(path, start, header)
+        end = start + FRAMING_BYTES + _LENGTH.unpack_from(header)[0]
+        if end > size:
+            raise DataError(f"{_place(path, start)} is cut short: it should end at {end}, but the file ends at {size}.")
+        offsets.append(end)
+        start = end
+    return np.array(offsets, np.uint64)
+
+
+def _bad_header(path: bytes, start: int, header: bytes) -> DataError:
+    if start == 0 and header[:2] in _COMPRESSED:
+        return DataError(
+            f"`{shown(path)}` is compressed as a whole, so that single records cannot be read.",
+            hint="Write it again without compression; JPEG and PNG are compressed already.",
+        )
+    if start == 0:
+        return DataError(f"`{shown(path)}` is no TFRecord file: its first header does not match its checksum.")
+    return DataError(f"{_place(path, start)} is corrupt: its header does not match its checksum.")
+
+
+def _load_offsets(file: Path, size: int) -> NDArray[np.uint64] | None:
+    try:
+        offsets: Any = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError):
+        return None
+    if not isinstance(offsets, np.ndarray) or offsets.dtype != np.uint64 or offsets.ndim != 1 or len(offsets) == 0:
+        return None
+    lengths = np.diff(offsets.astype(np.int64))
+    return offsets if offsets[0] == 0 and offsets[-1] == size and np.all(lengths >= FRAMING_BYTES) else None
+
+
+def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic.replacing(file) as stream:
+            np.save(stream, offsets, allow_pickle=False)
+    except OSError as error:  # the index only saves time
+        _log.debug("The offset index %s was not kept: %s", file, error)
+
+
+def _place(path: bytes, start: int) -> str:
+    return f"The record at byte {start} of `{shown(path)}`"

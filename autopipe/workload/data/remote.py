@@ -1,0 +1,323 @@
+"""Files behind a URL: listed once, named compactly, read. The counterpart of `paths` for what is on no disk.
+
+A listing is in the order of a local folder's, so that the same files make the same batches wherever they lie. An
+installed package opens file systems and says what their failures mean: a `Reader`, in the entry point group
+`autopipe.url_schemes`. Their methods are those of fsspec's.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from autopipe import registry
+from autopipe.errors import BadSampleError, ConfigError, DataError
+from autopipe.workload.data.paths import EXTENSIONS, OTHER_EXTENSIONS, PathList, short_digest, spread
+from autopipe.workload.data.url import is_url, require_no_password, scheme, shown
+
+Info: TypeAlias = dict[str, Any]  # what fsspec says of an object; its keys differ from one file system to the next
+
+_ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
+_OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
+_ASK_AT_MOST = 256  # objects that are asked about where there is no listing; each is a request
+_UNKNOWN = -1
+_NO_LISTING = ("http", "https")
+_TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
+_TIMES = ("mtime", "modified", "created")  # where a file system has nothing better
+_AT_ONCE = 32  # requests for listings and sizes
+_ANY_SCHEME = "any"
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Reader(Protocol):
+    """Opens what is behind URLs of one scheme, or of any. A module will do."""
+
+    def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the content of an object, or its bytes from `start` to `end`.
+
+        Raises:
+            BadSampleError: it does not exist, is empty, or ends before `start`.
+            DataError: access is denied, or the connection is lost; not the object's fault.
+        """
+        ...
+
+    def attempt(self, url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
+        """Call `call` with the file system of a URL; `done` is what an error says could not be done.
+
+        Raises:
+            DataError: it failed; the URL is named. `BadSampleError` if there is nothing.
+        """
+        ...
+
+
+def reader(url: str | bytes) -> Reader:
+    """Return what an installed package reads URLs of this scheme with.
+
+    Raises:
+        DataError: no package does.
+    """
+    return _reader(scheme(url))
+
+
+@functools.cache
+def _reader(protocol: str) -> Reader:
+    hint: str | None = None
+    try:
+        for name in (protocol, _ANY_SCHEME):
+            found: Reader | None = registry.named(name, "autopipe.url_schemes")
+            if found is not None:
+                return found
+    except ConfigError as error:
+        hint = error.hint
+    raise DataError(f"No package that is installed reads URLs such as `{protocol}://`.", hint=hint)
+
+
+class Object(NamedTuple):
+    """One object of a listing: where it lies below the root, its size (-1: not known), and what tells its content."""
+
+    directory: bytes
+    name: bytes
+    size: int = _UNKNOWN
+    tag: bytes = b""
+
+
+class ObjectList(PathList):
+    """URLs, 20 bytes each and the object's own name. A pickle holds them and no connection.
+
+    Args:
+        root: the URL that all directories are relative to.
+        objects: in order.
+    """
+
+    def __init__(self, root: str | bytes, objects: Iterable[Object]) -> None:
+        self._sizes = array("q")
+        tags = hashlib.sha256()
+
+        def entries() -> Iterator[tuple[bytes, bytes]]:
+            for directory, name, size, tag in objects:
+                self._sizes.append(size)
+                tags.update(tag + b"\0")
+                yield directory, name
+
+        super().__init__(root, entries())
+        self._tags = tags.hexdigest()[:12]
+        for prefix in self._prefixes:
+            if not is_url(prefix):
+                raise DataError(
+                    f"All files must be URLs where some are, but `{os.fsdecode(prefix)}` is a folder.",
+                    hint="Write URLs throughout, or paths that are relative to a root= that is a URL.",
+                )
+            require_no_password(os.fsdecode(prefix))
+
+    @property
+    def kind(self) -> str:
+        return scheme(self._prefixes[0])
+
+    def text(self, index: int) -> str:
+        return shown(self.path(index))
+
+    def size(self, index: int) -> int:
+        """Return the size of an object in bytes as it was listed, -1 if it is not known."""
+        return self._sizes[index]
+
+    def read(self, index: int) -> bytes:
+        """Return the content of an object.
+
+        Raises:
+            BadSampleError: it does not exist, is empty, or has changed since it was listed.
+            DataError: access is denied, or the connection is lost.
+        """
+        url = self.path(index)
+        content = reader(url).read(url, start=0)
+        expected = self._sizes[index]
+        if expected not in (_UNKNOWN, len(content)):
+            raise BadSampleError(
+                f"`{self.text(index)}` has changed since it was listed: {len(content)} bytes came, not {expected}."
+            )
+        return content
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return no file: there is none on a disk."""
+        return []
+
+    def mean_bytes(self) -> float:
+        known = [size for size in self._sizes if size != _UNKNOWN]
+        return sum(known) / max(len(known), 1)
+
+    def digest(self) -> str:
+        """Describe the objects as they were listed: "files=... names=... sizes=... tags=..."."""
+        return f"{self.names_digest()} sizes={short_digest(self._sizes.tobytes())} tags={self._tags}"
+
+    def missing(self) -> tuple[int, list[int]]:
+        """Ask about some objects, spread over the list; note their sizes and tags, and return which do not exist."""
+        looked = list(spread(len(self), _ASK_AT_MOST))
+        missing = []
+        tags = hashlib.sha256()
+        infos = at_once(_info, [self.path(index) for index in looked])
+        for index, info in zip(looked, infos, strict=True):
+            if info is None:
+                missing.append(index)
+                continue
+            self._sizes[index], tag = size_and_tag(info)
+            tags.update(tag + b"\0")
+        self._tags = tags.hexdigest()[:12]
+        return len(looked), missing
+
+
+def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of the images and of the folders directly below a URL, sorted; hidden ones are left out.
+
+    Raises:
+        DataError: there is nothing, it cannot be listed, or may not be.
+    """
+    _require_listing(root)
+    images: list[bytes] = []
+    folders: list[bytes] = []
+    for info in _listed(root, lambda system: _fresh(system).ls(os.fsdecode(root), detail=True)):
+        name = str(info["name"]).rstrip("/").rpartition("/")[2]
+        if not name or name.startswith("."):
+            continue
+        if info.get("type") == "directory":
+            folders.append(os.fsencode(name))
+        elif name.lower().endswith(_ENDINGS):
+            images.append(os.fsencode(name))
+    return sorted(images), sorted(set(folders))
+
+
+def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> list[Object]:
+    """Return every image below `root/start`, in the order of `paths.walk`; names of others are added to `left_out`.
+
+    Raises:
+        DataError: there is nothing, it cannot be listed, or may not be.
+    """
+    _require_listing(root)
+    url = os.fsdecode(root if not start else b"%s/%s" % (root, start))
+    inside = "" if not start else f"{os.fsdecode(start)}/"
+
+    def found(system: Any) -> dict[str, Info]:
+        top = str(system._strip_protocol(url)).rstrip("/") + "/"
+        below = system.find(url, detail=True).items()
+        return {name.removeprefix(top): info for name, info in below if name.startswith(top)}
+
+    below: dict[str, Info] = _listed(os.fsencode(url), found)
+    if left_out is not None:
+        left_out += [os.fsencode(name) for name in below if _is_image(name, _OTHER_ENDINGS)]
+    objects = [_object(inside, name, info) for name, info in below.items() if _is_image(name, _ENDINGS)]
+    return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
+
+
+def walk_all(root: bytes, folders: list[bytes], left_out: list[bytes] | None = None) -> list[list[Object]]:
+    """Return the images of several folders, listed many at a time."""
+    _require_listing(root)
+    reader(root).attempt(root, _fresh)
+    try:
+        return list(at_once(lambda folder: walk(root, folder, left_out), folders))
+    finally:
+        reader(root).attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
+
+
+def matching(pattern: str) -> dict[str, Info]:
+    """Return what is known of each object that a pattern such as `s3://bucket/train-*` stands for, by URL."""
+    _require_listing(os.fsencode(pattern))
+    attempt = reader(pattern).attempt
+    found: dict[str, Info] = attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
+    before, stripped = attempt(pattern, lambda system: _beginnings(pattern, system._strip_protocol(pattern)))
+    return {f"{before}{name.removeprefix(stripped)}": info for name, info in sorted(found.items())}
+
+
+def asked(urls: Sequence[str]) -> dict[str, Info]:
+    """Return what is known of each of some objects.
+
+    Raises:
+        DataError: one does not exist, or is no URL.
+    """
+    local = [url for url in urls if not is_url(url)]
+    if local:
+        raise DataError(f"All files must be URLs where some are, but `{local[0]}` is none.")
+    infos = dict(zip(urls, at_once(_info, map(os.fsencode, urls)), strict=True))
+    missing = [url for url, info in infos.items() if info is None]
+    if missing:
+        raise DataError(f"{len(missing)} of {len(urls)} files do not exist, the first is `{shown(missing[0])}`.")
+    return {url: info for url, info in infos.items() if info is not None}
+
+
+def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
+    """Return the URL that several are below, and each as an object below it."""
+    root = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in infos])  # noqa: RUF071  commonpath eats "//"
+    root = root.rpartition("/")[0]
+    if not is_url(root):  # of several servers: their files keep their whole URLs
+        root = next(iter(infos)).rpartition("/")[0]
+    return os.fsencode(root), [_object("", url.removeprefix(f"{root}/"), info) for url, info in infos.items()]
+
+
+def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Return an object's size, -1 if it is not known, and what changes with its content."""
+    size = info.get("size")
+    tag = next((info[key] for key in (*_TAGS, *_TIMES) if info.get(key) is not None), "")
+    return -1 if size is None else int(size), str(tag).encode()
+
+
+def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
+    """Yield `call` of each value, in order, with many at work at a time."""
+    with ThreadPoolExecutor(_AT_ONCE, "autopipe-io") as pool:
+        try:
+            yield from pool.map(call, values)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _beginnings(url: str, path: str) -> tuple[str, str]:
+    """Return what a URL, and the path that its file system knows it by, begin with before they go on alike.
+
+    A bucket is part of such paths; a host, and an account that stands behind a container's name, are not.
+    """
+    below = "".join(url.split("/", 3)[3:])
+    if below and path.endswith(below):
+        return url.removesuffix(below), path.removesuffix(below)
+    return "".join(url.partition("://")[:2]), "/" if path.startswith("/") else ""
+
+
+def _object(inside: str, relative: str, info: Info) -> Object:
+    directory, _, name = f"{inside}{relative}".rpartition("/")
+    return Object(os.fsencode(directory), os.fsencode(name), *size_and_tag(info))
+
+
+def _is_image(relative: str, endings: tuple[str, ...]) -> bool:
+    return relative.lower().endswith(endings) and not relative.startswith(".") and "/." not in relative
+
+
+def _info(url: bytes) -> Info | None:
+    try:
+        info: Info = reader(url).attempt(url, lambda system: system.info(os.fsdecode(url)))
+    except BadSampleError:
+        return None
+    return info
+
+
+def _fresh(system: Any) -> Any:
+    """Return the file system without the listings that it remembers."""
+    system.invalidate_cache()
+    return system
+
+
+def _listed(url: bytes, call: Any) -> Any:
+    try:
+        return reader(url).attempt(url, call)
+    except BadSampleError:
+        raise DataError(f"There is nothing at `{shown(url)}`.", hint="Check the address.") from None
+
+
+def _require_listing(url: bytes) -> None:
+    if scheme(url) in _NO_LISTING:
+        raise DataError(
+            f"A web server cannot list what is below `{shown(url)}`.",
+            hint="Name each file in a table, as a URL: ap.Table(csv, path=..., label=...).",
+        )

@@ -1,0 +1,221 @@
+"""What can be asked of any source, autopipe's own or a user's, beyond the `__len__` and `read` that it must have.
+
+The protocol itself is `autopipe.workload.sample.Source`; the sources are the modules beside this one. What a sample
+looks like is found out by `autopipe.workload.ops.planner`, which may run ops, not here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import textwrap
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import PlainCodeError
+from autopipe.workload.plain_code import Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
+from autopipe.workload.sample import Batch, FieldKind, Part, SampleSpec, Source
+
+_UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
+_PLAIN_READ: Final = '''
+
+def read(source: Any, index: int) -> Any:
+    """Return the parts of a sample side by side."""
+{lines}
+    return {made}
+'''
+# As `Arrays` has it of each part, and sources of files and of masks; a user's own "exposure_time" is of the data.
+_TIME_OF_FILES: Final = re.compile(r"(?:(?:x|y|sample_weight)(?:\.\S*)?_)?time|(?:mask_)?times")
+_FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
+
+
+def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
+    """Return the files on disks that hold the given samples (None: all), as far as the source tells."""
+    lister = getattr(source, "files", None)
+    return [os.fspath(path) for path in lister(indices)] if callable(lister) else []
+
+
+def remote(source: Source) -> str | None:
+    """Return what kind of URL the samples are behind, such as "s3"; None for files, memory, and what does not tell."""
+    kind = getattr(source, "remote", None)
+    return kind if isinstance(kind, str) else None
+
+
+def digest(source: Source) -> str:
+    """Return the source's own `digest()`, or else its type and length, which is all that is known."""
+    own = getattr(source, "digest", None)
+    return str(own()) if callable(own) else f"type={type(source).__qualname__} count={len(source)}"
+
+
+def first_digest(source: Source) -> str:
+    """Return the source's digest as it was when this process first asked: finding it may take a look at many files."""
+    try:
+        return _FIRST[source]
+    except (KeyError, TypeError):  # TypeError: one that cannot be held weakly, or has no hash
+        found = digest(source)
+    with contextlib.suppress(TypeError):
+        _FIRST[source] = found
+    return found
+
+
+def difference(old: str, new: str) -> str:
+    """Say which parts of two digests ("key=value ...") differ, such as "sizes, times"; empty where none does."""
+    before, after = _parts(old), _parts(new)
+    return ", ".join(key for key in (before | after) if before.get(key) != after.get(key))
+
+
+def undated(digest: str) -> str:
+    """Return a digest without the times of files: a copy of the data, on another machine say, is the same data."""
+    return " ".join(each for each in digest.split() if _TIME_OF_FILES.fullmatch(each.partition("=")[0]) is None)
+
+
+def mean_bytes(source: Source) -> float:
+    """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples.
+
+    Of the four, those count that can be read; what is wrong with another is said where it is used.
+    """
+    own = getattr(source, "mean_bytes", None)
+    if callable(own):
+        return float(own())
+    probes = sorted({int(index) for index in np.linspace(0, len(source) - 1, 4)})
+    values = []
+    for index in probes:
+        with contextlib.suppress(Exception):
+            values.append(source.read(index))
+    return sum(map(sample_bytes, values)) / max(1, len(values))
+
+
+def sample_bytes(value: Any) -> int:
+    """Return the size of a sample as it was read."""
+    return sum(map(_bytes_of, value if isinstance(value, tuple) else (value,)))
+
+
+def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
+    """Return how NumPy code gets at the samples: by the source's `plain_numpy(spec)`, or by its `read`.
+
+    Raises:
+        PlainCodeError: it cannot.
+    """
+    if (own := _own(source, "plain_numpy", spec)) is not None:
+        return own
+    return PlainSource(
+        given={"source": source},
+        opened="self._source = source",
+        count="len(self._source)",
+        taken="self._source, index",
+        arguments=("source", "index"),
+        reading=unpacked(spec, "source.read(index)"),
+    )
+
+
+def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
+    """Return how TensorFlow code gets at the samples: by the source's `plain_tensorflow(spec)`, or by its `read`.
+
+    Raises:
+        PlainCodeError: it cannot, or there are images in files that TensorFlow does not decode.
+    """
+    if any(field.kind is FieldKind.ENCODED for field in spec.fields):
+        _require_known_to_tensorflow(source)
+    if (own := _own(source, "plain_tensorflow", spec)) is not None:
+        return own
+    made = names(spec)
+    types = [tensor_type(part_of(spec, part)) for part in made]
+    returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
+    read, functions = "source.read(int(index))", ""  # a database knows no number of NumPy's
+    if spec.structure is not None:  # TensorFlow takes parts side by side
+        read, lines = "read(source, int(index))", "\n".join(unpacked(spec, "source.read(index)"))
+        functions = _PLAIN_READ.format(lines=textwrap.indent(lines, "    "), made=", ".join(made))
+    return PlainSource(
+        given={"source": source},
+        opened="tf.data.Dataset.range(len(source))",
+        count="len(dataset)",
+        taken="functools.partial(load, source)",
+        arguments=("source", "index"),
+        reading=[
+            f"{', '.join(made)} = tf.numpy_function(lambda index: {read}, [index], {returned})",
+            *shape_lines(spec, made),
+        ],
+        functions=functions,
+    )
+
+
+def _require_known_to_tensorflow(source: Source) -> None:
+    found = {
+        path[path.rindex(".") :].lower() for path in files(source) if path.lower().endswith(_UNKNOWN_TO_TENSORFLOW)
+    }
+    if found:
+        raise PlainCodeError(
+            f"its samples are {' and '.join(sorted(found))} files, which TensorFlow's `decode_jpeg` does not read; "
+            "the form keras does"
+        )
+
+
+def require_local(source: Source) -> None:
+    """Refuse samples that lie on no disk, for which plain code would need more than a few lines.
+
+    Raises:
+        PlainCodeError: they are behind a URL.
+    """
+    if (kind := remote(source)) is not None:
+        raise PlainCodeError(f"its samples are behind a URL ({kind}://); those on a disk can")
+
+
+def plain_from_files(
+    encoded: tuple[str, ...], *, tensorflow: bool, constants: Lines, functions: str, parts: tuple[str, ...]
+) -> PlainSource:
+    """Return the plain source of samples that a function `samples()` lists, some parts of them as paths of files."""
+    reader = "tf.io.read_file({})" if tensorflow else "Path({}).read_bytes()"
+    reading = [f"{part} = {reader.format(part)}" for part in encoded]
+    kept = [f"self._{part}" for part in parts]
+    opened, taken = f"{', '.join(kept)} = samples()", ", ".join(f"{each}[index]" for each in kept)
+    if len(parts) > 2:  # long lines
+        kept, opened, taken = ["self._rows"], "self._rows = list(zip(*samples()))", "*self._rows[index]"
+    return PlainSource(
+        opened="tf.data.Dataset.from_tensor_slices(samples())" if tensorflow else opened,
+        count="len(dataset)" if tensorflow else f"len({kept[0]})",
+        taken="load" if tensorflow else taken,
+        arguments=parts,
+        reading=reading,
+        constants=constants,
+        functions=functions,
+    )
+
+
+def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:
+    """Return the source's `read_many`; None if it has none, or has a `read` that it does not speak of."""
+    found: Callable[[NDArray[np.integer], Batch], None] | None = _beside_read(source, "read_many")
+    return found
+
+
+def _beside_read(source: Source, method: str) -> Any:
+    """Return a method, unless a class below that of the method, or one around it, has a `read` of its own."""
+    if method not in getattr(source, "__dict__", {}):
+        for kind in type(source).__mro__:
+            if method in vars(kind):
+                break
+            if "read" in vars(kind):
+                return None
+    return getattr(source, method, None)
+
+
+def _own(source: Source, method: str, spec: SampleSpec) -> PlainSource | None:
+    """Return what a source writes of itself; None if it writes nothing, or has a `read` that it does not speak of."""
+    ask = _beside_read(source, method)
+    made = ask(spec) if callable(ask) else None
+    assert made is None or isinstance(made, PlainSource)
+    return made
+
+
+def _bytes_of(part: Part) -> int:
+    if isinstance(part, bytes | bytearray):
+        return len(part)
+    return 0 if part is None else np.asarray(part).nbytes
+
+
+def _parts(text: str) -> dict[str, str]:
+    return dict((key, value) for key, _, value in (part.partition("=") for part in text.split()))

@@ -1,0 +1,271 @@
+"""`Table`: images listed in a CSV file, with a label each. Only the listing is read here; images stay files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from array import array
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Literal, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
+from autopipe.workload.data import places, remote, source
+from autopipe.workload.data.paths import Entry, short_digest
+from autopipe.workload.data.table_code import TableColumns
+from autopipe.workload.data.table_labels import as_labels, number_columns
+from autopipe.workload.data.url import is_url, located, shown
+from autopipe.workload.plain_code import PlainSource
+from autopipe.workload.sample import FieldKind, SampleSpec
+
+
+class Table:
+    """Images named in one column of a CSV file, labels in another.
+
+    Labels that are all whole numbers are used as they are. If they are all numbers, y is a float32 value (regression).
+    Otherwise each distinct text is a class, numbered in sorted order; numbers of which some are missing (nan, NA),
+    infinite or written with decimal commas are refused. Of several columns, y is a vector of all of them: whole numbers
+    where all columns are labels or classes, else float32.
+
+    Args:
+        csv: the file, or its URL; its first row names the columns, which are separated by commas, semicolons or tabs.
+        path: the column with the images' paths, or URLs.
+        label: the column with the labels, or several columns; None for images alone.
+        features: columns of numbers that belong to the image, for a model with two inputs: x is then a dictionary of
+            "image" and "features", a float32 vector.
+        sample_weight: the column with what weights each sample in the loss.
+        label_mode: "number" for float32 values also where all of them are whole numbers; "class" for classes also where
+            their names are numbers; "auto" for what they look like, as told above.
+        root: the folder or URL that relative paths start from; by default the one that holds the CSV file.
+
+    Attributes:
+        classes: the names of the classes where labels are texts, else None; of several columns, one such for each.
+        remote: the kind of URL that the images are behind, such as "s3"; None for files on a disk.
+
+    Raises:
+        DataError: the file cannot be read, lacks a column or a number, or names images that are not there.
+
+    Example:
+        >>> data = ap.Table("labels.csv", path="file", label="breed", root="images/")   # doctest: +SKIP
+    """
+
+    x_kind: Any = FieldKind.ENCODED
+
+    def __init__(  # noqa: PLR0913  # each names columns of the one table
+        self,
+        csv: str | os.PathLike[str],
+        *,
+        path: str = "path",
+        label: str | Sequence[str] | None = "label",
+        label_mode: Literal["auto", "class", "number"] = "auto",
+        features: Sequence[str] = (),
+        sample_weight: str | None = None,
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if label_mode not in ("auto", "class", "number"):
+            raise DataError(f'`label_mode` must be "auto", "class" or "number", but got {label_mode!r}.')
+        place = located(csv)
+        self._place, self._csv = place, shown(place)
+        names = () if label is None else (label,) if isinstance(label, str) else _names("label", label)
+        if label is not None and not names:
+            raise DataError("`label` must name a column, or several, but got an empty list.", hint="Pass label=None.")
+        features = _names("features", features)
+        for option, name in (("path", path), ("sample_weight", sample_weight or "")):
+            if not isinstance(name, str):
+                raise DataError(f"`{option}` must be the name of a column, but got {shortened(name)}.")
+        if sample_weight is not None and label is None:
+            raise DataError(f"`sample_weight` weights the loss of a label, but got {sample_weight=}, {label=}.")
+        more = (*features, *(() if sample_weight is None else (sample_weight,)))
+        listed = label if label is None or isinstance(label, str) else names
+        self._columns = TableColumns(path=path, label=listed, features=features, sample_weight=sample_weight)
+        paths, columns, self._rows = _read_columns(place, path, (*names, *more))
+        numbers = number_columns(columns[len(names) :], more, self._rows)
+        self._features = numbers[:, : len(features)] if features else None
+        self._weights = numbers[:, -1] if sample_weight is not None else None
+        if features:
+            self.x_kind = {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
+        base = places.root_of(os.path.dirname(place) if root is None else root)  # noqa: PTH120  it may be a URL
+        self._paths = places.named(base, [_split(text) for text in paths])
+        self.remote = places.kind(self._paths)
+        self.y_kind: FieldKind | None = None
+        self.classes: tuple[Any, ...] | None = None
+        self._labels: array[int] | NDArray[Any] | None = None
+        made = [as_labels(texts, label_mode, name, self._rows) for texts, name in zip(columns, names, strict=False)]
+        if isinstance(label, str):
+            self.y_kind, self.classes, self._labels = made[0]
+        elif names:
+            self.y_kind, self.classes = FieldKind.ARRAY, tuple(classes for _, classes, _ in made)
+            self._labels = np.stack([np.asarray(values) for *_, values in made], axis=1)
+            if self._labels.dtype.kind == "f":
+                self._labels = self._labels.astype(np.float32)
+        self._require_files()
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __repr__(self) -> str:
+        return f"Table({self._csv!r}: {len(self)} images)"
+
+    def read(self, index: int) -> object:
+        """Return x, the image's file as bytes, with its features if there are any; and its label and weight."""
+        content = self._paths.read(index)
+        x = content if self._features is None else {"image": content, "features": self._features[index]}
+        if self._labels is None:
+            return x
+        return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
+
+    def name(self, index: int) -> str:
+        """Return the path of an image, and the row that names it."""
+        return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some images, or of all."""
+        return self._paths.files(indices)
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of an image's file, its features, and its labels where they are several."""
+        labels = self._labels[0].nbytes if isinstance(self._labels, np.ndarray) and self._labels.ndim == 2 else 0
+        return self._paths.mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
+
+    def digest(self) -> str:
+        """Describe the labels and the files (number, names, sizes, times) without reading the images."""
+        labels = b"" if self._labels is None else self._labels.tobytes()
+        classes = "\0".join(map(str, self.classes or ())).encode()
+        numbers = (("features", self._features), ("weights", self._weights))
+        more = [f" {name}={short_digest(part.tobytes())}" for name, part in numbers if part is not None]
+        return f"{self._paths.digest()} labels={short_digest(labels + classes)}{''.join(more)}"
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the images."""
+        return self._plain(spec, tensorflow=False)
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the images."""
+        return self._plain(spec, tensorflow=True)
+
+    def _plain(self, spec: SampleSpec, *, tensorflow: bool) -> PlainSource:
+        source.require_local(self)
+        if is_url(self._place):
+            raise PlainCodeError("its table is behind a URL; one on a disk can be read")
+        with _opened(self._place) as stream:
+            delimiter = _delimiter(stream.readline())
+        places = (self._place, os.fsdecode(self._paths.root), delimiter)
+        labels = None if self._labels is None else np.asarray(self._labels).dtype.name
+        return self._columns.plain(places, spec, self.classes, labels, tensorflow=tensorflow)
+
+    def _require_files(self) -> None:
+        """Look for the images, as far as that is quick, and name the rows whose image is missing."""
+        looked, missing = self._paths.missing()
+        if missing:
+            shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
+            slashes = " Write `/` for the `\\` between folders." if "\\" in self._paths.text(missing[0]) else ""
+            raise DataError(
+                f"`{self._csv}` must name images that exist, but {len(missing)} of {looked} are missing: {shown}.",
+                hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.{slashes}",
+            )
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    """Return the columns that a list names. A dictionary is none: it would be read as its keys."""
+    listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set)
+    names = tuple(given) if listed else ()
+    if not listed or not all(isinstance(name, str) for name in names):
+        raise DataError(
+            f"`{option}` must be {'the name of a column, or ' * (option == 'label')}a list of names of columns, "
+            f"but got {shortened(given)}.",
+            hint="Targets by name are for ap.HDF5, ap.Parquet, or an object of your own with `__len__` and `read(i)`."
+            if option == "label"
+            else None,
+        )
+    return names
+
+
+def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[list[str], list[list[str]], array[int]]:
+    """Return the paths, the labels and the row numbers (the header is row 1)."""
+    file = shown(place)
+    paths: list[str] = []
+    labels: list[list[str]] = [[] for _ in labels_in]
+    rows = array("I")
+    try:
+        with _opened(place) as stream:
+            header_line = stream.readline()
+            reader = csv.reader(stream, delimiter=_delimiter(header_line))
+            header = [name.strip() for name in next(csv.reader([header_line], delimiter=_delimiter(header_line)), [])]
+            wanted = [_position(header, name, file) for name in (path, *labels_in)]
+            for cells in reader:
+                if not any(map(str.strip, cells)):
+                    continue
+                row = reader.line_num + 1
+                values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
+                _require_cells(path, dict(zip((path, *labels_in), values, strict=True)), row, file)
+                _require_no_more(cells, header, row, file)
+                paths.append(values[0])
+                for column, value in zip(labels, values[1:], strict=True):
+                    column.append(value)
+                rows.append(row)
+    except BadSampleError as error:  # of a URL; a table is no sample
+        raise DataError(f"The table {error.message}", hint=error.hint) from None
+    except FileNotFoundError as error:
+        raise DataError(f"The table `{file}` does not exist.") from error
+    except OSError as error:
+        raise DataError(f"The table `{file}` cannot be read: {error.strerror}.") from error
+    except (csv.Error, UnicodeError) as error:
+        raise DataError(f"`{file}` is no CSV file in UTF-8: {error}.") from error
+    if not paths:
+        raise DataError(f"`{file}` must have a header and at least one row, but names no image.")
+    return paths, labels, rows
+
+
+def _opened(place: str) -> TextIO:
+    if is_url(place):
+        return io.StringIO(remote.reader(place).read(place).decode("utf-8-sig"), newline="")
+    return open(place, newline="", encoding="utf-8-sig")
+
+
+def _split(text: str) -> Entry:
+    directory, _, name = os.fsencode(text).rpartition(b"/")
+    return directory, name
+
+
+def _require_cells(path: str, values: dict[str, str], row: int, file: str) -> None:
+    empty = next((column for column, value in values.items() if not value), None)
+    if empty is not None:
+        raise DataError(
+            f"Row {row} of `{file}` must have a path and a label, but one of them is empty.",
+            hint=f"Fill in its column `{empty}`, or remove the row.",
+        )
+    if "\0" in values[path]:
+        raise DataError(
+            f"Row {row} of `{file}` must name a file, but got {shortened(values[path])}.",
+            hint="Mend the row, or remove it.",
+        )
+
+
+def _require_no_more(cells: list[str], header: list[str], row: int, file: str) -> None:
+    """Refuse a row in which a separator within a text has moved what follows to other columns."""
+    if any(map(str.strip, cells[len(header) :])):
+        raise DataError(
+            f"Row {row} of `{file}` must have a cell for each of the {len(header)} columns, but has {len(cells)}.",
+            hint="Put quotes around texts that hold the separator.",
+        )
+
+
+def _delimiter(header: str) -> str:
+    return max(",;\t", key=header.count)
+
+
+def _position(header: list[str], name: str, file: str) -> int:
+    if name not in header:
+        raise DataError(
+            f"`{file}` has no column `{name}`; its columns are {', '.join(f'`{column}`' for column in header)}."
+            f"{near(name, header)}",
+            hint='Name the columns: ap.Table(csv, path="...", label="...").',
+        )
+    if header.count(name) > 1:
+        raise DataError(
+            f"`{file}` has {header.count(name)} columns named `{name}`.", hint="Rename all but one of them."
+        )
+    return header.index(name)

@@ -1,0 +1,233 @@
+"""`TFRecords`: images in TFRecord files of tf.train.Example messages, read in any order and without TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from autopipe.errors import BadSampleError, DataError, near
+from autopipe.workload.data import example, places, source
+from autopipe.workload.data.raw_pixels import RawPixels
+from autopipe.workload.data.record_files import scanned
+from autopipe.workload.data.records import HEADER_BYTES, read_record
+from autopipe.workload.plain_code import PlainSource, names, quoted
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec
+
+_NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
+_PLAIN_SHUFFLED = 2_000  # encoded images that a buffer may hold
+_PLAIN_PLACES = '''
+def places() -> list[tuple[str, int, int]]:
+    """Return the file of every record, where it starts and how long it is."""
+    found = []
+    for path in FILES:
+        with open(path, "rb") as file:
+            while header := file.read(12):  # the length, and its checksum
+                length = int.from_bytes(header[:8], "little")
+                found.append((path, file.tell(), length))
+                file.seek(length + 4, 1)
+    return found
+'''
+
+
+class TFRecords:
+    """Images, encoded or as raw pixels, and labels, or masks, from TFRecord files.
+
+    The files are scanned once for where their records start (8 bytes a record, kept in the user's cache folder), so
+    that any record can be read alone and an epoch has the same order as from files. Checksums are verified.
+
+    Args:
+        pattern: a glob such as "train-*.tfrecord" or "s3://bucket/train-*", or a sequence of paths or URLs.
+        image_key: the bytes feature that holds the encoded image.
+        label_key: the int64 feature that holds the label; None for images alone.
+        mask_key: the bytes feature that holds an encoded mask; if given, y is the mask and no label is read.
+        shape: where the image is not encoded but raw pixels, as `array.tobytes()` gives them: the array's shape. Their
+            checksums are verified when a record is first read.
+        dtype: of raw pixels.
+
+    Attributes:
+        remote: the kind of URL that the files are behind, such as "s3"; None for files on a disk.
+
+    Raises:
+        DataError: no file matches; one is compressed, cut short, or no TFRecord file; the first record lacks a key, or
+            has as many bytes of pixels as no array of this shape.
+
+    Example:
+        >>> data = ap.TFRecords("imagenet/train-*")   # doctest: +SKIP
+        >>> data = ap.TFRecords("cifar/train-*", image_key="image_raw", shape=(32, 32, 3))   # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        image_key: str = "image/encoded",
+        label_key: str | None = "image/class/label",
+        mask_key: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike = "uint8",
+    ) -> None:
+        self._files, found = scanned(pattern)
+        self.remote = places.kind(self._files)
+        self._image_key = image_key
+        self._label_key = None if mask_key is not None else label_key
+        self._mask_key = mask_key
+        self.y_kind = FieldKind.ENCODED if mask_key is not None else FieldKind.LABEL if label_key is not None else None
+        self._offsets = array("Q")
+        self._firsts: list[int] = []  # the number of each file's first record
+        count = 0
+        for offsets in found:
+            self._firsts.append(count)
+            self._offsets.frombytes(offsets.tobytes())
+            count += len(offsets) - 1
+        self._count = count
+        if count == 0:
+            raise DataError(f"There are no records in the {len(self._files)} files of {pattern!r}.")
+        self._raw = None if shape is None else RawPixels(tuple(shape), np.dtype(dtype), count)
+        self.x_kind = FieldKind.ENCODED if self._raw is None else self._raw.kind
+        self._require_keys()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"TFRecords({self._files.text(0)!r}, ...: {self._count} records in {len(self._files)} files)"
+
+    def read(self, index: int) -> object:
+        """Return the image, and its label or encoded mask."""
+        file, start, end = self._find(index)
+        record = read_record(self._files.path(file), start, end)
+        try:
+            return self._parts(example.features(record))
+        except example.ExampleError as error:
+            raise BadSampleError(f"The record at byte {start} of `{self._files.text(file)}` {error}.") from error
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
+        """What writes samples to the arrays of a batch, see `Source`; None where images are encoded, or far away."""
+        return None if self._raw is None or self._mask_key is not None or self.remote else self._read_many
+
+    def name(self, index: int) -> str:
+        """Return a record's file and number in it."""
+        file, start, _ = self._find(index)
+        return f"{self._files.text(file)}, record {index - self._firsts[file]} at byte {start}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the files that hold some records, or all files."""
+        if indices is None:
+            return self._files.files()
+        return self._files.files(sorted({self._find(index)[0] for index in indices}))
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of a record."""
+        ends = [*self._firsts[1:], self._count]
+        return sum(self._offsets[end + file] for file, end in enumerate(ends)) / self._count
+
+    def digest(self) -> str:
+        """Describe the files (number, names, sizes, times), the number of records and the keys."""
+        keys = ",".join(key for key in (self._image_key, self._label_key, self._mask_key) if key is not None)
+        pixels = "" if self._raw is None else f" pixels={self._raw!r}"
+        return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}{pixels}"
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the records: by where each of them is."""
+        made = names(spec)
+        keys = {name: key for name, (key, _) in self._plain_features().items()}
+        kinds = {name: kind for name, (_, kind) in self._plain_features().items()}
+        return PlainSource(
+            constants=[self._plain_files()],
+            functions=_PLAIN_PLACES,
+            opened="self._places = places()",
+            count="len(self._places)",
+            taken="*self._places[index]",
+            arguments=("path", "start", "length"),
+            reading=[
+                'with open(path, "rb") as file:',
+                "    file.seek(start)",
+                "    features = tf.train.Example.FromString(file.read(length)).features.feature",
+                *(f"{name} = features[{quoted(keys[name])}].{kinds[name]}_list.value[0]" for name in made),
+                *([] if self._raw is None else self._raw.plain_numpy()),
+            ],
+        )
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the records."""
+        types = {"bytes": "tf.string", "int64": "tf.int64"}
+        features = self._plain_features()
+        listed = ", ".join(
+            f"{quoted(key)}: tf.io.FixedLenFeature((), {types[kind]})" for key, kind in features.values()
+        )
+        return PlainSource(
+            constants=[self._plain_files()],
+            opened="tf.data.TFRecordDataset(FILES)",
+            count=f"{_PLAIN_SHUFFLED:_}",
+            arguments=("record",),
+            reading=[
+                f"features = tf.io.parse_single_example(record, {{{listed}}})",
+                *(f"{name} = features[{quoted(key)}]" for name, (key, _) in features.items()),
+                *([] if self._raw is None else self._raw.plain_tensorflow()),
+            ],
+        )
+
+    def _plain_features(self) -> dict[str, tuple[str, str]]:
+        """Return the key of each part of a sample, and the kind of its feature."""
+        found = {"x": (self._image_key, "bytes")}
+        if self._mask_key is not None:
+            found["y"] = (self._mask_key, "bytes")
+        elif self._label_key is not None:
+            found["y"] = (self._label_key, "int64")
+        return found
+
+    def _plain_files(self) -> str:
+        source.require_local(self)
+        return "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
+
+    def _find(self, index: int) -> tuple[int, int, int]:
+        """Return a record's file, and where it starts and ends there."""
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        file = bisect_right(self._firsts, index) - 1
+        position = index + file  # each file has one offset more than records
+        return file, self._offsets[position], self._offsets[position + 1]
+
+    def _read_many(self, indices: NDArray[np.int64], out: Batch) -> None:
+        assert self._raw is not None
+        for index in self._raw.not_found(indices):
+            file, start, end = self._find(index)
+            record = read_record(self._files.path(file), start, end)
+            parsed = example.features(record)
+            image = example.bytes_feature(parsed, self._image_key)
+            label = 0 if self._label_key is None else example.int_feature(parsed, self._label_key)
+            self._raw.found(index, start + HEADER_BYTES + record.index(image), len(image), label)
+        files = np.searchsorted(np.array(self._firsts[1:]), indices, side="right")
+        self._raw.gather(indices, files, self._files.path, out)
+
+    def _parts(self, parsed: Any) -> object:
+        image: Any = example.bytes_feature(parsed, self._image_key)
+        if self._raw is not None:
+            image = self._raw.array(image)
+        if self._mask_key is not None:
+            return image, example.bytes_feature(parsed, self._mask_key)
+        if self._label_key is not None:
+            return image, example.int_feature(parsed, self._label_key)
+        return image
+
+    def _require_keys(self) -> None:
+        file, start, end = self._find(0)
+        place = f"The first record of `{self._files.text(file)}`"
+        try:
+            parsed = example.features(read_record(self._files.path(file), start, end))
+            for key in (self._image_key, self._label_key, self._mask_key):
+                if key is not None and key not in parsed:
+                    there = ", ".join(f"`{name}`" for name in sorted(parsed))
+                    raise DataError(
+                        f"{place} has no feature `{key}`; it has {there or 'none'}.{near(key, parsed)}", hint=_NAME_KEYS
+                    )
+            self._parts(parsed)
+        except example.ExampleError as error:
+            raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error

@@ -1,0 +1,139 @@
+"""Digests that tell whether two things are the same; what counts as the same is what each function reads, no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydantic
+
+from autopipe.workload.op import Op
+
+_LONGEST = 120  # characters of a setting that are kept for people
+_DEEPEST = 5  # objects within objects that count
+
+
+def digest(*parts: object) -> str:
+    """Return a short hexadecimal digest of the parts' texts, in order."""
+    return hashlib.sha256("\x1f".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def canonical(value: object) -> str:
+    """Return values as JSON with sorted names, without fields at their defaults: one that is new changes nothing.
+
+    As in their `repr`, fields of dataclasses with `repr=False` do not count.
+    """
+    return json.dumps(value, sort_keys=True, default=_set_fields)
+
+
+def _set_fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    fields = (each for each in dataclasses.fields(value) if each.repr)
+    return {each.name: getattr(value, each.name) for each in fields if getattr(value, each.name) != each.default}
+
+
+def ops_digest(ops: Sequence[Op]) -> str:
+    """Return the digest of an op list: the ops' names and settings, and the code of mapped functions."""
+    return digest(*(_op_text(op) for op in ops))
+
+
+def op_settings(op: Op) -> dict[str, str]:
+    """Return an op's settings as short texts that differ where the settings do; of functions, by their code too."""
+    texts = {field.name: value_text(getattr(op, field.name)) for field in dataclasses.fields(op)}
+    return {
+        name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…({digest(text)})" for name, text in texts.items()
+    }
+
+
+def _op_text(op: Op) -> str:
+    settings = (f"{name}={value_text(value)}" for name, value in _fields(op).items())
+    return f"{type(op).__name__}({', '.join(settings)}){_revision(op)}"
+
+
+def _revision(value: Any) -> str:
+    return f" v{value.revision}" if isinstance(value, Op) and value.revision > 1 else ""
+
+
+def _fields(op: Op) -> dict[str, Any]:
+    return {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+
+
+def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
+    """Name a value by what it is made of, so that an address in memory does not count; `inside` are those around it."""
+    if id(value) in inside or len(inside) > _DEEPEST:
+        return type(value).__qualname__
+    inside = (*inside, id(value))
+    if isinstance(value, np.ndarray):
+        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"array({value.dtype}, {value.shape}, {content})"
+    if isinstance(value, types.ModuleType | type):
+        return value.__name__
+    if callable(value):
+        return _function_text(value, inside)
+    text = repr(value)
+    if " at 0x" not in text and "array(" not in text:
+        return text + _revision(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value_text(each, inside) for each in value)}]"
+    if isinstance(value, dict):
+        return _named_text(value, inside)
+    named = _fields(value) if isinstance(value, Op) else getattr(value, "__dict__", {})
+    return f"{type(value).__qualname__}{_named_text(named, inside)}"
+
+
+def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
+    named = sorted((str(name), value_text(each, inside)) for name, each in values.items())
+    return f"({', '.join(f'{name}={text}' for name, text in named)})"
+
+
+def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str:
+    """Name a function by its code and by what it has captured, so that an edited one, or other numbers, differ."""
+    if isinstance(function, functools.partial):
+        bound = value_text(list(function.args), inside), _named_text(function.keywords, inside)
+        return f"partial({value_text(function.func, inside)}, {', '.join(bound)})"
+    name = f"{home(function)}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    code = getattr(function, "__code__", None)
+    if code is None:  # an object that can be called, or a function that is not written in Python
+        call = getattr(type(function).__call__, "__code__", None)
+        made = "" if call is None else digest(call.co_code.hex(), _constants(call), call.co_names)
+        return f"{name}{made}{_captured(vars(function) if call is not None else {}, inside)}"
+    cells = {number: _content(cell) for number, cell in enumerate(function.__closure__ or ())}
+    defaults = dict(enumerate(function.__defaults__ or ())) | (function.__kwdefaults__ or {})
+    own = getattr(getattr(function, "__self__", None), "__dict__", {})  # of a method's object
+    captured = "".join(_captured(each, inside) for each in (cells, defaults, own))
+    return f"{name}:{digest(code.co_code.hex(), _constants(code), code.co_names)}{captured}"
+
+
+def home(function: Callable[..., Any]) -> str:
+    """Return the module of a function as others import it: that of a script that is run is called by its file."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    code = function if hasattr(function, "__code__") else type(function).__call__
+    known = getattr(code, "__globals__", {})  # in a process that it was sent to, of the script that it came from
+    file = known.get("__file__") or getattr(sys.modules["__main__"], "__file__", None)
+    return Path(file).stem if file is not None else function.__module__
+
+
+def _captured(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
+    return _named_text(values, inside) if values else ""
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _constants(code: Any) -> list[str]:
+    """Return the constants of a code object; nested functions by their own code."""
+    return [digest(c.co_code.hex(), _constants(c)) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]

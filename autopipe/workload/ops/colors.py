@@ -1,0 +1,438 @@
+"""Random changes of brightness, contrast, hue, saturation and sharpness of images; masks are left alone.
+
+On 8-bit images brightness and contrast are functions of a pixel's level (contrast: of its channel's mean, too), so
+OpenCV applies them as a table of 256 entries. Hue and saturation are done in HSV with 32-bit floats, as TensorFlow and
+Keras do, and not in OpenCV's 8-bit HSV, which knows only 256 hues. The saturation of 8-bit images needs no hue: each
+level comes nearer to the largest of its pixel, or goes away.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import Any, ClassVar, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import ConfigError
+from autopipe.workload.ops.pixels import (
+    LEVELS,
+    PixelOp,
+    Range,
+    between,
+    check_number,
+    check_ordered,
+    checked_range,
+    largest,
+    look_up,
+    plain_changed_tensorflow,
+    plain_levels,
+    plain_levels_tensorflow,
+    plain_top,
+    symmetric,
+    to_levels,
+)
+from autopipe.workload.plain_code import Lines, channel_axis, drawn_tensorflow, is_flat, is_integer, part_of, parts
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Field, FieldKind, Part
+
+_EXACT = 1 << 24  # whole numbers up to here are float32's own
+_PART_VALUES = 1 << 16
+_OPENCV_SUMS = 4  # channels
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomBrightness(PixelOp):
+    """Add the same amount to all pixels: uniform in [-delta, delta] of the full range.
+
+    Attributes:
+        delta: share of the range, 0 to 1. The range is 255 for 8-bit images, 65535 for 16-bit ones, and 1 for floating
+            point.
+        factor: (lower, upper): multiply all pixels by a factor uniform in this range, and add nothing.
+    """
+
+    delta: float = 0.2
+    factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True)
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_number(self, "delta", above=True)
+        if self.factor is not None:
+            checked_range(self, "factor")
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        gain, shift = (np.float32(number) for number in self._change(random[0]))
+        if array.dtype == np.uint8:
+            return look_up(array, to_levels(LEVELS * gain + shift * np.float32(255), array.dtype))
+        if array.dtype.kind == "f":
+            changed: NDArray[Any] = array * gain.astype(array.dtype) + shift.astype(array.dtype)
+            return changed
+        return to_levels(array * gain + shift * np.float32(largest(array.dtype)), array.dtype)
+
+    def batches_of(self, field: Field) -> bool:
+        return field.dtype is not None and (field.dtype == np.uint8 or field.dtype.kind == "f")
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        gain, shift = (
+            _for_each(np.broadcast_to(number, len(arrays)).astype(np.float32), arrays)
+            for number in self._change(random[:, 0])
+        )
+        if arrays.dtype != np.uint8:
+            changed: NDArray[Any] = arrays * gain.astype(arrays.dtype) + shift.astype(arrays.dtype)
+            return changed
+        shift *= np.float32(255)
+        for part in _parts(arrays):
+            _put_levels(arrays[part].astype(np.float32) * gain[part] + shift[part], arrays[part])
+        return arrays
+
+    def _change(self, number: Any) -> tuple[Any, Any]:
+        """Return what levels are multiplied by, and what share of the range is added."""
+        if self.factor is not None:
+            return between(self.factor, number), 0.0
+        return 1.0, symmetric(self.delta, number)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [f"change = rng.uniform{self._limits}"]
+        for part in parts(step):
+            found.append(f"{part} = {plain_levels(self._plain_change(part, step, part), step, part)}")
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        if self.factor is None:
+            most = self.delta * float(plain_top(step, parts(step)[0]))
+            found, change = drawn_tensorflow(step, "brightness", most)
+        else:
+            found, change = [f"change = tf.random.uniform((), {', '.join(map(repr, self.factor))})"], "{} * change"
+        return [*found, *(line for part in parts(step) for line in plain_changed_tensorflow(change, step, part))]
+
+    def _plain_change(self, pixels: str, step: Step, part: str) -> str:
+        return f"{pixels} + {plain_top(step, part)} * change" if self.factor is None else f"{pixels} * change"
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return (-self.delta, self.delta) if self.factor is None else self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomContrast(PixelOp):
+    """Stretch each channel around its own mean by a factor uniform in [lower, upper].
+
+    Attributes:
+        lower: smallest factor.
+        upper: largest factor.
+    """
+
+    lower: float = 0.8
+    upper: float = 1.2
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_ordered(self, self.lower, self.upper)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        factor = np.float32(between((self.lower, self.upper), random[0]))
+        if array.dtype.kind == "f":
+            mean = array.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(array.dtype)
+            stretched: NDArray[Any] = (array - mean) * factor.astype(array.dtype) + mean
+            return stretched
+        mean = (_totals(array) / (array.shape[0] * array.shape[1])).astype(np.float32)
+        if array.dtype == np.uint8:
+            return look_up(array, to_levels((LEVELS[:, None] - mean) * factor + mean, array.dtype)[None])
+        largest(array.dtype)  # refuses what has no levels
+        return to_levels((array.astype(np.float32) - mean) * factor + mean, array.dtype)
+
+    def batches_of(self, field: Field) -> bool:  # of others, a sum rounds by the order of its numbers
+        return field.dtype == np.uint8 and field.rank == 3 and 255 * math.prod((field.shape or ())[:2]) < _EXACT
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        factor = _for_each((self.lower + (self.upper - self.lower) * random[:, 0]).astype(np.float32), arrays)
+        for part in _parts(arrays):
+            levels = arrays[part].astype(np.float32)
+            count, height, width, channels = levels.shape
+            rows = levels.reshape(count, height, width * channels).sum(axis=1)  # whole numbers, so exact in any order
+            total = rows.reshape(count, width, channels).sum(axis=1)
+            mean = (total.astype(np.float64) / (height * width)).astype(np.float32)
+            means = np.tile(mean, width)[:, None]  # whole rows: NumPy's loop over three channels takes ten times longer
+            lines = levels.reshape(count, height, width * channels)
+            lines -= means
+            lines *= factor[part, ..., 0]
+            lines += means
+            _put_levels(levels, arrays[part])
+        return arrays
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [f"factor = rng.uniform({self.lower!r}, {self.upper!r})"]
+        for part in parts(step):
+            found.append(f"mean = {part}.mean(axis=(0, 1))")
+            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', step, part)}")
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found, change = drawn_tensorflow(step, "contrast", self.lower, self.upper)
+        return [*found, *(line for part in parts(step) for line in plain_changed_tensorflow(change, step, part))]
+
+
+def _totals(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of each channel, of whole numbers without rounding."""
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] <= _OPENCV_SUMS:
+        return np.array(cv2.sumElems(array)[: array.shape[2]])  # NumPy takes 200 times as long
+    totals: NDArray[Any] = array.sum(axis=(0, 1), dtype=np.int64)
+    return totals
+
+
+def _for_each(values: NDArray[Any], arrays: NDArray[Any]) -> NDArray[Any]:
+    """Return a value for each array in a shape that is broadcast over it."""
+    return values.reshape(-1, *[1] * (arrays.ndim - 1))
+
+
+def _parts(arrays: NDArray[Any]) -> list[slice]:
+    """Cut arrays into parts that stay in the processor's cache as float32."""
+    at_once = max(1, _PART_VALUES // max(1, math.prod(arrays.shape[1:])))
+    return [slice(first, first + at_once) for first in range(0, len(arrays), at_once)]
+
+
+def _put_levels(levels: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
+    """Round levels as the tables are rounded, and write them."""
+    np.rint(levels, out=levels)
+    np.clip(levels, 0, 255, out=levels)
+    out[...] = levels
+
+
+_CIRCLE = 360.0  # degrees, as OpenCV has them in 32-bit floats
+
+
+@dataclasses.dataclass(frozen=True)
+class _ColourOp(PixelOp):
+    """An op on the hue or the saturation of three channels; anything else has neither and stays as it is."""
+
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
+
+    @abc.abstractmethod
+    def _change(self, hsv: NDArray[Any], number: float) -> None:
+        """Change (hue 0 to 360, saturation 0 to 1, value) in place; a hue may come to be twice as much."""
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if array.ndim != 3 or array.shape[2] != 3:
+            return array
+        if array.dtype == np.uint8:
+            return self._bytes(array, float(random[0]))
+        top = np.float32(largest(array.dtype))
+        hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32) / top, cv2.COLOR_RGB2HSV)
+        self._change(hsv, float(random[0]))
+        return to_levels(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * top, array.dtype)
+
+    def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
+        """Return 8-bit colours after the change. Hue and saturation are the same of levels from 0 to 255."""
+        hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32), cv2.COLOR_RGB2HSV)
+        self._change(hsv, number)
+        return cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))  # rounds half to even
+
+    @abc.abstractmethod
+    def _plain(self) -> tuple[Range, str]:
+        """Return what is drawn in NumPy, and code that applies it to `hsv`."""
+
+    @abc.abstractmethod
+    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
+        """Return TensorFlow's own op, as `drawn_tensorflow` does."""
+
+    def plain_numpy(self, step: Step) -> Lines:
+        limits, change = self._plain()
+        found = [f"change = rng.uniform{limits!r}"]
+        for part in parts(step):
+            top = plain_top(step, part)
+            coloured = f"cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * np.float32({top})"
+            found += [
+                f"if {part}.shape[2:] == (3,):",
+                f"    hsv = cv2.cvtColor({part}.astype(np.float32) / np.float32({top}), cv2.COLOR_RGB2HSV)",
+                f"    {change}",
+                f"    {part} = {plain_levels(coloured, step, part)}",
+            ]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found, change = self._plain_drawn(step)
+        for part in parts(step):
+            lines = plain_changed_tensorflow(change, step, part, leaves_range=False)
+            if (shape := part_of(step.before, part).shape) is None:
+                lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
+            found += lines if shape is None or shape[2:] == (3,) else []
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomHue(_ColourOp):
+    """Turn all hues by the same angle, uniform in [-delta, delta] of the colour circle. Grey images stay as they are.
+
+    Attributes:
+        delta: share of the circle, above 0, at most 0.5: half of it is all of it, to either side. Colours are 0 to 1
+            where images are floating point.
+    """
+
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_number(self, "delta", most=0.5, above=True)
+
+    def _change(self, hsv: NDArray[Any], number: float) -> None:
+        hue = hsv[..., 0]
+        hue += np.float32(_CIRCLE * (symmetric(self.delta, number) % 1))
+
+    def _plain(self) -> tuple[Range, str]:
+        return (-self.delta, self.delta), f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
+
+    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
+        return drawn_tensorflow(step, "hue", self.delta)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSaturation(_ColourOp):
+    """Multiply the saturation of all colours by a factor uniform in [lower, upper]; grey stays grey.
+
+    Attributes:
+        lower: smallest factor; 0 takes all colour away.
+        upper: largest factor.
+    """
+
+    lower: float = 0.8
+    upper: float = 1.2
+
+    def __post_init__(self) -> None:
+        check_ordered(self, self.lower, self.upper)
+
+    def _change(self, hsv: NDArray[Any], number: float) -> None:
+        saturation = hsv[..., 1]
+        saturation *= np.float32(between((self.lower, self.upper), number))
+        np.minimum(saturation, 1, out=saturation)
+
+    def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
+        factor = between((self.lower, self.upper), number)
+        planes = cv2.split(array, [*np.empty((3, *array.shape[:2]), np.uint8)])  # a third of its time alone
+        most = cv2.max(cv2.max(planes[0], planes[1]), planes[2])
+        if factor <= 1:
+            tops = cv2.cvtColor(most, cv2.COLOR_GRAY2RGB)
+            below = cv2.convertScaleAbs(cv2.subtract(tops, array), alpha=factor)  # rounds half to even
+            return cv2.subtract(tops, below)
+        # At the most so that the smallest level comes to be 0. By planes, and by OpenCV's own mixed products, it takes
+        # 0.12 ms of 224 x 224, where arrays of 32-bit floats take 0.79.
+        span = cv2.subtract(most, cv2.min(cv2.min(planes[0], planes[1]), planes[2]))
+        gain: NDArray[Any] = cv2.divide(most, span, dtype=cv2.CV_32F)  # of grey 0 / 0: no number
+        np.fmin(gain, np.float32(factor), out=gain)
+        below = np.empty_like(most)
+        for plane in planes:
+            cv2.subtract(most, plane, dst=below)
+            cv2.multiply(below, gain, dst=below, dtype=cv2.CV_8U)  # rounds half to even
+            cv2.subtract(most, below, dst=plane)
+        return cv2.merge(planes)
+
+    def _plain(self) -> tuple[Range, str]:
+        return (self.lower, self.upper), "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)"
+
+    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
+        return drawn_tensorflow(step, "saturation", self.lower, self.upper)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomGrayscale(PixelOp):
+    """Make an image grey with the given probability; its three channels are then alike. Grey images stay as they are.
+
+    Attributes:
+        probability: 0 to 1.
+    """
+
+    probability: float = 0.1
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_number(self, "probability", above=True)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if array.ndim != 3 or array.shape[2] != 3 or random[0] >= self.probability:
+            return array
+        known = array if array.dtype.kind in "ui" else array.astype(np.float32, copy=False)
+        grey = cv2.cvtColor(known, cv2.COLOR_RGB2GRAY)
+        return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB).astype(array.dtype, copy=False)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [f"is_grey = rng.random() < {self.probability!r}"]
+        for part in parts(step):
+            known = part if is_integer(step, part) else f"{part}.astype(np.float32)"
+            grey = f"cv2.cvtColor(cv2.cvtColor({known}, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)"
+            found += [f"if is_grey and {part}.shape[2:] == (3,):", f"    {part} = {grey}.astype({part}.dtype)"]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = [f"is_grey = tf.random.uniform(()) < {self.probability!r}"]
+        for part in parts(step):
+            grey = f"tf.repeat(tf.image.rgb_to_grayscale(tf.cast({part}, tf.float32)), 3, axis=-1)"
+            found += [
+                f"if {part}.shape[2:] == (3,):",
+                f"    {part} = tf.where(is_grey, {plain_levels_tensorflow(grey, step, part)}, {part})",
+            ]
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianBlur(PixelOp):
+    """Blur an image with a Gaussian kernel; beyond its edges the image is mirrored.
+
+    Attributes:
+        size: pixels of the kernel along a side, odd.
+        sigma: the kernel's standard deviation in pixels, uniform in (lower, upper).
+        probability: of blurring at all, 0 to 1.
+    """
+
+    size: int = 3
+    sigma: tuple[float, float] = (0.1, 2.0)
+    probability: float = 1.0
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1 or self.size % 2 == 0:
+            raise ConfigError(f"`size` of GaussianBlur must be an odd number of pixels, but got size={self.size!r}.")
+        checked_range(self, "sigma", above=True)
+        check_number(self, "probability", above=True)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if random[0] >= self.probability:
+            return array
+        sigma = between(self.sigma, float(random[1]))
+        blurred = cv2.GaussianBlur(array, (self.size, self.size), sigma, borderType=cv2.BORDER_REFLECT_101)
+        return blurred if blurred.ndim == array.ndim else blurred[..., None]
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"]
+        for part in parts(step):
+            blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
+            found += ["if is_blurred:", *(f"    {line}" for line in (blurred, *channel_axis(step, part)))]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        half = self.size // 2
+        found = [
+            f"is_blurred = tf.random.uniform(()) < {self.probability!r}",
+            f"sigma = tf.random.uniform((), {self.sigma[0]!r}, {self.sigma[1]!r})",
+            f"weights = tf.exp(-(tf.range({-half}.0, {half + 1}.0) ** 2) / (2.0 * sigma**2))",
+            "weights = weights[:, None] * weights[None, :]",
+        ]
+        for part in parts(step):
+            found += [
+                f"planes = tf.cast({part}{'[..., None]' if is_flat(step, part) else ''}, tf.float32)",
+                "planes = tf.transpose(planes, (2, 0, 1))[..., None]  # each channel by itself",
+                "blurred, share = (",
+                '    tf.nn.conv2d(each, weights[..., None, None], 1, "SAME")',
+                "    for each in (planes, tf.ones_like(planes))",
+                ")",
+                "blurred = tf.transpose((blurred / share)[..., 0], (1, 2, 0))",
+                *(["blurred = blurred[..., 0]"] if is_flat(step, part) else []),
+                f"{part} = tf.where(is_blurred, {plain_levels_tensorflow('blurred', step, part)}, {part})",
+            ]
+        return found

@@ -1,0 +1,204 @@
+"""Map: a user's own NumPy function as an op."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe import frameworks
+from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
+from autopipe.workload.op import Op, Target
+from autopipe.workload.plain_code import Lines, names, part_of, parts, shape_lines, tensor_type
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Part, Sample, SampleSpec
+
+_CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred
+_PATIENCE_SECONDS = 0.02  # after the second call
+
+
+@dataclasses.dataclass(frozen=True)
+class Map(Op):
+    """Apply a function of NumPy arrays to each sample.
+
+    With `on="image"` or `"mask"` it is called as `function(array)` and returns an array; with `on="both"` as
+    `function(x, y)` and returns both. A random one gets the sample's own generator as its last argument, so that its
+    randomness, too, is a function of (seed, epoch, sample):
+
+        def jitter(image, rng):
+            return augment(image=image, seed=int(rng.integers(2**32)))["image"]
+
+        ops = [ap.Decode(), ap.Map(jitter, random=True), ...]
+
+    The function must not write to its arguments and must give every sample the same shape before batching. Called again
+    on the same sample (and the same generator) it must return the same: this is tried on one sample.
+
+    Attributes:
+        function: the function; for the `Processes` loader it must pickle (cloudpickle is used, so lambdas do).
+        random: whether it takes a `numpy.random.Generator` as its last argument.
+        on: "image", "mask" (any y) or "both".
+    """
+
+    _is_checked: ClassVar[bool] = False  # of the object itself once its function was tried
+
+    function: Callable[..., Any]
+    random: bool = False
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ConfigError(f"`function` of Map must be callable, but got {shortened(self.function)}.")
+        if self.on not in ("image", "mask", "both"):
+            raise ConfigError(f'`on` of Map must be "image", "mask" or "both", but got {self.on!r}.')
+
+    @property
+    def draws(self) -> int:  # type: ignore[override]  # the other ops fix it by class
+        """Random numbers a sample: two make the key of its generator."""
+        return 2 if self.random else 0
+
+    @property
+    def target(self) -> Target:
+        return self.on
+
+    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
+        """Return whether the function gets x, and whether it gets y, of whatever kind that is."""
+        return self.on != "mask", spec.y is not None and self.on != "image"
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        x, y = sample
+        extra = (_generator(random),) if self.random else ()
+        if self.on == "image":
+            return _array(self.function(x, *extra)), y
+        if self.on == "mask":
+            return x, _array(self.function(y, *extra))
+        both = self.function(x, y, *extra)
+        if not isinstance(both, tuple) or len(both) != 2:
+            raise OpError(f'`Map` with on="both" must return (x, y), but its function returned {shortened(both)}.')
+        return _array(both[0]), None if both[1] is None else _apart(_array(both[1]), x)
+
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        if self._is_checked:
+            return
+        if (layer := frameworks.random_layer(self.function)) is not None:
+            raise OpError(
+                "`Map` must return the same for a sample whenever it is called, "
+                f"but the Keras layer {layer} draws from a random state of its own.",
+                hint="Use autopipe's own op (ap.RandomFlip, ...), put the layer into the model, or pass a function "
+                "that draws from the generator it is given, and random=True.",
+            )
+        if not self._repeats(sample, spec):
+            raise self._differs()
+        object.__setattr__(self, "_is_checked", True)
+
+    def _repeats(self, sample: Sample, spec: SampleSpec) -> bool:
+        """Tell whether a sample always gives the same: by two calls, and by some more of a quick function."""
+        random = np.full(self.draws, 0.5)
+        first = self.apply(_copy(sample), spec, random)
+        state, until = _global_state(), time.perf_counter() + _PATIENCE_SECONDS
+        for _ in range(_CALLS):
+            again = self.apply(_copy(sample), spec, random)
+            if _global_state() != state or not all(map(_alike, first, again)):
+                return False
+            if time.perf_counter() > until:
+                break
+        return True
+
+    def _differs(self) -> OpError:
+        if self.random:
+            return OpError(
+                "`Map` must return the same for a sample whenever it gets the same generator, "
+                f"but {shortened(self.function)} draws from others, too.",
+                hint="Draw from its last argument only; for a library's own: seed=int(rng.integers(2**32)).",
+            )
+        return OpError(
+            "`Map` must return the same for a sample whenever it is called, unless it is random, "
+            f"but {shortened(self.function)} does not: a cache or a conversion would freeze it.",
+            hint="Let it draw from a generator that it takes as its last argument, and pass random=True.",
+        )
+
+    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
+        return {self._plain_name(step): self.function}
+
+    def _plain_name(self, step: Step) -> str:
+        """Return a name that neither another function nor anything else in the code has."""
+        name = getattr(self.function, "__name__", "")
+        return f"{name if name.isidentifier() else 'function'}_{step.stream}"
+
+    def _plain_calls(self, step: Step) -> list[tuple[str, ...]]:
+        """Return what each call of the function gets."""
+        if self.on != "both":
+            return [(part,) for part in parts(step)]
+        if len([part for part in parts(step) if part.startswith("x")]) > 1 or len(parts(step)) > 2:
+            raise PlainCodeError(
+                f"the function of `Map` would get x and y of several parts at once ({', '.join(parts(step))}); "
+                "an ap.On for each image and its target tells them apart"
+            )
+        return [parts(step)]
+
+    def plain_numpy(self, step: Step) -> Lines:
+        name, calls = self._plain_name(step), [", ".join(named) for named in self._plain_calls(step)]
+        if not self.random or len(calls) == 1:
+            return [f"{named} = {name}({named}{', rng' if self.random else ''})" for named in calls]
+        shared = [f"{named} = {name}({named}, np.random.default_rng(seed))" for named in calls]
+        return ["seed = rng.integers(2**32)", *shared]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
+        calls = [line for taken in self._plain_calls(step) for line in self._plain_call(step, taken)]
+        return [seed, *calls] if self.random else calls
+
+    def _plain_call(self, step: Step, taken: tuple[str, ...]) -> Lines:
+        """Return lines of TensorFlow that call the function with some parts; a random one with `seed`."""
+        made = tuple(part for part in taken if part in names(step.after))
+        call, given = self._plain_name(step), ", ".join(taken)
+        if self.random:
+            call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
+            given = f"{given}, seed"
+        types = [tensor_type(part_of(step.after, part)) for part in made]
+        returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
+        return [f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})", *shape_lines(step.after, made)]
+
+
+def _generator(random: NDArray[np.float64]) -> np.random.Generator:
+    words = [int(number * 2**53) for number in random]
+    return np.random.Generator(np.random.Philox(key=words))
+
+
+def _array(value: Any) -> NDArray[Any]:
+    if isinstance(value, tuple | dict):
+        raise OpError(
+            f"`Map` must return one array for x and one for y, but its function returned {shortened(value)}.",
+            hint="Numbers that belong together go into one array.",
+        )
+    return np.asarray(value)
+
+
+def _apart(y: NDArray[Any], x: Part) -> NDArray[Any]:
+    """Return y in memory of its own: that of x may be where the finished x is written to."""
+    return y.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, y) else y
+
+
+def _copy(sample: Sample) -> Sample:
+    x, y = (part.copy() if isinstance(part, np.ndarray) else part for part in sample)
+    return x, y
+
+
+def _global_state() -> tuple[object, ...]:
+    """Return where the generators of the process stand: whoever draws from them moves them, whatever comes of it."""
+    state: Any = np.random.get_state()
+    return random.getstate(), *((state[1].tobytes(), *state[2:]) if isinstance(state, tuple) else ())
+
+
+def _alike(first: Part, second: Part) -> bool:
+    """Compare two results; rounding may differ from call to call where a library computes in parallel."""
+    if first is None or second is None or isinstance(first, bytes):
+        return first is second or first == second
+    a, b = np.asarray(first), np.asarray(second)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(np.allclose(a, b, 1e-4, 1e-6, equal_nan=True) if a.dtype.kind == "f" else np.array_equal(a, b))

@@ -1,0 +1,341 @@
+"""Ops that move or cover pixels and keep the size of an image: flips, affine maps, erased rectangles."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import ConfigError, OpError, shortened
+from autopipe.workload.ops.pixels import (
+    MOVED,
+    PixelOp,
+    between,
+    box,
+    check_number,
+    checked_range,
+    mask_number,
+    plain_box,
+    plain_box_tensorflow,
+    plain_levels_tensorflow,
+    symmetric,
+)
+from autopipe.workload.plain_code import Lines, channel_axis, drawn_tensorflow, is_flat, is_mask, parts, shape_lines
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Field, FieldKind, Part
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomFlip(PixelOp):
+    """Mirror with a probability of one half along each chosen direction.
+
+    Attributes:
+        horizontal: whether left and right may change places.
+        vertical: whether top and bottom may change places.
+    """
+
+    horizontal: bool = True
+    vertical: bool = False
+    draws: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.horizontal, bool) and isinstance(self.vertical, bool)):
+            raise ConfigError(
+                "`horizontal` and `vertical` of RandomFlip must be True or False, "
+                f"but got horizontal={shortened(self.horizontal)}, vertical={shortened(self.vertical)}.",
+                hint='What Keras calls "horizontal_and_vertical" is ap.RandomFlip(horizontal=True, vertical=True).',
+            )
+        if not (self.horizontal or self.vertical):
+            raise ConfigError("RandomFlip must be `horizontal`, `vertical` or both, but got neither.")
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
+        if not (across or down):
+            return array
+        if array.dtype not in MOVED:
+            return array[:: -1 if down else 1, :: -1 if across else 1]
+        code = (-1 if down else 1) if across else 0
+        if out is None or np.may_share_memory(out, array):
+            flipped = cv2.flip(array, code)
+        else:
+            flipped = cv2.flip(array, code, dst=out)
+        return flipped if flipped.ndim == array.ndim else flipped[..., None]
+
+    def batches_of(self, field: Field) -> bool:
+        return True
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        if self.horizontal and len(across := np.flatnonzero(random[:, 0] < 0.5)):
+            chosen = arrays.take(across, axis=0)
+            if arrays.dtype in MOVED:  # rows of all images, as if they were one high image
+                arrays[across] = cv2.flip(chosen.reshape(-1, *chosen.shape[2:]), 1).reshape(chosen.shape)
+            else:
+                arrays[across] = chosen[:, :, ::-1]
+        if self.vertical and len(down := np.flatnonzero(random[:, 1] < 0.5)):
+            arrays[down] = arrays.take(down, axis=0)[:, ::-1]
+        return arrays
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found, named = [], parts(step)
+        for wanted, mirrored in ((self.horizontal, "[:, ::-1]"), (self.vertical, "[::-1]")):
+            if wanted:
+                turned = ", ".join(f"np.ascontiguousarray({part}{mirrored})" for part in named)
+                found += ["if rng.random() < 0.5:", f"    {', '.join(named)} = {turned}"]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found: Lines = []
+        for wanted, name in ((self.horizontal, "flip_left_right"), (self.vertical, "flip_up_down")):
+            if wanted:
+                lines, call = drawn_tensorflow(step, name)
+                found += lines
+                for part in parts(step):
+                    flat = is_flat(step, part)
+                    flipped = call.format(f"{part}[..., None]" if flat else part)
+                    found.append(f"{part} = {flipped}{'[..., 0]' if flat else ''}")
+        return found
+
+
+_BORDERS: Final = {
+    "constant": cv2.BORDER_CONSTANT,
+    "nearest": cv2.BORDER_REPLICATE,
+    "reflect": cv2.BORDER_REFLECT,
+    "wrap": cv2.BORDER_WRAP,
+}
+_METHODS: Final = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
+_KNOWN = frozenset(map(np.dtype, ("uint8", "uint16", "int16", "float32", "float64")))  # to OpenCV
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAffine(PixelOp):
+    """Rotate, shift, shear and zoom an image around its centre, by numbers of the sample's own.
+
+    What each pixel shows is found as Keras's `ImageDataGenerator` does: its place is zoomed, sheared, shifted and then
+    rotated.
+
+    Attributes:
+        rotation: degrees, to either side.
+        shift: (down, across): shares of the height and of the width, to either side.
+        shear: degrees, to either side.
+        zoom: (lower, upper): how many times as much of the scene is seen; below 1 enlarges, above 1 makes smaller. One
+            number z stands for (1 - z, 1 + z).
+        keep_aspect: whether height and width are zoomed alike; otherwise each by a number of its own.
+        fill: what is seen beyond the edges: "reflect" (abcd|dcba), "nearest" (the edge's pixels), "wrap" (the other
+            side), or "constant".
+        value: what "constant" gives an image.
+        mask_value: what it gives a mask.
+        interpolation: "bilinear" or "nearest"; masks always take the nearest pixel.
+    """
+
+    rotation: float = 0
+    shift: tuple[float, float] = (0, 0)
+    shear: float = 0
+    zoom: tuple[float, float] | float = (1, 1)
+    _: dataclasses.KW_ONLY
+    keep_aspect: bool = True
+    fill: Literal["reflect", "nearest", "wrap", "constant"] = "reflect"
+    value: float = 0
+    mask_value: float = 0
+    interpolation: Literal["bilinear", "nearest"] = "bilinear"
+    draws: ClassVar[int] = 6
+
+    def __post_init__(self) -> None:
+        if isinstance(self.zoom, int | float):
+            object.__setattr__(self, "zoom", (1 - self.zoom, 1 + self.zoom))
+        check_number(self, "rotation", most=180)
+        check_number(self, "shear", most=89)
+        checked_range(self, "zoom", above=True)
+        if not (len(self.shift) == 2 and all(0 <= share <= 1 for share in self.shift)):
+            raise ConfigError(
+                "`shift` of RandomAffine must be two shares of the image's height and width, 0 to 1, "
+                f"but got shift={self.shift!r}."
+            )
+        object.__setattr__(self, "shift", tuple(self.shift))
+        for name, choices in (("fill", _BORDERS), ("interpolation", _METHODS)):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"`{name}` of RandomAffine must be one of {', '.join(choices)}, but got {getattr(self, name)!r}."
+                )
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        height, width = array.shape[:2]
+        is_mask = kind is FieldKind.MASK
+        if is_mask and self.fill == "constant":
+            mask_number(self, self.mask_value, array.dtype)
+        known = array if array.dtype in _KNOWN else array.astype(np.float64)
+        warped = cv2.warpAffine(
+            known,
+            self._places(height, width, random),
+            (width, height),
+            flags=_METHODS["nearest" if is_mask else self.interpolation] | cv2.WARP_INVERSE_MAP,
+            borderMode=_BORDERS[self.fill],
+            borderValue=(self.mask_value if is_mask else self.value,) * 4,
+        )
+        if known is not array:
+            warped = (np.rint(warped) if array.dtype.kind in "ui" else warped).astype(array.dtype)
+        return warped if warped.ndim == array.ndim else warped[..., None]
+
+    def _places(self, height: int, width: int, random: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the matrix from a pixel's place (across, down) after the op to the place before it."""
+        turn = math.radians(symmetric(self.rotation, random[0]))
+        lean = math.radians(symmetric(self.shear, random[3]))
+        down, across = symmetric(self.shift[0], random[1]), symmetric(self.shift[1], random[2])
+        limits: Any = self.zoom  # __post_init__ made it two numbers
+        tall = between(limits, random[4])
+        wide = tall if self.keep_aspect else between(limits, random[5])
+        rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+        sheared = np.array([[1, -math.sin(lean)], [0, math.cos(lean)]])
+        matrix = rotated @ sheared @ np.diag((wide, tall))
+        centre = np.array([(width - 1) / 2, (height - 1) / 2])
+        offset = rotated @ (across * width, down * height) + centre - matrix @ centre
+        return np.column_stack([matrix, offset])
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [
+            f"height, width = {parts(step)[0]}.shape[:2]",
+            *self._plain_places("np", "rng.uniform({}, {})"),
+            "places = np.array([[a, b, c], [d, e, f]])",
+        ]
+        for part in parts(step):
+            nearest = is_mask(step, part) or self.interpolation == "nearest"
+            border = {"nearest": "REPLICATE"}.get(self.fill, self.fill.upper())
+            value = (self.mask_value if is_mask(step, part) else self.value,) * 4
+            found += [
+                f"{part} = cv2.warpAffine(",
+                f"    {part},",
+                "    places,",
+                "    (width, height),",
+                f"    flags=cv2.INTER_{'NEAREST' if nearest else 'LINEAR'} | cv2.WARP_INVERSE_MAP,",
+                f"    borderMode=cv2.BORDER_{border},",
+                f"    borderValue={value!r},",
+                ")",
+                *channel_axis(step, part),
+            ]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = [
+            f"height, width = tf.unstack(tf.cast(tf.shape({parts(step)[0]})[:2], tf.float32))",
+            *self._plain_places("tf", "tf.random.uniform((), {}, {})"),
+            "places = tf.stack((a, b, c, d, e, f, 0.0, 0.0))[None]",
+        ]
+        for part in parts(step):
+            axis = ", ..., None]" if is_flat(step, part) else "]"
+            nearest = is_mask(step, part) or self.interpolation == "nearest"
+            found += [
+                "moved = tf.raw_ops.ImageProjectiveTransformV3(",
+                f"    images=tf.cast({part}[None{axis}, tf.float32),",
+                "    transforms=places,",
+                f"    output_shape=tf.shape({part})[:2],",
+                f"    fill_value={float(self.mask_value if is_mask(step, part) else self.value)!r},",
+                f'    interpolation="{"NEAREST" if nearest else "BILINEAR"}",',
+                f'    fill_mode="{self.fill.upper()}",',
+                f")[0{', ..., 0' if is_flat(step, part) else ''}]",
+                f"{part} = {plain_levels_tensorflow('moved', step, part)}",
+            ]
+        return [*found, *shape_lines(step.after, parts(step))]
+
+    def _plain_places(self, library: str, drawn: str) -> Lines:
+        """Return lines that draw the matrix ((a, b, c), (d, e, f)) from `height` and `width`."""
+
+        def either_side(limit: float) -> str:
+            return drawn.format(-limit, limit)
+
+        zoom: Any = self.zoom
+        return [
+            f"turn, lean = {either_side(round(math.radians(self.rotation), 6))}, "
+            f"{either_side(round(math.radians(self.shear), 6))}  # in radians",
+            f"below, right = {either_side(self.shift[0])} * height, {either_side(self.shift[1])} * width",
+            f"tall = {drawn.format(*zoom)}",
+            f"wide = {'tall' if self.keep_aspect else drawn.format(*zoom)}",
+            f"a, b = {library}.cos(turn) * wide, -{library}.sin(turn + lean) * tall",
+            f"d, e = {library}.sin(turn) * wide, {library}.cos(turn + lean) * tall",
+            "middle, centre = (width - 1) / 2, (height - 1) / 2",
+            f"c = {library}.cos(turn) * right - {library}.sin(turn) * below + middle - a * middle - b * centre",
+            f"f = {library}.sin(turn) * right + {library}.cos(turn) * below + centre - d * middle - e * centre",
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomErasing(PixelOp):
+    """Paint over a rectangle at a place of the sample's own (Zhong et al., 2017). A mask is left alone unless told.
+
+    Attributes:
+        probability: of painting at all, 0 to 1.
+        area: the rectangle's smallest and largest share of the image.
+        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; what would be larger than
+            the image is cut to it.
+        value: what is painted: one level, or one for each channel.
+        mask_value: what a mask gets where the op is `on="both"`.
+    """
+
+    probability: float = 0.5
+    area: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+    value: Sequence[float] | float = 0
+    mask_value: float = 0
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        check_number(self, "probability", above=True)
+        checked_range(self, "area", most=1, above=True)
+        checked_range(self, "ratio", above=True)
+        if isinstance(self.value, Sequence):
+            object.__setattr__(self, "value", tuple(self.value))
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if kind is FieldKind.MASK:  # refused alike, whether or not chance has it painted: a plan is made without
+            mask_number(self, self.mask_value, array.dtype)
+        else:
+            self._check_levels(array.dtype)
+        if random[0] >= self.probability:
+            return array
+        size = (array.shape[0], array.shape[1])
+        top, left, height, width = box(size, self.area, self.ratio, random[1:])
+        erased = array.copy() if out is None else out
+        if erased is not array:
+            erased[...] = array
+        erased[top : top + height, left : left + width] = self.mask_value if kind is FieldKind.MASK else self.value
+        return erased
+
+    def _check_levels(self, dtype: np.dtype[Any]) -> None:
+        if dtype.kind not in "iu":
+            return
+        limits = np.iinfo(dtype)
+        for level in self.value if isinstance(self.value, Sequence) else (self.value,):
+            if not limits.min <= level < limits.max + 1:
+                raise OpError(
+                    f"`{self.name}` cannot paint value={self.value!r} on images of {dtype}: they hold {limits.min} to "
+                    f"{limits.max}.",
+                    hint=f'Choose a level that they hold, or put ap.Cast("float32") before ap.{self.name}.',
+                )
+
+    def plain_numpy(self, step: Step) -> Lines:
+        inside = [f"    {line}" for line in plain_box(parts(step)[0], self.area, self.ratio)]
+        for part in parts(step):
+            value = self.mask_value if is_mask(step, part) else self.value
+            inside += [
+                f"    {part} = {part}.copy()",
+                f"    {part}[top : top + height, left : left + width] = {value!r}",
+            ]
+        return [f"if rng.random() < {self.probability!r}:", *inside]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        first = parts(step)[0]
+        found = [
+            *plain_box_tensorflow(first, self.area, self.ratio),
+            f"rows, columns = tf.range(tf.shape({first})[0])[:, None], tf.range(tf.shape({first})[1])[None]",
+            "inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)",
+            f"inside &= tf.random.uniform(()) < {self.probability!r}",
+        ]
+        for part in parts(step):
+            value = self.mask_value if is_mask(step, part) else self.value
+            place = "inside" if is_flat(step, part) else "inside[..., None]"
+            found.append(f"{part} = tf.where({place}, tf.cast({value!r}, {part}.dtype), {part})")
+        return found

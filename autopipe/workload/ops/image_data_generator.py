@@ -1,0 +1,143 @@
+"""From the arguments of Keras's `ImageDataGenerator` to ops; where an argument has no counterpart, why."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autopipe.errors import ConfigError, near
+from autopipe.workload.op import Op
+from autopipe.workload.ops.colors import RandomBrightness
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomAffine, RandomFlip
+from autopipe.workload.ops.values import Cast, Rescale
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "featurewise_center": False,
+    "samplewise_center": False,
+    "featurewise_std_normalization": False,
+    "samplewise_std_normalization": False,
+    "zca_whitening": False,
+    "zca_epsilon": 1e-6,
+    "rotation_range": 0,
+    "width_shift_range": 0.0,
+    "height_shift_range": 0.0,
+    "brightness_range": None,
+    "shear_range": 0.0,
+    "zoom_range": 0.0,
+    "channel_shift_range": 0.0,
+    "fill_mode": "nearest",
+    "cval": 0.0,
+    "horizontal_flip": False,
+    "vertical_flip": False,
+    "rescale": None,
+    "preprocessing_function": None,
+    "data_format": None,
+    "validation_split": 0.0,
+    "interpolation_order": 1,
+    "dtype": None,
+}
+_STATISTICS = "it takes a pass over the data (`fit`) before the first batch", "Use ap.Normalize(mean, std)."
+_OWN_STATISTICS = "no op takes an image's own statistics", "Use ap.Map(lambda x: (x - x.mean()) / x.std())."
+_WITHOUT: Final[dict[str, tuple[str, str]]] = {
+    "featurewise_center": _STATISTICS,
+    "featurewise_std_normalization": _STATISTICS,
+    "samplewise_center": _OWN_STATISTICS,
+    "samplewise_std_normalization": _OWN_STATISTICS,
+    "zca_whitening": (_STATISTICS[0], "Use ap.Map with a function that multiplies by your whitening matrix."),
+    "channel_shift_range": ("no op shifts each image's channels", "Use ap.Map(function, random=True)."),
+    "validation_split": (
+        "it divides files, and changes no image",
+        'Use ap.ImageFolder(path, validation_split=..., subset="training").',
+    ),
+}
+
+
+def from_image_data_generator(**arguments: Any) -> list[Op]:
+    """Return the ops that do to a sample what Keras's `ImageDataGenerator(**arguments)` does to an image.
+
+    They belong behind `ap.Decode()` and `ap.Resize(...)`, which are what `target_size` of its `flow_from_...` methods
+    is. The images that come out are float32, as from the generator. Each random number has the same distribution, and
+    is drawn for each sample by itself; the generator draws all from one state.
+    Shifts go where their names say; in Keras 3 `height_shift_range` moves images across, and `width_shift_range` down.
+
+    Args:
+        **arguments: those of `ImageDataGenerator`; what is left out is at that class's default.
+
+    Raises:
+        ConfigError: an argument is not known, or has no counterpart; the message says why, and what to do instead.
+
+    Example:
+        >>> [type(op).__name__ for op in ap.from_image_data_generator(rotation_range=20, rescale=1 / 255)]
+        ['RandomAffine', 'Rescale']
+    """
+    for name in arguments:
+        if name not in _DEFAULTS:
+            raise ConfigError(f"`ImageDataGenerator` has no argument `{name}`.{near(name, _DEFAULTS)}")
+    settings = _DEFAULTS | arguments
+    for name, (reason, instead) in _WITHOUT.items():
+        if settings[name]:
+            raise ConfigError(f"`{name}` has no counterpart: {reason}. Got {name}={settings[name]!r}.", hint=instead)
+    if settings["data_format"] == "channels_first":
+        raise ConfigError(
+            "`data_format` is no setting of an op: channels are last here, and first where the configuration says so.",
+            hint='Leave it out, and pass channels="first" to the configuration if the model needs it.',
+        )
+    return [*_geometry(settings), *_colours(settings)]
+
+
+def _geometry(settings: dict[str, Any]) -> list[Op]:
+    zoom = settings["zoom_range"]
+    zoom = tuple(zoom) if isinstance(zoom, list | tuple) else (1 - zoom, 1 + zoom)
+    shift = tuple(_share(name, settings[name]) for name in ("height_shift_range", "width_shift_range"))
+    interpolation = _interpolation(settings["interpolation_order"])
+    found: list[Op] = []
+    if settings["rotation_range"] or settings["shear_range"] or any(shift) or zoom != (1, 1):
+        affine = RandomAffine(
+            settings["rotation_range"],
+            (shift[0], shift[1]),
+            settings["shear_range"],
+            zoom,
+            keep_aspect=False,
+            fill=settings["fill_mode"],
+            value=settings["cval"],
+            interpolation=interpolation,
+        )
+        found.append(affine)
+    across, down = bool(settings["horizontal_flip"]), bool(settings["vertical_flip"])
+    if across or down:
+        found.append(RandomFlip(horizontal=across, vertical=down))
+    return found
+
+
+def _colours(settings: dict[str, Any]) -> list[Op]:
+    found: list[Op] = []
+    if settings["brightness_range"] is not None:
+        lower, upper = settings["brightness_range"]
+        found.append(RandomBrightness(factor=(lower, upper)))
+    dtype = settings["dtype"] or "float32"
+    if settings["preprocessing_function"] is not None:
+        found += [Cast(dtype), Map(settings["preprocessing_function"])]
+    if settings["rescale"]:
+        found.append(Rescale(settings["rescale"], dtype=dtype))
+    elif settings["preprocessing_function"] is None:
+        found.append(Cast(dtype))
+    return found
+
+
+def _share(name: str, value: Any) -> float:
+    if not isinstance(value, float | int) or (isinstance(value, int) and value != 0) or value >= 1:
+        raise ConfigError(
+            f"`{name}` in pixels has no counterpart: ops take shares of an image, whose size they do not know. "
+            f"Got {name}={value!r}.",
+            hint=f"Divide by the image's size: {name}=10 / 224.",
+        )
+    return float(value)
+
+
+def _interpolation(order: int) -> Any:
+    if order not in (0, 1):
+        raise ConfigError(
+            f"`interpolation_order` must be 0 (nearest) or 1 (bilinear); OpenCV has no spline of order {order!r}.",
+            hint="Use 1.",
+        )
+    return ("nearest", "bilinear")[order]

@@ -1,0 +1,241 @@
+"""What the bytes of an image file say before it is decoded: its size, whether it is cut short, how it is to be turned.
+
+Only headers and markers are looked at. Whether the rest keeps the promise is the decoder's business
+(`autopipe.workload.ops.decode`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, DataWarning
+
+Size: TypeAlias = tuple[int, int]  # height, width
+
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
+
+
+def image_size(data: bytes) -> Size | None:
+    """Return (height, width) of an encoded image; None where the format is not known here, or the header is damaged."""
+    for signature, reader in _READERS:
+        if data.startswith(signature):
+            try:
+                return reader(data)
+            except (struct.error, IndexError, KeyError):
+                return None
+    return None
+
+
+def require_size(size: Size | None, max_pixels: int) -> None:
+    """Refuse an image that is, or claims to be, larger than `max_pixels`; None for a size that is not known.
+
+    Raises:
+        BadSampleError: with what the header says.
+    """
+    height, width = size or (0, 0)
+    if height * width > max_pixels:
+        raise BadSampleError(
+            f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
+            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
+        )
+
+
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the marker of each segment of a JPEG, and where its length stands; any bytes that fill up are passed over.
+
+    Raises:
+        IndexError, struct.error: the file is cut short.
+    """
+    at = 2
+    while data[at] == 0xFF:
+        while data[at + 1] == 0xFF:
+            at += 1
+        yield data[at + 1], at + 2
+        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+
+
+def _png(data: bytes) -> Size:
+    width, height = struct.unpack_from(">II", data, 16)
+    return height, width
+
+
+def _gif(data: bytes) -> Size:
+    width, height = struct.unpack_from("<HH", data, 6)
+    return height, width
+
+
+def _bmp(data: bytes) -> Size:
+    (header_bytes,) = struct.unpack_from("<I", data, 14)
+    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
+    return abs(height), abs(width)  # a negative height says that the rows come from the top
+
+
+def _webp(data: bytes) -> Size | None:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+    elif kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        return None
+    return height, width
+
+
+def _tiff(data: bytes) -> Size:
+    order = "<" if data[:2] == b"II" else ">"
+    is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
+    (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
+    (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
+    first, length = start + (8 if is_big else 2), 20 if is_big else 12
+    sides: dict[int, int] = {}
+    for entry in range(first, first + min(count, 4096) * length, length):
+        tag, kind = struct.unpack_from(order + "HH", data, entry)
+        if tag in (_TIFF_WIDTH, _TIFF_HEIGHT):
+            (sides[tag],) = struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + (12 if is_big else 8))
+    return sides[_TIFF_HEIGHT], sides[_TIFF_WIDTH]
+
+
+def _jpeg(data: bytes) -> Size | None:
+    for marker, at in jpeg_segments(data):
+        if marker in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            return height, width
+    return None
+
+
+_READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
+    (b"\xff\xd8", _jpeg),
+    (b"\x89PNG\r\n\x1a\n", _png),
+    (b"RIFF", _webp),
+    (b"BM", _bmp),
+    (b"II*\0", _tiff),
+    (b"MM\0*", _tiff),
+    (b"II+\0", _tiff),
+    (b"MM\0+", _tiff),
+    (b"GIF8", _gif),
+)
+
+
+def require_end(data: bytes) -> None:
+    """Refuse a file that `is_truncated`.
+
+    Raises:
+        BadSampleError: with its length.
+    """
+    if is_truncated(data):
+        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
+
+
+def is_truncated(data: bytes) -> bool:
+    """Tell whether a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey and say nothing."""
+    if data[:2] == b"\xff\xd8":
+        return data[-2:] != b"\xff\xd9" and not _has_end_after_scan(bytes(data))
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return data[-8:-4] != b"IEND" and bytes(data).rfind(b"IEND") < 0
+    return False
+
+
+def _has_end_after_scan(data: bytes) -> bool:
+    """Look for the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
+    with contextlib.suppress(IndexError, struct.error):
+        for marker, at in jpeg_segments(data):
+            if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
+                return data.find(b"\xff\xd9", at) >= 0
+    return False
+
+
+_TAG = 0x0112
+_UPRIGHT = 1
+_APP1, _SCAN = 0xE1, 0xDA  # of a JPEG; after the latter it has pixels
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the orientation of an encoded image, 1 to 8, as its EXIF tag says; 1 is upright.
+
+    The tag is looked for where JPEG, PNG and WebP files have it. A damaged one, or none, counts as 1.
+    """
+    try:
+        exif = _exif(data)
+        return _UPRIGHT if exif is None else _value(exif)
+    except (struct.error, IndexError):
+        return _UPRIGHT
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
+    if orientation == _UPRIGHT:
+        return pixels
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    rows = -1 if orientation in (3, 4, 7, 8) else 1
+    columns = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(pixels[::rows, ::columns])
+
+
+def warn_of_turned(images: Sequence[bytes]) -> None:
+    """Warn of images with such a tag, where nobody said whether it counts."""
+    turned = sum(orientation_of(data) != _UPRIGHT for data in images)
+    if turned:
+        warnings.warn(
+            f"{turned} of {len(images)} images that were looked at are to be rotated, by their EXIF tags, and are "
+            "taken as they are stored. Say which is meant in a workload's file: "
+            'ap.Decode(orientation="exif") or "ignore".',
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _exif(data: bytes) -> bytes | None:
+    """Return the EXIF block, which is a little TIFF file."""
+    if data[:2] == b"\xff\xd8":
+        return _of_jpeg(data)
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return _chunk(data, 8, ">I4s", b"eXIf")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return _chunk(data, 12, "<4sI", b"EXIF")
+    return None
+
+
+def _of_jpeg(data: bytes) -> bytes | None:
+    for marker, at in jpeg_segments(data):
+        if marker == _SCAN:
+            break
+        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+            return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
+    return None
+
+
+def _chunk(data: bytes, at: int, layout: str, wanted: bytes) -> bytes | None:
+    """Return the content of a PNG's or a WebP's chunk."""
+    is_png = layout[0] == ">"
+    while at + 8 <= len(data):
+        first, second = struct.unpack_from(layout, data, at)
+        length, name = (first, second) if is_png else (second, first)
+        if name == wanted:
+            content = bytes(data[at + 8 : at + 8 + length])
+            return content.removeprefix(b"Exif\0\0")
+        at += 8 + length + (4 if is_png else length % 2)  # a checksum; or a byte that makes it even
+    return None
+
+
+def _value(exif: bytes) -> int:
+    order = "<" if exif[:2] == b"II" else ">"
+    (start,) = struct.unpack_from(order + "I", exif, 4)
+    (count,) = struct.unpack_from(order + "H", exif, start)
+    for entry in range(start + 2, start + 2 + 12 * count, 12):
+        tag, _, _, value = struct.unpack_from(order + "HHIH", exif, entry)
+        if tag == _TAG:
+            return int(value) if 1 <= value <= 8 else _UPRIGHT
+    return _UPRIGHT

@@ -1,0 +1,224 @@
+"""MixUp and CutMix: put two samples of a batch into one, and their targets with them.
+
+They act on finished samples, so they come after all ops on single ones. Who is mixed with whom is a permutation of the
+batch that its samples' own random numbers make; the last, short batch is mixed among itself.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import OpError, PlainCodeError
+from autopipe.workload.op import Op, Target
+from autopipe.workload.ops.pixels import check_number, plain_levels, plain_levels_tensorflow, to_levels
+from autopipe.workload.plain_code import Lines, names, part_of
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mixing(Op):
+    """An op that puts two samples of a batch into one.
+
+    Attributes:
+        alpha: of the beta distribution that the first sample's share is drawn from, for each sample anew. Small values
+            leave most samples nearly as they are.
+        probability: of mixing a sample at all, 0 to 1.
+    """
+
+    alpha: float
+    probability: float = 1.0
+    mixes: ClassVar[bool] = True
+    draws: ClassVar[int] = 6  # order, chance, two for the share, two for a place
+
+    def __post_init__(self) -> None:
+        check_number(self, "alpha", most=float("inf"), above=True)
+        check_number(self, "probability", above=True)
+
+    @property
+    def target(self) -> Target:
+        return "both"
+
+    def touches(self, spec: SampleSpec) -> tuple[bool, bool]:
+        return True, spec.y is not None
+
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        name, x, y = type(self).__name__, spec.x, spec.y
+        if x.dtype is None or x.dtype.kind not in "uf":
+            raise OpError(f"`{name}` needs decoded images, but got {x.dtype or 'encoded bytes'}.")
+        if y is not None and y.kind is not FieldKind.MASK and (y.dtype is None or y.dtype.kind != "f"):
+            raise OpError(
+                f"`{name}` needs targets that can be mixed, but got {y.dtype or 'encoded'} labels.",
+                hint=f"Put ap.OneHot(classes) before ap.{name}.",
+            )
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        """Return the sample as it is: mixed with itself, as in a batch of one."""
+        return sample
+
+    def takes_batches(self, spec: SampleSpec) -> bool:
+        return True
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        x, y = batch
+        order = np.argsort(random[:, 0], kind="stable")
+        others = x[order], None if y is None else y[order]
+        for row in np.flatnonzero(random[:, 1] < self.probability).tolist():
+            share = _beta(self.alpha, random[row, 2:4])
+            self._mix((x, y), others, row, share, random[row, 4:])
+        return x, y
+
+    @abc.abstractmethod
+    def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
+        """Put the other sample of a row into that row, which keeps about `share` of itself."""
+
+    def plain_numpy(self, step: Step) -> Lines:
+        raise PlainCodeError(f"`{type(self).__name__}` mixes the samples of a batch: see `plain_batch`")
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return self.plain_numpy(step)
+
+    def plain_batch(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        alpha = self.alpha
+        if library == "np":
+            drawn = [
+                "order = rng.permutation(len(x))",
+                f"share = rng.beta({alpha}, {alpha}, len(x)).astype(np.float32)",
+            ]
+            chosen = f"share = np.where(rng.random(len(x)) < {self.probability}, share, np.float32(1))"
+        else:
+            drawn = [
+                "rows = tf.shape(x)[0]",
+                "order = tf.random.shuffle(tf.range(rows))",
+                f"one, other = tf.random.gamma((rows,), {alpha}), tf.random.gamma((rows,), {alpha})",
+                "share = tf.math.divide_no_nan(one, one + other)  # of a beta distribution",
+            ]
+            chosen = f"share = tf.where(tf.random.uniform((rows,)) < {self.probability}, share, 1.0)"
+        return [*drawn, *([chosen] if self.probability < 1 else []), *self._plain_mixed(step, library)]
+
+    @abc.abstractmethod
+    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        """Return lines that mix with the samples at `order`, by the shares in `share`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MixUp(_Mixing):
+    """Add another sample of the batch to each, image and target by the same shares (Zhang et al., 2017).
+
+    Targets must be floating point (behind `OneHot`), masks too.
+    """
+
+    alpha: float = 0.2
+
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        super().check(sample, spec)
+        if spec.y is not None and spec.y.dtype is not None and spec.y.dtype.kind != "f":
+            raise OpError(
+                f"`MixUp` needs masks that can be mixed, but got {spec.y.dtype} class numbers.",
+                hint="Put ap.OneHot(classes) before ap.MixUp.",
+            )
+
+    def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
+        for mine, other in zip(batch, others, strict=True):
+            if mine is not None and other is not None:
+                mine[row] = _sum(mine[row], other[row], share)
+
+    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        return [line for part in names(step.before) for line in _plain_sum(part, "share", step, library)]
+
+
+@dataclasses.dataclass(frozen=True)
+class CutMix(_Mixing):
+    """Put a rectangle of another sample of the batch into each (Yun et al., 2019).
+
+    The rectangle has the image's own proportions and a place of the sample's own. A mask's rectangle is put in alike;
+    other targets are mixed by its share of the image.
+    """
+
+    alpha: float = 1.0
+
+    def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
+        x, y = batch
+        height, width = x.shape[1:3]
+        side = (1 - share) ** 0.5
+        tall, wide = int(height * side + 0.5), int(width * side + 0.5)
+        top, left = int(random[0] * (height - tall + 1)), int(random[1] * (width - wide + 1))
+        inside = (row, slice(top, top + tall), slice(left, left + wide))
+        x[inside] = others[0][inside]
+        if y is None or others[1] is None:
+            return
+        if y.shape[1:3] == (height, width):
+            y[inside] = others[1][inside]
+        else:
+            y[row] = _sum(y[row], others[1][row], 1 - tall * wide / (height * width))
+
+    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        found = list(_PLACES[library])
+        for part in names(step.before):
+            field, image = part_of(step.before, part), step.before.x
+            if field.shape is None or image.shape is None or field.shape[:2] != image.shape[:2]:
+                found += _plain_sum(part, "kept", step, library)
+                continue
+            others = f"{part}[order]" if library == "np" else f"tf.gather({part}, order)"
+            inside = "inside" if field.rank == 2 else "inside[..., None]"
+            found.append(f"{part} = {library}.where({inside}, {others}, {part})")
+        return found
+
+
+_PLACES: Final = {
+    "np": [
+        "height, width = x.shape[1:3]",
+        "side = np.sqrt(1 - share)",
+        "tall, wide = (height * side + 0.5).astype(int), (width * side + 0.5).astype(int)",
+        "top = (rng.random(len(x)) * (height - tall + 1)).astype(int)",
+        "left = (rng.random(len(x)) * (width - wide + 1)).astype(int)",
+        "down, across = np.arange(height), np.arange(width)",
+        "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
+        "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
+        "inside = down[:, :, None] & across[:, None, :]",
+        "kept = (1 - tall * wide / (height * width)).astype(np.float32)",
+    ],
+    "tf": [
+        "height, width = tf.unstack(tf.cast(tf.shape(x)[1:3], tf.float32))",
+        "side = tf.sqrt(1 - share)",
+        "tall, wide = tf.floor(height * side + 0.5), tf.floor(width * side + 0.5)",
+        "top = tf.floor(tf.random.uniform((rows,)) * (height - tall + 1))",
+        "left = tf.floor(tf.random.uniform((rows,)) * (width - wide + 1))",
+        "down, across = tf.range(height), tf.range(width)",
+        "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
+        "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
+        "inside = down[:, :, None] & across[:, None, :]",
+        "kept = 1 - tall * wide / (height * width)",
+    ],
+}
+"""Lines that draw the rectangles, as in `CutMix._mix`: where they are `inside`, and the share that is `kept`."""
+
+
+def _plain_sum(part: str, share: str, step: Step, library: Literal["np", "tf"]) -> Lines:
+    """Return lines that mix a part of all samples by the shares in the variable `share`."""
+    ones = ", 1" * (part_of(step.before, part).rank or 0)
+    if library == "np":
+        mixed = f"{part} * weight + {part}[order] * (1 - weight)"
+        return [f"weight = {share}.reshape((-1{ones}))", f"{part} = {plain_levels(mixed, step, part)}"]
+    levels = f"tf.cast({part}, tf.float32)"
+    mixed = "levels * weight + tf.gather(levels, order) * (1 - weight)"
+    return [
+        f"weight, levels = tf.reshape({share}, (-1{ones})), {levels}",
+        f"{part} = {plain_levels_tensorflow(mixed, step, part)}",
+    ]
+
+
+def _sum(one: NDArray[Any], other: NDArray[Any], share: float) -> NDArray[Any]:
+    kept, rest = np.float32(share), np.float32(1 - share)
+    return to_levels(one * kept + other * rest, one.dtype)
+
+
+def _beta(alpha: float, random: NDArray[np.float64]) -> float:
+    """Return a number of the beta distribution, a function of two uniform ones."""
+    words = [int(number * 2**53) for number in random]
+    return float(np.random.Generator(np.random.Philox(key=words)).beta(alpha, alpha))

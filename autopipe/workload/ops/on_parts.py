@@ -1,0 +1,322 @@
+"""Ops on samples of several parts: which parts an op acts on, and `On`, by which a workload says so.
+
+An op itself knows an image x and a target y. Here it is called for each image, with the mask that belongs to it, and
+always with the same random numbers, so that images and masks of a sample stay together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
+from autopipe.workload.array_namespace import ArrayNamespace
+from autopipe.workload.op import Op, Target
+from autopipe.workload.plain_code import Lines, said
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.structure import SLOTS
+
+Lane: TypeAlias = tuple[int, int | None]
+"""The positions of what is x to an op, and of what is y; None if nothing is."""
+
+_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
+_MASKS = (FieldKind.MASK, FieldKind.ENCODED)
+
+
+def lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[Lane, ...]:
+    """Return the lanes of an op: of the parts that are named, or else of all that it can act on.
+
+    Raises:
+        WorkloadError: it cannot be told on which parts it is to act, or there is none such.
+    """
+    named = None if names is None else [_position(name, spec) for name in names]
+    images, targets = _chosen(spec, "x", named), _chosen(spec, "y", named)
+    if op.target == "mask":
+        if not targets or (named is None and len(targets) > 1):
+            raise _unclear(op, spec, "y")
+        return tuple((0, target) for target in targets)
+    if named is None and len(images) > 1:
+        images = _of_kind(spec, images, _IMAGES)
+    if not images:
+        raise _unclear(op, spec, "x")
+    if op.target == "image":
+        return tuple((image, None) for image in images)
+    if named is None and len(targets) > 1:
+        targets = _of_kind(spec, targets, _MASKS)
+    last = len(images) - 1  # masks that are left over go with the last image
+    return tuple(
+        (images[min(number, last)], targets[number] if number < len(targets) else None)
+        for number in range(max(len(images), len(targets)))
+    )
+
+
+def _chosen(spec: SampleSpec, slot: str, named: list[int] | None) -> list[int]:
+    """Return the positions of those parts of x or y that exist, and are named if any are."""
+    assert spec.structure is not None
+    places = [at for at in spec.structure.positions(slot) if spec.columns[at] is not None]
+    return places if named is None else [at for at in named if at in places]
+
+
+def _of_kind(spec: SampleSpec, places: list[int], kinds: tuple[FieldKind, ...]) -> list[int]:
+    return [at for at in places if (field := spec.columns[at]) is not None and field.kind in kinds]
+
+
+def _position(name: str, spec: SampleSpec) -> int:
+    assert spec.structure is not None
+    if (place := spec.structure.named(name)) is not None:
+        return place
+    raise WorkloadError(
+        f"`On` must name parts of the samples, which are {_listed(spec)}, but got {name!r}.{near(name, spec.labels)}"
+    )
+
+
+def _unclear(op: Op, spec: SampleSpec, slot: str) -> WorkloadError:
+    return WorkloadError(
+        f"`{op.name}` must act on {'an image of x' if slot == 'x' else 'one part of y'}, "
+        f"but it cannot be told on which; the parts are {_listed(spec)}.",
+        hint=f'Name it: ap.On("...", ap.{op.name}(...)).',
+    )
+
+
+def _listed(spec: SampleSpec) -> str:
+    return ", ".join(
+        f"`{label}` ({field.kind})" for label, field in zip(spec.labels, spec.columns, strict=True) if field is not None
+    )
+
+
+class _Around(Op):
+    """An op that puts another to work, and says of itself what that one does."""
+
+    op: Op
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def draws(self) -> int:  # type: ignore[override]  # as the op
+        """As the op's own."""
+        return self.op.draws
+
+    @property
+    def batchable(self) -> bool:  # type: ignore[override]  # as the op
+        """As the op's own."""
+        return self.op.batchable
+
+    @property
+    def target(self) -> Target:
+        return self.op.target
+
+    def plain_constants(self, step: Step) -> Lines:
+        return self.op.plain_constants(step)
+
+    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
+        return self.op.plain_functions(step)
+
+
+@dataclasses.dataclass(frozen=True)
+class On(_Around):
+    """Let an op act on some parts of a sample only: `ap.On("left", ap.RandomFlip())`.
+
+    Without it an op on images acts on every image of x, and with it on every mask of y, with the same random numbers;
+    an op on targets acts on y if that is one part. Parts that no op acts on are passed through as they are.
+
+    Attributes:
+        parts: the key of a part in its dictionary, or what messages call it ("x.left", "y.0"); or several of them,
+            which get the same random numbers. Of two ops by two `On`, each draws its own.
+        op: what is done to them.
+
+    Example:
+        ```python
+        ops = [
+            ap.Decode(),
+            ap.Resize(128, 128),  # of both images
+            ap.On("left", ap.RandomBrightness(0.2)),
+            ap.On("species", ap.OneHot(37)),
+        ]
+        ```
+    """
+
+    parts: str | tuple[str, ...]
+    op: Op
+
+    def __post_init__(self) -> None:
+        if not self.names or not all(isinstance(name, str) and name for name in self.names):
+            raise ConfigError(f"`parts` of On must be the name of a part, or several, but got {self.parts!r}.")
+        if not isinstance(self.op, Op) or isinstance(self.op, On):
+            raise ConfigError(f"`op` of On must be an op, but got {shortened(self.op)}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parts that are named."""
+        return (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
+
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]  # as the op
+        """As the op's own."""
+        return self.op.mixes
+
+    def followed_by(self, rest: Sequence[Op]) -> Op:
+        made = [self.op.followed_by(_acting_on(name, rest)) for name in self.names]
+        if any(other is not made[0] and other != made[0] for other in made):
+            raise ConfigError(
+                f"Parts of one `On` must be followed by the same, but `{self.name}` on {shortened(self.parts)} "
+                f"would have to be {' and '.join(map(str, made))}.",
+                hint="Write one `On` for each part.",
+            )
+        return dataclasses.replace(self, op=made[0])
+
+    def without_chance(self) -> Op | None:
+        op = self.op.without_chance()
+        return None if op is None else dataclasses.replace(self, op=op)
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        return placed(self, spec).apply(sample, spec, random, out)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnParts(_Around):
+    """An op in a plan, with the parts of a sample on which it acts.
+
+    Attributes:
+        op: the op.
+        lanes: for each call of it, what is x and what is y. Where one x is in several, the last one gives it.
+    """
+
+    op: Op
+    lanes: tuple[Lane, ...]
+
+    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
+        on = set()
+        for lane, x, y in self._lanes(spec):
+            on |= {place for place, acts in zip(lane, self.op.touches(SampleSpec(x, y)), strict=True) if acts}
+        return tuple(number in on for number in range(len(spec.columns)))
+
+    def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
+        kinds = [None if field is None else field.kind for field in spec.columns]
+        for (x_at, y_at), x, y in self._lanes(spec):
+            kinds[x_at], y_kind = self.op.kinds(SampleSpec(x, y))
+            if y_at is not None:
+                kinds[y_at] = y_kind
+        return tuple(kinds)
+
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        for lane, x, y in self._lanes(spec):
+            self.op.check(_of(sample, lane), SampleSpec(x, y))
+
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        images = {lane[0] for lane in self.lanes}
+        for (x_at, y_at), x, y in self._lanes(spec):
+            if len(images) > 1:  # nobody has said of which of them there is a mask
+                y_at = y = None
+            self.op.look([_of(sample, (x_at, y_at)) for sample in samples], SampleSpec(x, y))
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        made = list(sample)
+        for number, (lane, x, y) in enumerate(self._lanes(spec)):
+            room = out if lane[0] == 0 and self._is_last(number) else None
+            _put(made, lane, self.op.apply(_of(sample, lane), SampleSpec(x, y), random, room))
+        return tuple(made)
+
+    def takes_batches(self, spec: SampleSpec) -> bool:
+        return all(self.op.takes_batches(SampleSpec(x, y)) for _, x, y in self._lanes(spec))
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        made = list(batch)
+        for number, (lane, x, y) in enumerate(self._lanes(spec)):
+            given, room = _of(batch, lane), out if lane[0] == 0 else None
+            if not self._is_last(number):  # the op may write to it, and it is wanted once more
+                given, room = (given[0].copy(), *given[1:]), None
+            _put(made, lane, self.op.apply_many(given, SampleSpec(x, y), random, room))
+        return tuple(made)
+
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        made = list(batch)
+        for lane, x, y in self._lanes(spec):
+            _put(made, lane, self.op.finish(_of(batch, lane), SampleSpec(x, y), xp))
+        return tuple(made)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return self._plain(step, "plain_numpy")
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return self._plain(step, "plain_tensorflow")
+
+    def _plain(self, step: Step, method: str) -> Lines:
+        together = (dataclasses.replace(self, lanes=lanes) for lanes in self._together(step.before))
+        return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), method)]
+
+    def _together(self, spec: SampleSpec) -> list[tuple[Lane, ...]]:
+        """Return the lanes by what is written at once: all that share random numbers, or an image.
+
+        Raises:
+            PlainCodeError: images of different sizes share random numbers, and plain code draws them for one size.
+        """
+        if self.is_random:
+            sizes = {lane[0]: x.shape and x.shape[:2] for lane, x, _ in self._lanes(spec)}
+            if len(sizes) > 1 and (None in sizes.values() or len({*sizes.values()}) > 1):
+                raise PlainCodeError(f"`{self.name}` acts alike on images that differ in size; put ap.Resize before it")
+            return [self.lanes]
+        found: dict[Hashable, list[Lane]] = {}
+        for lane, x, y in self._lanes(spec):
+            on_x, _ = self.op.touches(SampleSpec(x, y))
+            found.setdefault(lane[0] if on_x else lane, []).append(lane)
+        return [tuple(lanes) for lanes in found.values()]
+
+    def _lanes(self, spec: SampleSpec) -> Iterator[tuple[Lane, Any, Any]]:
+        columns = spec.columns
+        for lane in self.lanes:
+            yield lane, columns[lane[0]], None if lane[1] is None else columns[lane[1]]
+
+    def _is_last(self, number: int) -> bool:
+        return all(x != self.lanes[number][0] for x, _ in self.lanes[number + 1 :])
+
+
+def placed(op: Op, spec: SampleSpec) -> Op:
+    """Return an op as it acts on samples as they are read, which look like `spec`.
+
+    Raises:
+        WorkloadError: it cannot be told on which parts it is to act, or there is none such.
+    """
+    if spec.structure is None:
+        if not isinstance(op, On):
+            return op
+        raise WorkloadError(
+            f"`On` needs samples of several parts, but here they are {' and '.join(spec.labels[: len(spec.fields)])}.",
+            hint=f"Write ap.{op.name}(...) without ap.On.",
+        )
+    inner = op.op if isinstance(op, On) else op
+    if inner.mixes:
+        raise WorkloadError(
+            f"`{inner.name}` mixes x and y of whole batches, and cannot mix samples of several parts.",
+            hint="Leave it out, or mix inside the model.",
+        )
+    return OnParts(inner, lanes_of(inner, spec, op.names if isinstance(op, On) else None))
+
+
+def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:
+    """Return those ops that act on a part, without `On`; one that names none acts on all that it can."""
+    return [
+        op.op if isinstance(op, On) else op
+        for op in ops
+        if not isinstance(op, On) or any(_are_one(name, other) for other in op.names)
+    ]
+
+
+def _are_one(name: str, other: str) -> bool:
+    return name == other or any(name == f"{slot}.{other}" or other == f"{slot}.{name}" for slot in SLOTS)
+
+
+def _of(parts: Sequence[Any], lane: Lane) -> tuple[Any, Any]:
+    return parts[lane[0]], None if lane[1] is None else parts[lane[1]]
+
+
+def _put(parts: list[Any], lane: Lane, made: Sequence[Any]) -> None:
+    parts[lane[0]] = made[0]
+    if lane[1] is not None:
+        parts[lane[1]] = made[1]

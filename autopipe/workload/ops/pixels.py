@@ -1,0 +1,362 @@
+"""What ops on pixels have in common: one function for x and, where the op follows the image, for its mask.
+
+Beside it, what ops make of a sample's uniform random numbers, how they refuse impossible ranges, and the levels that a
+pixel may have: 0 to the largest of an unsigned integer type, 0 to 1 of a floating-point one. Colour ops compute in
+floating point and come back through `to_levels`, so that none leaves that range by wrapping.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
+from autopipe.workload.op import Op, Target
+from autopipe.workload.plain_code import Lines, is_integer, part_of, tensor_type
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
+
+LEVELS: Final = np.arange(256, dtype=np.float32)
+"""All that a byte can hold."""
+
+
+def largest(dtype: np.dtype[Any]) -> float:
+    """Return the brightest level of a dtype: 255 for uint8, 65535 for uint16, 1 for floating point.
+
+    Raises:
+        OpError: whole numbers with a sign have no range of levels that could be known.
+    """
+    if dtype.kind == "u":
+        return float(np.iinfo(dtype).max)
+    if dtype.kind != "f":
+        raise OpError(
+            f"an op on colours needs images of unsigned whole numbers or floating point, but got {dtype}.",
+            hint='Put ap.Cast("uint8") before it.',
+        )
+    return 1.0
+
+
+def to_levels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return computed levels in `dtype`: rounded half to even and kept in its range if it holds whole numbers."""
+    if dtype.kind != "u":
+        return values.astype(dtype, copy=False)
+    levels: NDArray[Any] = np.clip(np.rint(values), 0, largest(dtype)).astype(dtype)
+    return levels
+
+
+def look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return an 8-bit array with each level replaced by that in a table of 256, or of (1, 256, channels)."""
+    looked_up: NDArray[Any] = cv2.LUT(array, table)
+    return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]
+
+
+def plain_top(step: Step, part: str) -> str:
+    """Return the brightest level of a part, as code."""
+    dtype = part_of(step.before, part).dtype
+    return "1.0" if dtype is None else str(largest(dtype))
+
+
+def plain_levels(values: str, step: Step, part: str) -> str:
+    """Return code that gives computed levels the dtype of a part, in NumPy."""
+    if not is_integer(step, part):
+        return f"({values}).astype({part}.dtype)"
+    return f"np.clip(np.rint({values}), 0, {plain_top(step, part)}).astype({part}.dtype)"
+
+
+def plain_levels_tensorflow(values: str, step: Step, part: str) -> str:
+    """Return the same in TensorFlow."""
+    rounded = f"tf.round({values})" if is_integer(step, part) else values
+    return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
+
+
+def plain_changed_tensorflow(change: str, step: Step, part: str, *, leaves_range: bool = True) -> Lines:
+    """Return lines of TensorFlow that change a part as floating point, by code with `{}` where the part stands.
+
+    `leaves_range` says whether levels may come out that there are not.
+    """
+    cast, named = f"tf.cast({part}, tf.float32)", tensor_type(part_of(step.before, part))
+    found = [f"{part} = {change.format(part if named == 'tf.float32' else cast)}"]
+    if named == "tf.float32":
+        return found
+    levels = plain_levels_tensorflow(part, step, part)
+    return [*found, f"{part} = {levels if leaves_range else levels.replace('saturate_cast', 'cast', 1)}"]
+
+
+Range: TypeAlias = tuple[float, float]
+Box: TypeAlias = tuple[Any, Any, Any, Any]  # top, left, height, width
+
+
+def between(limits: Range, number: Any) -> Any:
+    """Return the value that stands in `limits` where `number` stands in [0, 1)."""
+    return limits[0] + (limits[1] - limits[0]) * number
+
+
+def symmetric(limit: float, number: Any) -> Any:
+    """Return the value in [-limit, limit] for a number in [0, 1)."""
+    return (2 * number - 1) * limit
+
+
+def box(size: tuple[int, int], area: Range, ratio: Range, random: Any) -> Box:
+    """Return a rectangle inside an image of `size` (height, width), from four random numbers.
+
+    Args:
+        size: height and width of the image in pixels.
+        area: the smallest and the largest share of the image.
+        ratio: width to height, the smallest and the largest; drawn evenly on a logarithmic scale. A rectangle that
+            would be larger than the image is cut to it.
+        random: four numbers: area, ratio, top, left.
+    """
+    share, aspect = between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
+    height = _side(size[0], (size[0] * size[1] * share / aspect) ** 0.5)
+    width = _side(size[1], (size[0] * size[1] * share * aspect) ** 0.5)
+    return int(random[2] * (size[0] - height + 1)), int(random[3] * (size[1] - width + 1)), height, width
+
+
+def plain_box(part: str, area: Range, ratio: Range) -> Lines:
+    """Return lines of NumPy that draw such a rectangle in a part: `top`, `left`, `height` and `width`."""
+    logs = tuple(round(math.log(end), 6) for end in ratio)
+    return [
+        f"pixels = {part}.shape[0] * {part}.shape[1] * rng.uniform{area!r}",
+        f"ratio = np.exp(rng.uniform{logs!r})",
+        f"height = min({part}.shape[0], max(1, round((pixels / ratio) ** 0.5)))",
+        f"width = min({part}.shape[1], max(1, round((pixels * ratio) ** 0.5)))",
+        f"top, left = rng.integers(({part}.shape[0] - height + 1, {part}.shape[1] - width + 1))",
+    ]
+
+
+def plain_box_tensorflow(part: str, area: Range, ratio: Range) -> Lines:
+    """Return the same as lines of TensorFlow."""
+    logs = tuple(round(math.log(end), 6) for end in ratio)
+    return [
+        f"down, across = tf.unstack(tf.cast(tf.shape({part})[:2], tf.float32))",
+        f"pixels = down * across * tf.random.uniform((), {area[0]!r}, {area[1]!r})",
+        f"ratio = tf.exp(tf.random.uniform((), {logs[0]!r}, {logs[1]!r}))",
+        "height = tf.clip_by_value(tf.round(tf.sqrt(pixels / ratio)), 1, down)",
+        "width = tf.clip_by_value(tf.round(tf.sqrt(pixels * ratio)), 1, across)",
+        "top = tf.random.uniform(()) * (down - height + 1)",
+        "left = tf.random.uniform(()) * (across - width + 1)",
+        "top, left, height, width = tf.unstack(tf.cast((top, left, height, width), tf.int32))",
+    ]
+
+
+def _side(most: int, wanted: float) -> int:
+    return min(most, max(1, int(wanted + 0.5)))
+
+
+def checked_range(
+    op: object, name: str, *, least: float = 0.0, most: float = float("inf"), above: bool = False
+) -> None:
+    """Keep an op's range as a tuple of two floats, and refuse one that is none, or reaches beyond its limits.
+
+    Args:
+        op: a frozen dataclass.
+        name: of its setting.
+        least: the smallest lower end.
+        most: the largest upper end.
+        above: whether the lower end must be more than `least`.
+
+    Raises:
+        ConfigError: it is no pair of numbers in order within the limits.
+    """
+    value = getattr(op, name)
+    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, int | float) for end in value):
+        lower, upper = (float(end) for end in value)
+        if least <= lower <= upper <= most and not (above and lower == least):
+            object.__setattr__(op, name, (lower, upper))
+            return
+    limits = f"{'more than ' if above else 'at least '}{least:g}" + (
+        f", at most {most:g}" if most < float("inf") else ""
+    )
+    raise ConfigError(
+        f"`{name}` of {type(op).__name__} must be two numbers (lower, upper), {limits}, but got {name}={value!r}."
+    )
+
+
+def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0, above: bool = False) -> None:
+    """Refuse a setting that is no number from `least` to `most`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    value = getattr(op, name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and least <= value <= most and not (above and value == least):
+        return
+    bracket = "(" if above else "["
+    raise ConfigError(
+        f"`{name}` of {type(op).__name__} must be in {bracket}{least:g}, {most:g}], but got {name}={value!r}."
+    )
+
+
+def check_ordered(op: object, lower: float, upper: float) -> None:
+    """Refuse factors that are negative or not in order.
+
+    Raises:
+        ConfigError: they are.
+    """
+    if not 0 <= lower < upper:
+        raise ConfigError(f"{type(op).__name__} needs 0 <= lower < upper, but got lower={lower!r}, upper={upper!r}.")
+
+
+MOVED = frozenset(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")))
+"""Dtypes whose values OpenCV puts elsewhere as they are; it refuses some others, and makes 32-bit numbers of some."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelOp(Op):
+    """An op that treats an image, and perhaps its mask, by the same function of pixels.
+
+    Class attributes:
+        in_pixels: whether it is told how many pixels, so that of an image and a mask that differ in size it would take
+            different parts of the scene.
+
+    Attributes:
+        on: "image", "mask" or "both".
+    """
+
+    in_pixels: ClassVar[bool] = False
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="both", kw_only=True)
+
+    @property
+    def target(self) -> Target:
+        return self.on
+
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        x = samples[0][0]
+        if self.touches(spec)[0] and isinstance(x, np.ndarray) and _has_channels_first(x.shape):
+            warnings.warn(
+                f"Channels must come last, but images of shape {x.shape} look as if theirs came first, and are taken "
+                f"to be {x.shape[0]} pixels high. numpy.moveaxis(x, 1, -1) turns an array of such images.",
+                DataWarning,
+                stacklevel=3,
+            )
+        pairs = [sample for sample in samples if all(isinstance(part, np.ndarray) for part in sample)]
+        if self.target == "both" and self.touches(spec) == (True, False) and _are_alike(pairs):
+            warnings.warn(
+                f"`{self.name}` changes images and leaves y as it is, which is as high and wide, but no mask: it is "
+                f"{pairs[0][1].dtype}. {_as_mask(pairs[0][1])}. "
+                'on="image" says that y is to stay as it is.',
+                DataWarning,
+                stacklevel=3,
+            )
+        apart = [(x, y) for x, y in pairs if _differ(x.shape, y.shape)] if all(self.touches(spec)) else []
+        if apart:
+            warnings.warn(
+                f"{len(apart)} of {len(samples)} images that were looked at have a mask of other proportions, such as "
+                f"{_size(apart[0][0])} and {_size(apart[0][1])} pixels: unless masks were stretched, they do not show "
+                "the same scene. Photographs that are to be rotated by their EXIF tags are, by "
+                'ap.Decode(orientation="exif").',
+                DataWarning,
+                stacklevel=3,
+            )
+
+    def takes_batches(self, spec: SampleSpec) -> bool:
+        fields = [field for field, on in zip((spec.x, spec.y), self.touches(spec), strict=True) if on and field]
+        return all(field.kind is not FieldKind.ENCODED and self.batches_of(field) for field in fields)
+
+    def batches_of(self, field: Field) -> bool:
+        """Whether `pixels_many` can be called on arrays like this one."""
+        return False
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        """Return arrays of one shape after the op, to the bit what `pixels` gives one by one.
+
+        Args:
+            arrays: the first axis counts them; may be overwritten and returned.
+            kind: what each holds.
+            random: each one's numbers, shape (arrays, draws).
+        """
+        raise NotImplementedError
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        x, y = batch
+        on_x, on_y = self.touches(spec)
+        if on_x:
+            x = self.pixels_many(x, spec.x.kind, random)
+        if on_y and spec.y is not None and y is not None:
+            y = self.pixels_many(y, spec.y.kind, random)
+        return x, y
+
+    @abc.abstractmethod
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        """Return one array after the op; `out` as in `Op.apply`."""
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        x, y = sample
+        on_x, on_y = self.touches(spec)
+        if on_x and not isinstance(x, np.ndarray):
+            raise _not_decoded(x, self)
+        if on_y and not isinstance(y, np.ndarray):
+            raise _not_decoded(y, self)
+        if self.in_pixels and on_x and on_y and x.shape[:2] != y.shape[:2]:
+            raise BadSampleError(
+                f"`{type(self).__name__}` needs an image and a mask of one size, "
+                f"but the image is {_size(x)} pixels and the mask {_size(y)}.",
+                hint=f'Put ap.Resize before ap.{type(self).__name__}, or give it on="image".',
+            )
+        if on_x:
+            x = self.pixels(x, spec.x.kind, random, out)
+        if on_y and spec.y is not None:
+            y = self.pixels(y, spec.y.kind, random, None)
+        return x, y
+
+
+def mask_number(op: Op, value: float, dtype: np.dtype[Any]) -> float:
+    """Return the `mask_value` of an op, which masks of a dtype have to hold.
+
+    Raises:
+        OpError: they cannot; NumPy, OpenCV and TensorFlow each make another number of it.
+    """
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not limits.min <= value <= limits.max or value != int(value):
+            raise OpError(
+                f"`{op.name}` cannot fill masks of {dtype} with mask_value={value!r}: they hold {limits.min} to "
+                f"{limits.max}, and no fractions.",
+                hint=f'Choose a number that they hold, or put ap.Cast("int32", on="mask") before ap.{op.name}.',
+            )
+    return value
+
+
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
+
+
+def _are_alike(pairs: Sequence[Sample]) -> bool:
+    """Return whether each y has a value for each pixel of its x."""
+    return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.shape[:2] == y.shape[:2] for x, y in pairs)
+
+
+def _as_mask(y: NDArray[Any]) -> str:
+    """Return what makes a mask of targets that are taken for none."""
+    if y.dtype.kind in "ui":
+        return "A source of your own says that it is one by y_kind = autopipe.workload.sample.FieldKind.MASK"
+    return 'Masks are whole numbers, such as masks.astype("uint8")'
+
+
+def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:
+    """Return whether height and width are in another ratio, by more than one pixel that was rounded off."""
+    return abs(image[0] * mask[1] - image[1] * mask[0]) > max(*image[:2], *mask[:2])
+
+
+def _size(pixels: NDArray[Any]) -> str:
+    return f"{pixels.shape[0]}x{pixels.shape[1]}"
+
+
+def _not_decoded(part: Part, op: Op) -> OpError:
+    name = type(op).__name__
+    if isinstance(part, bytes | memoryview):
+        return OpError(
+            f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.",
+            hint=f"Put ap.Decode() before ap.{name}.",
+        )
+    hint = "Let `read` return it as an array: numpy.asarray(image)." if hasattr(part, "__array__") else None
+    return OpError(f"`{name}` needs an image, but got {shortened(part)}.", hint=hint)

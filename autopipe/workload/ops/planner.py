@@ -1,0 +1,354 @@
+"""The op list, split by where each op can run: a deterministic prefix, a body, and a suffix that is cheap on a batch.
+
+The suffix may run after transfer, on the device; the prefix can be cached or stored once. Shapes and dtypes are found
+by running the ops on a few real samples, never by guessing. Reading one sample is here, too, with errors that say which
+sample and which op they are about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import (
+    AutopipeError,
+    BadSampleError,
+    DataError,
+    OpError,
+    WorkloadError,
+    printable,
+    said_anew,
+    shortened,
+)
+from autopipe.workload.op import Op
+from autopipe.workload.ops.on_parts import placed
+from autopipe.workload.plan import Plan, Step
+from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, Source, is_int64
+from autopipe.workload.structure import Path, Structure, label
+from autopipe.workload.workload import Workload
+
+
+def read(source: Source, index: int) -> Any:
+    """Return what a source's `read` gives.
+
+    Raises:
+        BadSampleError: whatever a user's source raises of the sample.
+    """
+    try:
+        return source.read(index)
+    except BaseException as error:  # it is named and shown
+        raise read_failure(error, source, index) from error
+
+
+def sample_name(source: Source, index: int) -> str:
+    """Return what a person calls a sample: its path where the source knows it."""
+    name = getattr(source, "name", None)
+    return printable(str(name(index))) if callable(name) else f"sample {index}"
+
+
+def sample_place(source: Source, index: int) -> str:
+    """Return a sample's number and what a person calls it, for messages; the number alone where that is its name."""
+    number, name = f"sample {index}", sample_name(source, index)
+    return name if name == number or name.startswith(f"{number} ") else f"{number} ({name})"
+
+
+def op_failure(error: BaseException, op: Op, source: Source, index: int) -> AutopipeError:
+    """Return the error to raise when an op failed on a sample: with the op, the sample's index and its name.
+
+    Raises:
+        KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
+    """
+    _pass_interrupt(error)
+    place = f"{op.name} on {sample_place(source, index)}"
+    if isinstance(error, AutopipeError):
+        return said_anew(error, f"{place}: {error.message}", error.hint)
+    return OpError(f"{place} raised {type(error).__name__}: {error}")
+
+
+def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
+    """Return the error to raise when a sample could not be read.
+
+    Raises:
+        KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
+    """
+    _pass_interrupt(error)
+    place = sample_place(source, index)
+    if isinstance(error, AutopipeError):
+        named = f"sample {index}" if sample_name(source, index) in error.message else place
+        return said_anew(error, f"{named}: {error.message}", error.hint)
+    kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
+    return kind(f"{place} cannot be read: {type(error).__name__}: {error}")
+
+
+def _pass_interrupt(error: BaseException) -> None:
+    """Raise Ctrl-C again, which Python delivers to the main thread alone; anywhere else it is an error like others."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+
+
+_PROBES = 4  # samples looked at: the first, the last and two between
+_ATTEMPTS = 20  # samples tried to find readable ones where bad samples are skipped
+_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
+
+
+def make_plan(workload: Workload) -> Plan:
+    """Split the ops of a workload and find what samples look like after each.
+
+    Raises:
+        DataError: a sample cannot be read or decoded.
+        OpError: an op fails on a sample.
+        WorkloadError: samples differ in shape where a batch needs them alike.
+    """
+    samples, structure = _probe_samples(workload)
+    source = _merge(_describe(workload.data, samples[0][1], structure), [sample for _, sample in samples])
+    ops, tail = _suffix_last([placed(op, source) for op in workload.ops], source)
+    _require_mixing_last([op for op, _ in ops[:tail]])
+    steps, results = _run(ops[:tail], source, samples, workload)
+    boundary = next((i for i, (op, _) in enumerate(ops[:tail]) if op.is_random), tail)
+    plan = Plan(source, tuple(steps[:boundary]), tuple(steps[boundary:]), ())
+    _require_alike(plan, results, workload.data)
+    suffix, _ = _run(ops[tail:], plan.compact, results, workload)
+    return dataclasses.replace(plan, suffix=tuple(suffix))
+
+
+def normalise(value: Any, structure: Structure | None = None) -> Sample:
+    """Return what a source's `read` gave as `(x, y, *others)`.
+
+    Raises:
+        DataError: it is built in another way.
+    """
+    if structure is not None:
+        return structure.flat(value)
+    if not isinstance(value, tuple):
+        return value, None
+    if len(value) != 2:
+        raise DataError(
+            f"`read` must return x alone, (x, y) or (x, y, sample_weight), alike for all samples, "
+            f"but returned a tuple of {len(value)}."
+        )
+    return value
+
+
+def looked_at(count: int) -> list[int]:
+    """Return the numbers of the samples, of `count`, that a plan is made by."""
+    return sorted({int(i) for i in np.linspace(0, count - 1, min(_PROBES, count))})
+
+
+def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Structure | None]:
+    count = len(workload.data)
+    wanted = looked_at(count)
+    if workload.on_bad_sample == "skip":
+        wanted = sorted({*wanted, *(int(i) for i in np.linspace(0, count - 1, min(_ATTEMPTS, count)))})
+    samples: list[tuple[int, Sample]] = []
+    structure = None
+    for index in wanted:
+        try:
+            value = workload.data.read(index)
+            if not samples:  # the first readable one shows how all are built
+                structure = Structure.of(value, lambda path, part: _kind(workload.data, path, part) in _IMAGES)
+            sample = normalise(value, structure)
+            _require_int64(workload.data, sample, structure)
+            samples.append((index, sample))
+        except BaseException as error:  # whatever a user's source raises is shown with the sample's name
+            failure = read_failure(error, workload.data, index)
+            if workload.on_bad_sample == "error":
+                raise failure from error
+    if not samples:
+        raise DataError(
+            f"none of {len(wanted)} samples could be read.",
+            hint="Check the data, or set on_bad_sample='error' to see the first error.",
+        )
+    return samples, structure
+
+
+def _require_int64(source: Source, sample: Sample, structure: Structure | None) -> None:
+    """Refuse a label of Python's own integers that no batch has room for."""
+    for path, part in zip(_paths(structure), sample, strict=True):
+        if isinstance(part, int) and not is_int64(part) and _kind(source, path, part) is FieldKind.LABEL:
+            raise DataError(
+                f"`{label(path)}` is a label, which must be from -2**63 to 2**63 - 1, but got {shortened(part)}.",
+                hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
+            )
+
+
+def _paths(structure: Structure | None) -> Sequence[Path]:
+    return (("x", None), ("y", None)) if structure is None else structure.paths
+
+
+def _describe(source: Source, sample: Sample, structure: Structure | None = None) -> SampleSpec:
+    columns = [
+        None if part is None and path == ("y", None) else _field(_kind(source, path, part), part)
+        for path, part in zip(_paths(structure), sample, strict=True)
+    ]
+    return SampleSpec.of(columns, structure)
+
+
+def _kind(source: Source, path: Path, part: Part) -> FieldKind:
+    """Return what a part holds: by what the source says, or else by how it looks."""
+    slot, key = path
+    told = getattr(source, f"{slot}_kind", None)
+    if key is not None and told is not None:
+        each = dict(enumerate(told)) if isinstance(told, tuple) else told
+        if not isinstance(each, dict) or not isinstance(each.get(key), FieldKind):
+            raise DataError(
+                f"`{slot}_kind` of the data must be built as `{slot}` is, of FieldKind, but for `{label(path)}` "
+                f"it is {told!r}."
+            )
+        told = each[key]
+    if told is None and slot == "sample_weight":
+        return FieldKind.ARRAY
+    return told or _guess(part, image=slot == "x", alone=key is None)
+
+
+def _guess(part: Part, *, image: bool, alone: bool) -> FieldKind:
+    if isinstance(part, bytes | memoryview):
+        return FieldKind.ENCODED
+    axes = _array(part).ndim
+    if axes == 0:
+        return FieldKind.LABEL if alone or not image else FieldKind.ARRAY
+    if image and axes == 3:
+        return FieldKind.IMAGE
+    return FieldKind.ARRAY
+
+
+def _field(kind: FieldKind, part: Part) -> Field:
+    if isinstance(part, bytes | memoryview):
+        return Field(FieldKind.ENCODED, None, None)
+    array = _array(part)
+    if kind is FieldKind.LABEL and array.dtype.kind in "iu":
+        return Field(kind, array.shape, np.dtype(np.int64) if isinstance(part, int) else array.dtype, array.ndim)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        hint = "Let `read` return the bytes of a file, a number, or an array: numpy.asarray(...)."
+        if array.dtype.kind in "US":
+            hint = "Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True)."
+        raise DataError(
+            f"samples must be bytes, numbers or arrays of numbers, but one is {array.dtype} {part!r:.80}.", hint=hint
+        )
+    return Field(kind, array.shape, array.dtype, array.ndim)
+
+
+def _array(part: Part) -> NDArray[Any]:
+    """Return a part as an array.
+
+    Raises:
+        DataError: it is a list of several parts.
+    """
+    try:
+        return np.asarray(part)
+    except ValueError as error:
+        raise DataError(
+            f"samples must be bytes, numbers or arrays of numbers, but one is {shortened(part)}.",
+            hint="Let `read` return its parts as a tuple, (x, y), and not as a list.",
+        ) from error
+
+
+def _merge(first: SampleSpec, samples: Sequence[Sample]) -> SampleSpec:
+    """Return the spec with the shapes of fields in which samples differ set to None."""
+    merged: list[Field | None] = []
+    for field, *parts in zip(first.columns, *samples, strict=True):
+        merged.append(None if field is None else _merged([_field(field.kind, part) for part in parts]))
+    return SampleSpec.of(merged, first.structure)
+
+
+def _merged(column: Sequence[Field]) -> Field:
+    alike = all(field.shape == column[0].shape for field in column)
+    dtypes = {field.dtype for field in column}
+    if len(dtypes) > 1:
+        raise WorkloadError(
+            f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
+            hint="Put ap.Cast before they are batched, or convert the data.",
+        )
+    one_rank = len({field.rank for field in column}) == 1
+    shape, rank = column[0].shape if alike else None, column[0].rank if one_rank else None
+    return dataclasses.replace(column[0], shape=shape, rank=rank)
+
+
+def _run(
+    ops: Sequence[tuple[Op, int]], source: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload
+) -> tuple[list[Step], list[tuple[int, Sample]]]:
+    spec, steps = source, []
+    for op, stream in ops:
+        kinds = op.kinds(spec)
+        op.look([sample for _, sample in samples], spec)
+        samples = _after(op, spec, samples, workload)
+        first = SampleSpec.of(list(map(_of_kind, kinds, samples[0][1])), spec.structure)
+        after = _merge(first, [sample for _, sample in samples])
+        steps.append(Step(op, stream, spec, after))
+        spec = after
+    return steps, samples
+
+
+def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload) -> list[tuple[int, Sample]]:
+    random = np.full(op.draws, 0.5)
+    after: list[tuple[int, Sample]] = []
+    failure = None
+    for index, sample in samples:
+        try:
+            if not after:
+                op.check(sample, spec)
+            after.append((index, op.apply(sample, spec, random)))
+        except BaseException as error:  # whatever a user's function raises is shown with op and sample
+            failure = op_failure(error, op, workload.data, index)
+            if workload.on_bad_sample == "error" or not isinstance(error, BadSampleError):
+                raise failure from error
+    if not after and failure is not None:
+        raise failure
+    return after
+
+
+def _of_kind(kind: FieldKind | None, part: Part) -> Field | None:
+    return None if part is None else _field(kind or FieldKind.ARRAY, part)
+
+
+def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:
+    """Return the ops with those of the suffix moved to the end, and how many come before it.
+
+    A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of
+        the
+    label, say, may stand anywhere in the list.
+    """
+    body: list[tuple[Op, int]] = []
+    suffix: list[tuple[Op, int]] = []
+    blocked = [False] * len(source.columns)
+    for stream in range(len(ops) - 1, -1, -1):
+        op = ops[stream]
+        touched = op.touches(source)
+        if op.batchable and not any(b and t for b, t in zip(blocked, touched, strict=True)):
+            suffix.insert(0, (op, stream))
+        else:
+            body.insert(0, (op, stream))
+            blocked = [b or t for b, t in zip(blocked, touched, strict=True)]
+    return body + suffix, len(body)
+
+
+def _require_mixing_last(ops: Sequence[Op]) -> None:
+    first = next((number for number, op in enumerate(ops) if op.mixes), len(ops))
+    after = [op.name for op in ops[first:] if not op.mixes]
+    if after:
+        raise WorkloadError(
+            f"`{ops[first].name}` mixes finished samples, but {', '.join(f'`{name}`' for name in after)} "
+            "would change them afterwards.",
+            hint=f"Put it behind `{after[-1]}`; only ops like Rescale, Normalize and Cast may follow it.",
+        )
+
+
+def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source) -> None:
+    labels = ("images", "targets") if plan.source.structure is None else [f"`{each}`" for each in plan.source.labels]
+    for position, (named, field) in enumerate(zip(labels, plan.compact.columns, strict=True)):
+        if field is None or field.shape is not None:
+            continue
+        if field.kind is FieldKind.ENCODED:
+            raise WorkloadError(
+                f"{named} are still encoded files where they are batched.", hint="Put ap.Decode() first in `ops`."
+            )
+        shapes = {np.shape(sample[position]): index for index, sample in reversed(samples)}
+        shown = ", ".join(f"{shape} ({sample_name(source, index)})" for shape, index in list(shapes.items())[:3])
+        raise WorkloadError(
+            f"{named} must have one size to be batched, but got {shown}.",
+            hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`.",
+        )

@@ -1,0 +1,446 @@
+"""Ops that change the size of an image and its mask: crops, resizes, padding.
+
+OpenCV places pixels as TensorFlow does (half-pixel centres, no antialiasing). Which pixel is the nearest one is
+computed here, in whole numbers. If a new pixel's centre lies on the edge of two, libraries take the one or the other:
+it depends on how they round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, ConfigError
+from autopipe.workload.ops.pixels import MOVED, PixelOp, box, checked_range, mask_number, plain_box
+from autopipe.workload.plain_code import (
+    Lines,
+    channel_axis,
+    is_flat,
+    is_integer,
+    is_mask,
+    part_of,
+    parts,
+    quoted,
+    shape_lines,
+    tensor_type,
+)
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Field, FieldKind, Part
+
+
+def check_size(op: object, height: int, width: int) -> None:
+    """Refuse sizes that are not whole positive numbers of pixels."""
+    for name, value in (("height", height), ("width", width)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(
+                f"`{name}` of {type(op).__name__} must be a whole number of pixels >= 1, but got {name}={value!r}."
+            )
+
+
+Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
+
+_SMOOTH = {
+    "bilinear": cv2.INTER_LINEAR,
+    "area": cv2.INTER_AREA,
+    "bicubic": cv2.INTER_CUBIC,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Resize(PixelOp):
+    """Resize to `height` x `width` pixels.
+
+    Attributes:
+        height: pixels.
+        width: pixels.
+        interpolation: "bilinear", "nearest", "area" or "bicubic"; masks always take the nearest pixel.
+    """
+
+    height: int
+    width: int
+    interpolation: Interpolation = "bilinear"
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+        check_interpolation(self.interpolation)
+
+    @property
+    def resizes_to(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return plain_resized(step, (str(self.height), str(self.width)), self.interpolation)
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        """Return the lines; "area" and "bicubic" of TensorFlow place pixels somewhat differently."""
+        return plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)
+
+
+def how(interpolation: Interpolation, kind: FieldKind) -> Interpolation:
+    """Return the interpolation of a part: a mask's class numbers have no means."""
+    return "nearest" if kind is FieldKind.MASK else interpolation
+
+
+def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpolation, out: Part = None) -> NDArray[Any]:
+    """Return an image of another (height, width); in `out`, if that is given and apart from `array`."""
+    if array.shape[:2] == size:
+        return array
+    height, width = size
+    if interpolation == "nearest":
+        rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
+        nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
+        return nearest
+    method = _SMOOTH[interpolation]
+    if out is None or np.may_share_memory(out, array):
+        smooth = cv2.resize(array, (width, height), interpolation=method)
+    else:
+        smooth = cv2.resize(array, (width, height), dst=out, interpolation=method)
+    return smooth if smooth.ndim == array.ndim else smooth[..., None]
+
+
+def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
+    """Return lines of NumPy and OpenCV that resize the parts of an op; height and width are code."""
+    height, width = size
+    found = []
+    for part in parts(step):
+        if is_mask(step, part) or interpolation == "nearest":
+            found += [
+                f"rows = (2 * np.arange({height}) + 1) * {part}.shape[0] // {_twice(height)}",
+                f"columns = (2 * np.arange({width}) + 1) * {part}.shape[1] // {_twice(width)}",
+                f"{part} = {part}[rows][:, columns]",
+            ]
+            continue
+        method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
+        smooth = f"cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
+        found += [f"{part} = {smooth}", *channel_axis(step, part)]
+    return found
+
+
+def plain_resized_tensorflow(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
+    """Return the same as lines of TensorFlow."""
+    height, width = size
+    found = []
+    for part in parts(step):
+        if is_mask(step, part) or interpolation == "nearest":
+            found += [
+                f"rows = (2 * tf.range({height}) + 1) * tf.shape({part})[0] // {_twice(height)}",
+                f"columns = (2 * tf.range({width}) + 1) * tf.shape({part})[1] // {_twice(width)}",
+                f"{part} = tf.gather(tf.gather({part}, rows), columns, axis=1)",
+            ]
+            continue
+        method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
+        found.append(f"{part} = tf.image.resize({part}, ({height}, {width}){method})")
+        if is_integer(step, part):  # means of pixels need not be saturated
+            cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
+            found.append(f"{part} = tf.{cast}(tf.round({part}), {tensor_type(part_of(step.before, part))})")
+    return found
+
+
+def _twice(size: str) -> str:
+    return str(2 * int(size)) if size.isdigit() else f"(2 * {size})"
+
+
+def check_interpolation(interpolation: str) -> None:
+    """Refuse an interpolation that is not known."""
+    if interpolation not in ("nearest", *_SMOOTH):
+        raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {interpolation!r}.")
+
+
+def _nearest(before: Any, places: Any, after: Any) -> Any:
+    """Return the pixels, of `before` along an axis, in which the centres of the new ones lie, exactly."""
+    return (2 * places + 1) * before // (2 * after)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pad(PixelOp):
+    """Pad evenly around to at least `height` x `width` pixels; larger images stay as they are.
+
+    Attributes:
+        height: pixels.
+        width: pixels.
+        value: what an image is padded with.
+        mask_value: what a mask is padded with.
+    """
+
+    in_pixels: ClassVar[bool] = True
+    height: int
+    width: int
+    value: float = 0
+    mask_value: float = 0
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        return padded(array, (self.height, self.width), self._filling(kind, array.dtype))
+
+    def batches_of(self, field: Field) -> bool:
+        return field.dtype in MOVED
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        count, height, width = arrays.shape[:3]
+        down, right = max(0, self.height - height), max(0, self.width - width)
+        value = self._filling(kind, arrays.dtype)  # refused alike, whether or not there is anything to fill
+        if not down and not right:
+            return arrays
+        rounded = cv2.copyMakeBorder(arrays[0, :1, :1], 0, 1, 0, 0, cv2.BORDER_CONSTANT, value=(value,) * 4)[1].flat[0]
+        padded = np.full((count, height + down, width + right, *arrays.shape[3:]), rounded, arrays.dtype)
+        padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
+        return padded
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = []
+        for part in parts(step):
+            value = (self.mask_value if is_mask(step, part) else self.value,) * 4
+            edges = f"{part}, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value={value!r}"
+            found += [
+                f"down, right = max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])",
+                "top, left = down // 2, right // 2",
+                f"{part} = cv2.copyMakeBorder({edges})",
+                *channel_axis(step, part),
+            ]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = []
+        for part in parts(step):
+            value = self.mask_value if is_mask(step, part) else self.value
+            edges = "[[top, down - top], [left, right - left]" + ("]" if is_flat(step, part) else ", [0, 0]]")
+            found += [
+                f"down, right = tf.unstack(tf.maximum(0, ({self.height}, {self.width}) - tf.shape({part})[:2]))",
+                "top, left = down // 2, right // 2",
+                f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))",
+            ]
+        return found
+
+    def _filling(self, kind: FieldKind, dtype: np.dtype[Any]) -> float:
+        return mask_number(self, self.mask_value, dtype) if kind is FieldKind.MASK else self.value
+
+
+def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
+    """Return an image that is padded evenly around to at least `size` (height, width)."""
+    down, right = max(0, size[0] - array.shape[0]), max(0, size[1] - array.shape[1])
+    if not down and not right:
+        return array
+    top, left = down // 2, right // 2
+    if array.dtype not in MOVED:
+        around = ((top, down - top), (left, right - left), *[(0, 0)] * (array.ndim - 2))
+        level = value if array.dtype.kind == "f" else round(value)
+        return np.pad(array, around, constant_values=level)
+    larger = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
+    return larger if larger.ndim == array.ndim else larger[..., None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResizeKeepingAspect(PixelOp):
+    """Resize so that the whole image fits into `height` x `width` pixels, and pad it evenly to that size (letterbox).
+
+    Attributes:
+        height: pixels.
+        width: pixels.
+        interpolation: as of `Resize`; masks always take the nearest pixel.
+        value: what an image is padded with.
+        mask_value: what a mask is padded with.
+    """
+
+    height: int
+    width: int
+    interpolation: Interpolation = "bilinear"
+    value: float = 0
+    mask_value: float = 0
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+        check_interpolation(self.interpolation)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        height, width = self.height, self.width
+        down, across = array.shape[:2]
+        if height * across <= width * down:  # it fills the height
+            width = max(1, (2 * across * height + down) // (2 * down))
+        else:
+            height = max(1, (2 * down * width + across) // (2 * across))
+        fitted = resized(array, (height, width), how(self.interpolation, kind))
+        value = mask_number(self, self.mask_value, array.dtype) if kind is FieldKind.MASK else self.value
+        return padded(fitted, (self.height, self.width), value)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return [
+            f"down, across = {parts(step)[0]}.shape[:2]",
+            *self._plain_size("max"),
+            f"height, width = ({self.height}, wide) if fills else (tall, {self.width})",
+            *plain_resized(step, ("height", "width"), self.interpolation),
+            *self._pad.plain_numpy(step),
+        ]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return [
+            f"down, across = tf.unstack(tf.shape({parts(step)[0]})[:2])",
+            *self._plain_size("tf.maximum"),
+            f"height, width = tf.where(fills, {self.height}, tall), tf.where(fills, wide, {self.width})",
+            *plain_resized_tensorflow(step, ("height", "width"), self.interpolation),
+            *self._pad.plain_tensorflow(step),
+            *shape_lines(step.after, parts(step)),
+        ]
+
+    def _plain_size(self, maximum: str) -> Lines:
+        return [
+            f"fills = {self.height} * across <= {self.width} * down",
+            f"tall = {maximum}(1, ({2 * self.width} * down + across) // (2 * across))",
+            f"wide = {maximum}(1, ({2 * self.height} * across + down) // (2 * down))",
+        ]
+
+    @property
+    def _pad(self) -> Pad:
+        return Pad(self.height, self.width, self.value, self.mask_value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Crop(PixelOp):
+    """Cut `height` x `width` pixels out: at a place of the sample's own where the op is random, else at the centre.
+
+    Attributes:
+        height: pixels.
+        width: pixels.
+    """
+
+    in_pixels: ClassVar[bool] = True
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+
+    def _place(self, random: Any) -> tuple[Any, Any]:
+        """Return where the cut lies, from 0 (top, left) to 1 (bottom, right; not reached by random numbers)."""
+        return (random[0], random[1]) if self.is_random else (0.5, 0.5)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        height, width = array.shape[:2]
+        if height < self.height or width < self.width:
+            raise BadSampleError(
+                f"`{type(self).__name__}` cannot cut {self.height}x{self.width} out of {height}x{width} pixels.",
+                hint="Put ap.Pad or ap.Resize before it.",
+            )
+        down, right = self._place(random)
+        top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
+        return array[top : top + self.height, left : left + self.width]
+
+    def batches_of(self, field: Field) -> bool:
+        return field.shape is not None and field.shape[0] >= self.height and field.shape[1] >= self.width
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        count, height, width = arrays.shape[:3]
+        down, right = self._place(random.T)
+        tops = np.broadcast_to(down * (height - self.height + 1), count).astype(np.int64)
+        lefts = np.broadcast_to(right * (width - self.width + 1), count).astype(np.int64)
+        # All cuts that there are, as views: a sample, its top row and left column choose one, which is copied at once.
+        cuts = np.lib.stride_tricks.as_strided(
+            arrays,
+            (count, height - self.height + 1, width - self.width + 1, self.height, self.width, *arrays.shape[3:]),
+            (*arrays.strides[:3], *arrays.strides[1:]),
+            writeable=False,
+        )
+        chosen: NDArray[Any] = cuts[np.arange(count), tops, lefts]
+        return chosen
+
+    def plain_numpy(self, step: Step) -> Lines:
+        named = parts(step)
+        down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
+        place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
+        cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
+        return [f"top, left = {place}", *cuts]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        named = parts(step)
+        free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
+        found = [f"top, left = tf.unstack(({free}) // 2)"]
+        if self.is_random:
+            found = [
+                f"free = tf.cast({free}, tf.float32)",
+                "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
+            ]
+        cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
+        return [*found, *cuts, *shape_lines(step.after, named)]
+
+
+@dataclasses.dataclass(frozen=True)
+class CenterCrop(_Crop):
+    """Cut the centre out, `height` x `width` pixels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomCrop(_Crop):
+    """Cut `height` x `width` pixels out at a place of the sample's own; image and mask at the same place."""
+
+    draws: ClassVar[int] = 2
+
+    def without_chance(self) -> CenterCrop:
+        """Return the crop of that size at the centre."""
+        return CenterCrop(self.height, self.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomResizedCrop(PixelOp):
+    """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
+
+    Attributes:
+        height: pixels after resizing.
+        width: pixels after resizing.
+        area: the rectangle's smallest and largest share of the image.
+        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; what would be larger than
+            the image is cut to it.
+        interpolation: as of `Resize`; masks always take the nearest pixel.
+    """
+
+    height: int
+    width: int
+    area: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+    draws: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+        check_interpolation(self.interpolation)
+        checked_range(self, "area", most=1, above=True)
+        checked_range(self, "ratio", above=True)
+
+    def without_chance(self) -> Resize:
+        """Return the resize of the whole image to that size."""
+        return Resize(self.height, self.width, self.interpolation)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        size = (array.shape[0], array.shape[1])
+        top, left, height, width = box(size, self.area, self.ratio, random)
+        cut = array[top : top + height, left : left + width]
+        return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
+        box = plain_box(parts(step)[0], self.area, self.ratio)
+        return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation)]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        """Return the lines; TensorFlow draws again what would be larger than the image, instead of cutting it."""
+        first = parts(step)[0]
+        size = f"tf.concat([tf.shape({first}), [1]], 0)" if is_flat(step, first) else f"tf.shape({first})"
+        box = [
+            "begin, extent, _ = tf.image.sample_distorted_bounding_box(",
+            f"    {size},",
+            "    [[[0.0, 0.0, 1.0, 1.0]]],",
+            "    min_object_covered=0.0,",
+            f"    aspect_ratio_range={self.ratio},",
+            f"    area_range={self.area},",
+            ")",
+            "top, left, height, width = begin[0], begin[1], extent[0], extent[1]",
+        ]
+        cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
+        return [*box, *cuts, *plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)]

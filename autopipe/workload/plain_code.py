@@ -1,0 +1,213 @@
+"""Plain code: what an op or a source writes of itself for pipelines that do without autopipe.
+
+An op writes lines on the variables that hold a sample's parts, a source says how samples come into them; both once for
+NumPy and OpenCV, and once for TensorFlow, as a person would. The variables are `x` and `y`; those of several parts are
+called like `x_left` and `y_mask`. Random numbers are drawn from `rng` in NumPy, and by TensorFlow itself there. How the
+lines become a file is in `autopipe.pipeline.eject`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from autopipe.errors import PlainCodeError
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.structure import SLOTS, keyed
+
+if TYPE_CHECKING:
+    from autopipe.workload.op import Op
+    from autopipe.workload.plan import Step
+
+Lines: TypeAlias = list[str]
+_NO_NAME = re.compile(r"\W")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSource:
+    """How plain code gets at the samples of a source."""
+
+    # in TensorFlow, an expression: the dataset of what `load` takes; in NumPy, the lines that keep what is listed in
+    # `self`
+    opened: str
+    count: str  # an expression. In TensorFlow: over how many samples they are shuffled; in NumPy: how many there are
+    # in NumPy, what `load` takes for the sample `index`; in TensorFlow, `load` itself, or a partial of it
+    taken: str = "load"
+    arguments: tuple[str, ...]  # the names of what `load` takes
+    reading: Lines = dataclasses.field(default_factory=list)  # the first lines of `load`, which make the parts of that
+    # lines at the top of the file, and the code of functions that list the samples
+    constants: Lines = dataclasses.field(default_factory=list)
+    functions: str = ""  # code
+    # what the caller passes, by name: data that no file holds
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # whether what `load` takes are rows of arrays, which are given or are constants in capitals
+    is_arrays: bool = False
+
+
+def columns(spec: SampleSpec) -> tuple[str, ...]:
+    """Return the variable of each part of a flat sample: "x" and "y", or "x_left", "y_mask", "sample_weight".
+
+    Those of x start with "x", those of y with "y": not like what ops call their own variables ("left", "rows").
+    """
+    if spec.structure is None:
+        return ("x", "y")
+    paths = spec.structure.paths
+    found = tuple(slot if key is None else f"{slot}_{_NO_NAME.sub('_', str(key))}" for slot, key in paths)
+    if len({name.upper() for name in found}) == len(found):  # also where they name constants
+        return found
+    return tuple(slot if key is None else f"{slot}_{number}" for number, (slot, key) in enumerate(paths))
+
+
+def names(spec: SampleSpec) -> tuple[str, ...]:
+    """Return the variables of the parts that there are: those of x first, then those of y, then of weights."""
+    slots = ("x", "y") if spec.structure is None else [slot for slot, _ in spec.structure.paths]
+    found = zip(slots, columns(spec), spec.columns, strict=True)
+    there = [(SLOTS.index(slot), name) for slot, name, field in found if field is not None]
+    return tuple(name for _, name in sorted(there, key=lambda each: each[0]))
+
+
+def parts(step: Step) -> tuple[str, ...]:
+    """Return the variables of the parts that an op acts on, those of x first."""
+    on = dict(zip(columns(step.before), step.op.touches(step.before), strict=True))
+    return tuple(name for name in names(step.before) if on[name])
+
+
+def part_of(spec: SampleSpec, part: str) -> Field:
+    """Return what is known of a part that is there."""
+    field = dict(zip(columns(spec), spec.columns, strict=True))[part]
+    assert field is not None  # nobody asks for a y that is not there
+    return field
+
+
+def packed(spec: SampleSpec) -> str:
+    """Return what a model is given: each part in its dictionary or tuple, and weights of samples as the third."""
+    if spec.structure is None:
+        return ", ".join(names(spec))
+    slots = [_literal(slot) for slot in _slots(spec)]
+    return ", ".join(slots) if len(slots) > 1 else f"({slots[0]},)"
+
+
+def unpacked(spec: SampleSpec, value: str) -> Lines:
+    """Return lines that take the parts out of what a source's `read` returned."""
+    if spec.structure is None:
+        return [f"{', '.join(names(spec))} = {value}"]
+    slots = dict(zip(SLOTS, _slots(spec), strict=False))
+    found = [f"{', '.join(slots)} = {value}{'[:2]' if len(slots) == 2 else ''}"]
+    if len(slots) == 1:
+        found.append("x = x[0] if isinstance(x, tuple) else x")
+    for slot, built in slots.items():
+        if isinstance(built, dict | tuple):
+            each = keyed(built)
+            found.append(f"{', '.join(each.values())} = {', '.join(f'{slot}[{_key(key)}]' for key in each)}")
+    return found
+
+
+def said(op: Op, step: Step, method: str) -> Lines:
+    """Return the lines that an op writes of itself by a method, for a step.
+
+    Raises:
+        PlainCodeError: it writes none, or those of a class above one that does something else; or it knows `x` and `y`
+            alone, and the parts are called otherwise.
+    """
+    for kind in type(op).__mro__:
+        if method in vars(kind):
+            break
+        if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
+            raise PlainCodeError(f"`{op.name}` says nothing of itself as plain code (`{method}`)")
+    lines: Lines = getattr(op, method)(step)
+    if step.before.structure is not None:
+        known, text = names(step.before), "\n".join(lines)
+        if strange := [name for name in "xy" if name not in known and re.search(rf"(?<![\w.]){name}\b", text)]:
+            raise PlainCodeError(
+                f"`{op.name}` writes plain code of `{strange[0]}`, but the parts are {', '.join(known)} "
+                "(`autopipe.workload.plain_code.parts` has those that it acts on)"
+            )
+    return lines
+
+
+def decoded_parts(step: Step) -> dict[str, Field]:
+    """Return the parts that are bytes of image files before the op, and what they are after it."""
+    return {
+        part: part_of(step.after, part) for part in parts(step) if part_of(step.before, part).kind is FieldKind.ENCODED
+    }
+
+
+def is_mask(step: Step, part: str) -> bool:
+    """Return whether a part is a mask before the op."""
+    return part_of(step.before, part).kind is FieldKind.MASK
+
+
+def is_flat(step: Step, part: str) -> bool:
+    """Return whether a part has no channel axis before the op."""
+    return part_of(step.before, part).rank == 2
+
+
+def channel_axis(step: Step, part: str) -> Lines:
+    """Return lines that give a part its channel axis back where that is, or may be, one of length one.
+
+    OpenCV leaves such an axis out. How many channels there are is told by the shape before the op, or after it where
+    samples differ in size before.
+    """
+    before, after = part_of(step.before, part), part_of(step.after, part)
+    shape = before.shape or after.shape
+    is_lost = before.rank == 3 and (shape is None or shape[-1] == 1)
+    return [f"{part} = np.atleast_3d({part})"] if is_lost else []
+
+
+def is_integer(step: Step, part: str) -> bool:
+    """Return whether a part holds whole numbers before the op."""
+    dtype = part_of(step.before, part).dtype
+    return dtype is not None and dtype.kind in "ui"
+
+
+def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, str]:
+    """Return how a `tf.image.random_...` is called: lines before it, and the call, with `{}` where a part stands.
+
+    Several parts share a seed, so that the same is done to all.
+    """
+    given = "".join(f", {argument!r}" for argument in arguments)
+    if len(parts(step)) == 1:
+        return [], f"tf.image.random_{name}({{}}{given})"
+    seed = "seed = tf.random.uniform((2,), maxval=2**31 - 1, dtype=tf.int32)"
+    return [seed], f"tf.image.stateless_random_{name}({{}}{given}, seed=seed)"
+
+
+def tensor_type(field: Field) -> str:
+    """Return the TensorFlow dtype of a part, as code."""
+    return "tf.string" if field.dtype is None else f"tf.{field.dtype.name}"
+
+
+def shape_lines(spec: SampleSpec, named: tuple[str, ...]) -> Lines:
+    """Return lines that say the shapes of tensors that came through Python, which TensorFlow cannot know."""
+    found = []
+    for part in named:
+        field = part_of(spec, part)
+        shape: object = () if field.kind is FieldKind.ENCODED else field.shape
+        if shape is None and field.rank is not None:
+            shape = [None] * field.rank
+        found += [] if shape is None else [f"{part}.set_shape({shape})"]
+    return found
+
+
+def quoted(text: str) -> str:
+    """Return a literal in double quotes, unless the text itself has some, as formatters write it."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
+
+
+def _slots(spec: SampleSpec) -> tuple[Any, ...]:
+    """Return x, y and the weights as a model takes them, with variables in the places of the parts."""
+    named = zip(columns(spec), spec.columns, strict=True)
+    return spec.packed([name if field is not None else None for name, field in named])
+
+
+def _literal(slot: Any) -> str:
+    if isinstance(slot, dict):
+        return f"{{{', '.join(f'{_key(key)}: {name}' for key, name in slot.items())}}}"
+    return f"({', '.join(slot)}{',' * (len(slot) == 1)})" if isinstance(slot, tuple) else str(slot)
+
+
+def _key(key: Any) -> str:
+    return quoted(key) if isinstance(key, str) else str(key)

@@ -1,0 +1,82 @@
+"""The workload: what is trained. A configuration (`autopipe.pipeline.config`) is how it is fed."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from autopipe.errors import WorkloadError, shortened
+from autopipe.workload.op import Op
+from autopipe.workload.sample import Source
+from autopipe.workload.script import located
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Data, ops, batch size and model. The sequence of batches is a function of the workload, its seed and the epoch.
+
+    Attributes:
+        data: where samples come from: one of autopipe's sources, or any object with `__len__` and `read(index)`.
+        ops: what is done to each sample, in order.
+        batch_size: samples a batch, over all devices together.
+        model: a function without arguments that returns a compiled `keras.Model`, or such a model.
+        seed: all randomness comes from it.
+        shuffle: whether each epoch has an order of its own.
+        drop_remainder: whether a last batch that is short is left out.
+        on_bad_sample: "error" stops at a sample that cannot be read; "skip" puts another in its place, counts it and
+            lists it, and fails the epoch only when more than 1 % are bad.
+        bad_sample_log: the file (JSON lines) that a training lists skipped samples in; else there is a warning. It
+            is written, so that a relative path starts at the working directory.
+        converted: the folder or URL with converted samples, for configurations whose `storage` is not "files". As with
+            data, a relative path starts at the script that writes this.
+        epochs: how many epochs the training will take, if known; one-time costs are judged by it.
+    """
+
+    data: Source
+    ops: Sequence[Op]
+    batch_size: int
+    model: Callable[[], Any] | Any = None
+    seed: int = 0
+    shuffle: bool = True
+    drop_remainder: bool = False
+    on_bad_sample: Literal["error", "skip"] = "error"
+    bad_sample_log: str = "autopipe_bad_samples.jsonl"
+    converted: str = "converted"
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ops", tuple(self.ops))
+        if "://" not in os.fspath(self.converted):
+            object.__setattr__(self, "converted", located(self.converted, warns=False))
+        if not isinstance(self.data, Source):
+            raise WorkloadError(
+                f"`data` must have `__len__` and `read(index)`, but got {shortened(self.data)}.",
+                hint="Use ap.ImageFolder, ap.ImagePairs, ap.Table, ap.Arrays or ap.TFRecords, or write such a class.",
+            )
+        for op in self.ops:
+            if not isinstance(op, Op):
+                raise WorkloadError(
+                    f"`ops` must hold ops, but got {shortened(op)}.",
+                    hint="Wrap a function of your own as ap.Map(function).",
+                )
+        ops = self.ops
+        object.__setattr__(self, "ops", tuple(op.followed_by(ops[at:]) for at, op in enumerate(ops, start=1)))
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise WorkloadError(f"`batch_size` must be a whole number >= 1, but got batch_size={self.batch_size!r}.")
+        try:
+            object.__setattr__(self, "seed", operator.index(self.seed))  # also of NumPy's whole numbers, which overflow
+        except TypeError:
+            raise WorkloadError(f"`seed` must be a whole number, but got seed={self.seed!r}.") from None
+        if self.on_bad_sample not in ("error", "skip"):
+            raise WorkloadError(f'`on_bad_sample` must be "error" or "skip", but got {self.on_bad_sample!r}.')
+        count = len(self.data)
+        if count < 1:
+            raise WorkloadError(f"`data` must hold at least one sample, but {shortened(self.data)} holds none.")
+        if self.batch_size > count:
+            raise WorkloadError(
+                f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there are {count} samples.",
+                hint=f"Use a batch size of at most {count}.",
+            )

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from autopipe.artifact.check import Rates, Verdict, check, judge
+from autopipe.artifact.schema import Artifact, WorkloadDigest
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.values import Estimate
+from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile
+
+TOMORROW = NOON + datetime.timedelta(days=1)
+
+
+def _rates(rate: float, ceiling: float | None = 1250.0, spread: float = 0.01) -> Rates:
+    def about(value: float) -> Estimate:
+        return Estimate(value=value, low=(1 - spread) * value, high=(1 + spread) * value)
+
+    return Rates(images_per_second=about(rate), share=None if ceiling is None else about(rate / ceiling))
+
+
+def _by_turns(*rounds: tuple[float, float], spread: float = 0.01) -> Rates:
+    """Return what rounds of (pipeline, model alone) say, whose windows stray by so much."""
+
+    def about(value: float) -> Estimate:
+        return Estimate(value=value, low=(1 - spread) * value, high=(1 + spread) * value)
+
+    return Rates.by_turns([(about(rate), about(alone)) for rate, alone in rounds])
+
+
+def _shaken(share_of_model: float = 0.86, alone: float = 1350.0) -> Artifact:
+    """Return the artefact of a tune on a machine whose fastest moment gave the model alone this rate: 74 % by that."""
+    return artifact(profile(ceiling=ceiling(alone), share_of_model=share_of_model))
+
+
+def test_the_same_machine_workload_and_speed_fit() -> None:
+    result = check(artifact(), hardware(), TOMORROW, workload=digest, measure=lambda config: _rates(990.0))
+    assert (result.verdict, result.exit_code, result.reasons) == (Verdict.FITS, 0, ())
+    assert result.age_days == 1
+    assert result.share == pytest.approx(0.792)
+    assert result.recorded_share == pytest.approx(0.8)
+
+
+def test_a_machine_without_a_profile_is_stale_and_not_measured() -> None:
+    def never(config: PipelineConfig) -> Rates:
+        pytest.fail("measured")
+
+    result = check(artifact(), hardware(cores=4), TOMORROW, measure=never)
+    assert (result.verdict, result.exit_code, result.profile) == (Verdict.STALE, 4, None)
+    assert "usable cores: 2 there, 4 here" in result.reasons[0]
+
+
+def test_newer_software_makes_a_profile_stale() -> None:
+    newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.0"})
+    result = check(artifact(), newer, TOMORROW)
+    assert result.verdict is Verdict.STALE
+    assert result.reasons == ("tensorflow was 2.21 and is 2.22 now",)
+
+
+@pytest.mark.parametrize(
+    ("versions", "batch_size", "age_days", "only"),
+    [("2.22.0", 32, 0, True), ("2.21.0", 32, 0, False), ("2.22.0", 8, 0, False), ("2.22.0", 32, 400, False)],
+)
+def test_versions_may_be_all_that_has_changed(versions: str, batch_size: int, age_days: int, only: bool) -> None:
+    here = hardware(packages={"tensorflow": versions, "keras": "3.15.0"})
+    now = NOON + datetime.timedelta(days=age_days)
+    assert judge(profile(), here, now, digest(batch_size=batch_size)).only_software is only
+
+
+def test_another_workload_makes_a_profile_stale_with_every_reason() -> None:
+    def now() -> WorkloadDigest:
+        return digest(samples=90_000, batch_size=64)
+
+    result = check(artifact(), hardware(), TOMORROW, workload=now)
+    assert result.verdict is Verdict.STALE
+    assert result.reasons == (
+        "the workload's number of samples was 2000 and is 90000 now",
+        "the workload's batch size was 32 and is 64 now",
+    )
+
+
+def test_an_old_profile_is_stale() -> None:
+    result = check(artifact(), hardware(), NOON + datetime.timedelta(days=200))
+    assert result.verdict is Verdict.STALE
+    assert "200 days" in result.reasons[0]
+
+
+def test_a_smaller_share_of_the_ceiling_is_drift() -> None:
+    result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(900.0))
+    assert (result.verdict, result.exit_code) == (Verdict.DRIFTED, 5)
+    assert result.reasons == ("it reaches 72% of what the model can take, but 80% when it was tuned",)
+
+
+def test_slow_rates_are_told_with_digits_that_differ() -> None:
+    slow = artifact(profile(images_per_second=about(8.4), ceiling=None))
+    result = check(slow, hardware(), TOMORROW, measure=lambda config: _rates(7.6, ceiling=None))
+    assert result.reasons == ("it feeds 7.6 images/s, but 8.4 when it was tuned",)
+
+
+def test_a_machine_that_is_slower_as_a_whole_has_not_drifted() -> None:
+    result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(600.0, ceiling=750.0))
+    assert result.verdict is Verdict.FITS
+
+
+def test_an_uncertain_measurement_is_no_drift() -> None:
+    result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(900.0, spread=0.1))
+    assert result.verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(980.0, Verdict.FITS), (800.0, Verdict.DRIFTED)])
+def test_without_a_ceiling_the_plain_rates_are_compared(rate: float, verdict: Verdict) -> None:
+    known = artifact(profile(ceiling=None))
+    result = check(known, hardware(), TOMORROW, measure=lambda config: _rates(rate))
+    assert result.verdict is verdict
+
+
+def test_a_ceiling_that_was_read_too_low_when_it_was_tuned_makes_no_drift() -> None:
+    result = check(
+        artifact(profile(ceiling=ceiling(200.0))), hardware(), TOMORROW, measure=lambda config: _rates(1000.0)
+    )
+    assert result.recorded_share is None
+    assert result.verdict is Verdict.FITS
+
+
+def test_drift_outweighs_staleness_and_keeps_its_reasons() -> None:
+    result = check(
+        artifact(), hardware(), NOON + datetime.timedelta(days=200), measure=lambda config: _rates(500.0, ceiling=None)
+    )
+    assert result.verdict is Verdict.DRIFTED
+    assert len(result.reasons) == 2
+
+
+def test_what_is_measured_is_the_recorded_configuration() -> None:
+    measured = []
+
+    def measure(config: PipelineConfig) -> Rates:
+        measured.append(config.model_dump(mode="json"))
+        return _rates(1000.0)
+
+    check(artifact(), hardware(), TOMORROW, measure=measure)
+    assert measured == [profile().winner.config]
+
+
+def test_the_share_when_it_was_tuned_is_the_one_that_the_tune_told() -> None:
+    result = check(_shaken(), hardware(), TOMORROW, measure=lambda config: _rates(1000.0))
+    assert result.recorded_share == 0.86
+
+
+def test_no_share_is_more_than_all_of_it() -> None:
+    above = _shaken(1.0, alone=950.0)
+    result = check(above, hardware(), TOMORROW, measure=lambda config: _rates(1060.0, ceiling=1000.0))
+    assert (result.verdict, result.share, result.recorded_share) == (Verdict.FITS, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(720.0, Verdict.FITS), (660.0, Verdict.DRIFTED)])
+def test_it_has_drifted_only_below_both_readings_of_its_share_when_it_was_tuned(rate: float, verdict: Verdict) -> None:
+    result = check(_shaken(), hardware(), TOMORROW, measure=lambda config: _rates(rate, ceiling=1000.0))
+    assert result.verdict is verdict
+    said = ("it reaches 66% of what the model can take, but 86% when it was tuned",)
+    assert result.reasons == (said if verdict is Verdict.DRIFTED else ())
+
+
+def test_a_ceiling_that_was_read_too_low_makes_no_drift_where_the_tune_told_a_share_either() -> None:
+    known = _shaken(1.0, alone=200.0)
+    result = check(known, hardware(), TOMORROW, measure=lambda config: _rates(1000.0, ceiling=1250.0))
+    assert (result.verdict, result.recorded_share) == (Verdict.FITS, 1.0)
+
+
+def test_a_share_is_that_of_each_round_however_fast_the_machine_was_in_it() -> None:
+    rates = _by_turns((860.0, 1000.0), (430.0, 500.0), (1720.0, 2000.0))
+    assert rates.share is not None
+    assert rates.share.value == pytest.approx(0.86)
+    assert (rates.share.low, rates.share.high) == pytest.approx((0.86 * 0.99, 0.86 * 1.01))
+    assert rates.images_per_second.value == pytest.approx(860.0)
+    assert rates.images_per_second.high > 1400.0
+
+
+def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
+    def checked(*shares: float) -> Verdict:
+        rounds = [(1000 * share, 1000.0) for share in shares]
+        return check(artifact(), hardware(), TOMORROW, measure=lambda config: _by_turns(*rounds)).verdict
+
+    assert checked(0.60, 0.70, 0.80) is Verdict.FITS
+    assert checked(0.69, 0.70, 0.71) is Verdict.DRIFTED
+    assert checked(0.60, 0.60, 0.90) is Verdict.DRIFTED  # what a neighbour took of the model in one round hides nothing
+
+
+def test_half_of_a_rate_that_was_recorded_in_one_window_is_drift() -> None:
+    recorded = profile(images_per_second=Estimate.of_one(1000.0), ceiling=None)
+
+    def checked(rate: float) -> Verdict:
+        now = Rates(images_per_second=Estimate(value=rate, low=0.98 * rate, high=1.02 * rate), share=None)
+        return check(artifact(recorded), hardware(), TOMORROW, measure=lambda config: now).verdict
+
+    assert (checked(600.0), checked(300.0)) == (Verdict.FITS, Verdict.DRIFTED)
+
+
+def test_a_round_too_short_for_an_interval_hides_no_drift() -> None:
+    model = Estimate(value=1000.0, low=990.0, high=1010.0)
+    whole, short = Estimate(value=600.0, low=594.0, high=606.0), Estimate(value=600.0, low=0.0, high=1200.0)
+    rates = Rates.by_turns([(whole, model), (whole, model), (short, model)])
+    assert rates.share is not None
+    assert rates.share.high == pytest.approx(0.606)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_too_few_rounds_to_disagree_are_as_uncertain_as_the_windows_of_one(rounds: int) -> None:
+    rates = _by_turns(*[(800.0, 1000.0), (820.0, 1000.0)][:rounds], spread=0.1)
+    assert rates.share is not None
+    assert rates.share.high == pytest.approx(1.1 * rates.share.value)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from pathlib import Path
+
+import pytest
+
+from autopipe import again
+from autopipe.artifact import drift
+from autopipe.artifact.drift import Cause, Drift, DriftMonitor, DriftWarning, Promise, shortfall
+from autopipe.errors import ConfigError
+from autopipe.pipeline.devices.monitor import EpochFigures
+from autopipe.values import Estimate
+
+PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05, cores=4)
+
+
+def fell(rate: float, waits: float, *, others: float = 0.0, cores: int = 4, promise: Promise = PROMISE) -> Drift | None:
+    return shortfall(
+        promise, EpochFigures(images_per_second=rate, data_wait_share=waits, cores_of_others=others), cores
+    )
+
+
+@pytest.mark.parametrize("rate", [2000.0, 1000.0, 961.0])
+def test_a_training_within_the_interval_keeps_the_promise(rate: float) -> None:
+    assert fell(rate, 0.9, others=3.0, cores=1) is None
+
+
+def test_half_of_the_promise_is_too_little_whatever_its_interval() -> None:
+    once = dataclasses.replace(PROMISE, images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
+    assert fell(510.0, 0.25, promise=once) is None
+    found = fell(490.0, 0.25, promise=once)
+    assert found is not None
+    assert found.cause is Cause.DATA
+
+
+def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
+    assert fell(800.0, 0.25, others=0.2) == Drift(
+        cause=Cause.DATA,
+        sentence="The training takes 800 images/s, 20% less than the 1000 when its pipeline was tuned, "
+        f"and waits for data 25% of the time (5% then). Run: {again.autopipe('retune', 'autopipe.json')}",
+    )
+
+
+def test_a_training_whose_cores_others_take_is_told_who_is_in_the_way() -> None:
+    found = fell(800.0, 0.25, others=1.5)
+    assert found is not None
+    assert found.cause is Cause.NEIGHBOURS
+    assert f"its cores busy. Run: {again.autopipe('check')}" in found.sentence
+    assert "others on this machine keep 1.5 of" in found.sentence
+
+
+def test_a_training_that_is_slow_for_another_reason_is_told_so() -> None:
+    found = fell(800.0, 0.06, others=1.5)
+    assert found is not None
+    assert found.cause is Cause.MODEL
+    assert "waits no longer for data (6% of the time)" in found.sentence
+    assert f"Run: {again.autopipe('check', 'autopipe.json')}" in found.sentence
+
+
+@pytest.mark.parametrize("waits", [0.06, 0.25])
+def test_a_training_on_fewer_cores_is_told_how_many_are_left(waits: float) -> None:
+    found = fell(800.0, waits, cores=2)
+    assert found is not None
+    assert found.cause is Cause.FEWER_CORES
+    assert f"it may use 2 of the 4 cores that it had then. Run: {again.autopipe('retune')}" in found.sentence
+    assert fell(800.0, 0.25, cores=2, promise=dataclasses.replace(PROMISE, cores=None)) is not None
+
+
+def test_the_artefact_is_named_where_it_lies() -> None:
+    promise = dataclasses.replace(PROMISE, artifact=Path("/my models/retune/autopipe.json"))
+    for waits, command in ((0.25, "retune"), (0.06, "check")):
+        found = fell(800.0, waits, promise=promise)
+        assert found is not None
+        assert found.sentence.endswith(f"Run: {again.autopipe(command, '/my models/retune/autopipe.json')}")
+
+
+def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autopipe.hardware.cpu.usable_cores", lambda: 4)
+    judge = drift._Judge(tmp_path / "drift.jsonl", tmp_path / "drift.prom")
+    trainer = types.SimpleNamespace(promise=PROMISE)
+    judge(trainer, 0, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))
+    first = (tmp_path / "drift.prom").read_text()
+    with pytest.warns(DriftWarning, match="others on this machine"):
+        judge(trainer, 1, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))
+    last_one = EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0, lost_workers=3)
+    judge(trainer, 2, last_one)
+    lines = [json.loads(line) for line in (tmp_path / "drift.jsonl").read_text().splitlines()]
+    assert [(line["epoch"], line["cause"]) for line in lines] == [
+        (0, None),
+        (1, "cores taken by others"),
+        (2, "cores taken by others"),
+    ]
+    assert all(line["promised_images_per_second"] == 1000.0 and line["time"] > 0 for line in lines)
+    assert [line["lost_workers"] for line in lines] == [0, 0, 3]
+    assert "autopipe_images_per_second 1000\n" in first
+    assert "autopipe_lost_workers 0\n" in first
+    assert first.endswith("autopipe_drifted 0\n")
+    last = (tmp_path / "drift.prom").read_text()
+    assert "autopipe_lost_workers 3\n" in last
+    assert 'autopipe_drifted{cause="cores taken by others"} 1\n' in last
+    assert all(line.startswith(("#", "autopipe_")) for line in last.splitlines())
+
+
+def test_a_training_without_a_promise_is_only_told(tmp_path: Path) -> None:
+    judge = drift._Judge(tmp_path / "drift.jsonl", None)
+    judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
+    assert json.loads((tmp_path / "drift.jsonl").read_text())["cause"] is None
+
+
+def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
+    judge = drift._Judge(tmp_path / "missing" / "drift.jsonl", None)
+    with pytest.warns(DriftWarning, match="cannot be written"):
+        judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
+    judge(types.SimpleNamespace(), 1, EpochFigures(images_per_second=1.0, data_wait_share=1.0))  # told once
+
+
+def test_an_exporter_that_no_package_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"takes jsonl, prometheus.*but got `promtheus`\. Did you mean `prometheus`"):
+        DriftMonitor(promtheus="drift.prom")

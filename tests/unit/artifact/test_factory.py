@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.artifact import artifact as files
+from autopipe.artifact import factory
+from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
+from autopipe.errors import ArtifactError
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.workload import Workload
+from tests.fakes import profiles
+from tests.fakes.profiles import about, config, digest, hardware
+
+WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
+
+
+def profile(**changes: Any) -> Profile:
+    return profiles.profile(workload=digest(batch_size=2), **changes)
+
+
+def artifact(*known: Profile, **changes: Any) -> Artifact:
+    return profiles.artifact(*(known or (profile(),)), **changes)
+
+
+class _Importer:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, reference: str, *, may_call: bool) -> Workload:
+        self.asked.append(reference)
+        return WORKLOAD
+
+
+@pytest.fixture
+def importer() -> _Importer:
+    return _Importer()
+
+
+def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path: Path, importer: _Importer) -> None:
+    (tmp_path / "train.py").touch()
+    path = files.write(
+        artifact(workload=FileReference(path="train.py", attribute="photos")), tmp_path / "autopipe.json"
+    )
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert tuned.config.loader == Threads(workers=2, queue_size=8)
+    assert importer.asked == []
+    with tuned.make_loader(shard=(1, 2)) as loader:
+        rows = [x.tolist() for x, _ in loader.epoch(0)]
+    tuned.make_loader().close()
+    assert importer.asked == [f"{tmp_path / 'train.py'}:photos"]  # once for all
+    assert len(rows) == 2
+
+
+def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert tuned.measurement == profile().winner
+    assert tuned.baselines[0].name == "keras"
+    assert tuned.ceiling == profile().result.ceiling
+    assert tuned.study is None
+
+
+def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert repr(tuned) == (
+        "<Tuned: config threads(workers=2), measured 1,000 (980 to 1,020) images/s, keras 400 (392 to 408) images/s,"
+        " the model alone 1,250 (1,225 to 1,275) images/s, machine Imaginary 9000, 2 cores, of train.py:workload>"
+    )
+    assert tuned._repr_html_().startswith("<table><tr><th>config</th><td>threads(workers=2)</td></tr>")
+    assert len(tuned._repr_html_()) < 1000
+
+
+def test_high_rates_are_shown_in_full(tmp_path: Path, importer: _Importer) -> None:
+    fast = profile(images_per_second=about(14_912.0), ceiling=None)
+    path = files.write(artifact(fast), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert "measured 14,912 (14," in repr(tuned)
+
+
+def test_what_a_summary_shows_of_an_artefact_is_text(tmp_path: Path, importer: _Importer) -> None:
+    hostile = profile(hardware=hardware(cpu_model="<script>alert(1)</script>"))
+    path = files.write(artifact(hostile), tmp_path / "autopipe.json")
+    here = hardware(cpu_model="<script>alert(1)</script>")
+    assert "<script>" not in factory.load(path, import_workload=importer, here=here)._repr_html_()
+
+
+def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, importer: _Importer) -> None:
+    tuned = factory.of_profile(profile(), Workload(data=WORKLOAD.data, ops=[], batch_size=2))
+    with pytest.warns(factory.NamelessWarning, match=r"ap\.load\('.*autopipe\.json', workload=workload\)") as caught:
+        path = tuned.save(tmp_path / "autopipe.json")
+    assert caught[0].filename == __file__
+    assert factory.load(path, import_workload=importer, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
+
+
+def test_what_is_no_path_is_not_saved_to() -> None:
+    tuned = factory.of_profile(profile(), WORKLOAD)
+    for path in (5, None):
+        with pytest.raises(ArtifactError, match=f"`path` must be the path of a file, but got {path}") as raised:
+            tuned.save(path)  # type: ignore[arg-type]  # the point of the test
+        assert raised.value.hint == 'Such as save("autopipe.json").'
+
+
+def test_a_training_is_held_to_what_the_artefact_says(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    promise = factory.load(path, import_workload=importer, here=hardware()).promise
+    assert (promise.images_per_second, promise.artifact) == (about(1000.0), path)
+
+
+def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    with pytest.warns(factory.ProfileWarning, match="usable cores: 2 there, 4 here") as warnings:
+        factory.load(path, import_workload=importer, here=hardware(cores=4))
+    assert str(path) in str(warnings[0].message)
+    with pytest.raises(ArtifactError, match="usable cores"):
+        factory.load(path, import_workload=importer, here=hardware(cores=4), strict=True)
+
+
+@pytest.mark.parametrize("workload", [WORKLOAD, "elsewhere.py:workload"])
+def test_a_workload_that_is_given_is_used_instead(
+    tmp_path: Path, importer: _Importer, workload: Workload | str
+) -> None:
+    path = files.write(artifact(workload=FileReference(path="/gone.py")), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware(), workload=workload)
+    assert tuned.workload is WORKLOAD
+    assert importer.asked == ([workload] if isinstance(workload, str) else [])
+
+
+def test_a_workload_outside_of_the_folder_is_imported_only_if_allowed(tmp_path: Path, importer: _Importer) -> None:
+    tmp_path = tmp_path / "my project"
+    (tmp_path / "tuned").mkdir(parents=True)
+    (tmp_path / "train.py").touch()
+    path = files.write(artifact(workload=FileReference(path="../train.py")), tmp_path / "tuned" / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    with pytest.raises(ArtifactError, match="must stay inside") as caught:
+        tuned.make_loader()
+    assert str(caught.value.hint).endswith(f"--workload '{tmp_path / 'train.py'}:workload'")
+    assert importer.asked == []
+    allowed = factory.load(path, import_workload=importer, here=hardware(), allow_outside=True)
+    assert allowed.workload is WORKLOAD
+
+
+def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(workload=ModuleReference(module="project.train")), tmp_path / "autopipe.json")
+    pinned = {"kind": "module", "module": "project.train", "attribute": "workload"}
+    assert factory.load(path, import_workload=importer, here=hardware(), pinned=pinned).workload is WORKLOAD
+    assert importer.asked == ["project.train:workload"]
+
+
+def test_an_artifact_without_a_reference_asks_for_the_workload(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    with pytest.raises(ArtifactError, match="does not say where its workload is") as error:
+        factory.load(path, import_workload=importer, here=hardware()).make_trainer()
+    assert "workload=workload" in str(error.value.hint)
+
+
+def test_a_relative_path_holds_when_the_working_directory_changes(
+    tmp_path: Path, importer: _Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    monkeypatch.chdir(tmp_path)
+    tuned = factory.load("autopipe.json", import_workload=importer, here=hardware())
+    monkeypatch.chdir("/")
+    assert tuned.workload is WORKLOAD
+
+
+def test_saving_elsewhere_keeps_the_way_to_the_workload(tmp_path: Path, importer: _Importer) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "tuned").mkdir()
+    first = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    second = factory.load(first, import_workload=importer, here=hardware()).save(tmp_path / "tuned" / "autopipe.json")
+    assert files.read(second).workload == FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
+
+
+def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path, importer: _Importer) -> None:
+    named = FileReference(path=str(tmp_path / "train.py"))
+    tuned = factory.of_profile(profile(), WORKLOAD, named=named, study="the study")
+    assert tuned.workload is WORKLOAD
+    assert tuned.study == "the study"
+    again = factory.load(tuned.save(tmp_path / "autopipe.json"), import_workload=importer, here=hardware())
+    assert again.artifact.workload == FileReference(path="train.py")
+    assert again.config == tuned.config
+
+
+def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer: _Importer) -> None:
+    other = profile(hardware=hardware(cores=64))
+    path = files.write(artifact(other, profile(), workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    new = profile(config=config(loader=Threads(workers=1)))
+    named = FileReference(path=str(tmp_path / "new.py"))
+    factory.of_profile(new, WORKLOAD, named=named).save(path)
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert tuned.artifact.profiles == (other, new)
+    assert tuned.artifact.workload == FileReference(path="new.py")
+    assert tuned.config.loader == Threads(workers=1)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from autopipe.artifact import pick
+from autopipe.artifact.schema import Hardware, Profile
+from autopipe.errors import ArtifactError
+from autopipe.measure.fingerprint import MatchLevel
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
+from tests.fakes.profiles import GIB, H200, NOON, about, artifact, baseline, config, digest, hardware, profile, trial
+
+SMALL = profile(hardware=hardware(cores=1, memory_bytes=2 * GIB), config=config(loader=Threads(workers=1)))
+HERE = profile()
+GPUS = profile(hardware=hardware(cores=32, gpus=(H200, H200)), config=config(loader=Processes(workers=16), devices=2))
+THREE = artifact(SMALL, HERE, GPUS)
+
+
+@pytest.mark.parametrize("own", [SMALL, HERE, GPUS])
+def test_each_machine_gets_its_own_profile_without_a_warning(own: Profile) -> None:
+    choice = pick.pick(THREE, own.hardware, strict=True)
+    assert own == choice.profile
+    assert own.winner.config == choice.config.model_dump(mode="json")
+    assert choice.warning is None
+
+
+@pytest.mark.parametrize(
+    ("here", "nearest"),
+    [
+        (hardware(cores=4), HERE),
+        (hardware(cores=1, memory_bytes=3 * GIB), SMALL),
+        (hardware(cores=32, gpus=(H200,)), GPUS),
+    ],
+)
+def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, nearest: Profile) -> None:
+    choice = pick.pick(THREE, here)
+    assert nearest == choice.profile
+    assert MatchLevel.NEAR is choice.match.level
+
+
+def test_the_warning_names_field_by_field_what_differs_and_what_to_do() -> None:
+    warning = pick.pick(artifact(HERE), hardware(cores=4, memory_bytes=16 * GIB)).warning
+    assert warning is not None
+    assert "usable cores: 2 there, 4 here; memory: 8 GiB there, 16 GiB here" in warning
+    assert "autopipe retune" in warning
+
+
+def test_strict_refuses_what_is_not_the_same_and_names_what_differs() -> None:
+    with pytest.raises(
+        ArtifactError, match=r"None of the artefact's 3 profiles is of this machine.*usable cores: 2 there, 4 here"
+    ) as error:
+        pick.pick(THREE, hardware(cores=4), strict=True)
+    assert "autopipe retune" in str(error.value.hint)
+
+
+def test_a_configuration_for_more_devices_than_there_are_is_reduced() -> None:
+    choice = pick.pick(THREE, hardware(cores=32, gpus=(H200,)))
+    assert choice.config.devices == 1
+    assert "1 of 2 devices" in str(choice.warning)
+
+
+def test_devices_that_cannot_share_out_a_batch_are_reduced_to_as_many_as_can() -> None:
+    four = profile(hardware=hardware(cores=32, gpus=(H200,) * 4), config=config(devices=4))
+    choice = pick.pick(artifact(four), hardware(cores=32, gpus=(H200,) * 3))
+    assert choice.config.devices == 2
+    assert "2 of 4 devices, because a batch of 32 cannot be shared between 3" in str(choice.warning)
+
+
+def test_an_unknown_machine_gets_the_configuration_with_the_best_worst_case() -> None:
+    wild, steady = config(loader=Threads(workers=16)), config(loader=Threads(workers=4))
+    one = profile(
+        hardware=hardware(cpu_model="A"), config=wild, images_per_second=about(1000.0),
+        trials=(trial(steady, 900.0),),
+    )  # fmt: skip
+    two = profile(
+        hardware=hardware(cpu_model="B"), config=steady, images_per_second=about(500.0),
+        trials=(trial(wild, 100.0),),
+    )  # fmt: skip
+    choice = pick.pick(artifact(one, two), hardware(cpu_model="C"))
+    assert steady == choice.config.model_dump(mode="json")  # 0.9 and 1.0, against 1.0 and 0.2
+    assert MatchLevel.OTHER is choice.match.level
+    assert "processor: B there, C here" in str(choice.warning)
+    assert "autopipe retune" in str(choice.warning)
+
+
+def test_what_was_not_measured_on_a_machine_counts_as_the_slowest_there() -> None:
+    fast = profile(config=config(loader=Threads(workers=3)), baselines=(baseline("keras", 10.0),))
+    slow = profile(
+        config=config(loader=Threads(workers=4)), images_per_second=about(100.0),
+        baselines=(baseline("keras", 90.0),),
+    )  # fmt: skip
+    assert fast == pick.most_robust([slow, fast])  # 0.9 of the best on the other machine, against 0.01
+
+
+def test_of_two_backends_on_one_machine_the_one_in_use_is_taken() -> None:
+    tensorflow = profile(hardware=hardware(keras_backend="tensorflow"))
+    jax = profile(hardware=hardware(keras_backend="jax"), config=config(loader=Threads(workers=4)))
+    both = artifact(tensorflow, jax)
+    assert jax == pick.pick(both, hardware(keras_backend="jax"), strict=True).profile
+    assert tensorflow == pick.pick(both, hardware(keras_backend="tensorflow"), strict=True).profile
+    assert tensorflow == pick.pick(both, hardware()).profile  # what Keras uses where nobody chooses
+    assert "Keras backend: tensorflow there, torch here" in str(
+        pick.pick(both, hardware(keras_backend="torch")).warning
+    )
+
+
+def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() -> None:
+    near = profile(
+        hardware=hardware(cores=4), config=config(loader=Threads(workers=4)),
+        trials=(trial(config(loader=Threads(workers=3)), 1.0),),
+    )  # fmt: skip
+    far = profile(hardware=hardware(cpu_model="B"), config=config(loader=Threads(workers=4)))
+    farther = profile(hardware=hardware(cpu_model="B", cores=64), config=config(loader=Threads(workers=8)))
+    configs = pick.warm_start(artifact(farther, far, near), hardware(cores=3))
+    assert [Threads(workers=4), Threads(workers=8), Threads(workers=3)] == [config.loader for config in configs]
+
+
+def test_a_warm_start_tries_what_was_best_elsewhere_before_what_was_only_good() -> None:
+    here = profile(trials=(trial(config(loader=Threads(workers=3)), 1.0),))
+    elsewhere = PipelineConfig(loader=Threads(workers=5))
+    found = pick.warm_start(artifact(here), hardware(), [elsewhere, pick.config_of(here)])
+    assert [each.loader.worker_count() for each in found] == [2, 5, 3]
+
+
+def test_a_new_profile_takes_the_place_of_the_same_machines_old_one() -> None:
+    new = profile(images_per_second=about(2000.0))
+    assert (SMALL, GPUS, new) == pick.with_profile(THREE, new).profiles
+
+
+def test_merging_unites_machines_and_keeps_the_latest_of_each() -> None:
+    old = profile(measured_at=NOON - datetime.timedelta(days=1), images_per_second=about(1.0))
+    merged = pick.merge([artifact(HERE, SMALL), artifact(old, GPUS)])
+    assert {HERE.winner.key: 3} == {merged.profiles[0].winner.key: len(merged.profiles)}
+    assert old not in merged.profiles
+    assert all(known in merged.profiles for known in (HERE, SMALL, GPUS))
+
+
+def test_artifacts_of_different_workloads_are_not_merged() -> None:
+    with pytest.raises(ArtifactError, match="batch size 32 and 64"):
+        pick.merge([artifact(), artifact(profile(workload=digest(batch_size=64)))])
+
+
+def test_a_configuration_of_an_unknown_loader_is_refused_only_when_it_is_chosen() -> None:
+    odd = profile(hardware=hardware(cores=64), config={"loader": {"kind": "thread"}})
+    both = artifact(HERE, odd)
+    assert pick.pick(both, hardware()).profile == HERE
+    with pytest.raises(ArtifactError, match="Did you mean `threads`"):
+        pick.pick(both, hardware(cores=64))
+
+
+def test_a_configuration_of_a_package_that_is_missing_here_stops_nothing_but_itself() -> None:
+    unknown = profile(hardware=hardware(cores=3), config={"loader": {"kind": "of a plugin"}})
+    found = pick.warm_start(artifact(HERE, unknown), HERE.hardware)
+    assert [each.key() for each in found] == [pick.config_of(HERE).key()]

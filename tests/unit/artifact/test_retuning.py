@@ -1,0 +1,159 @@
+"""Which configuration a retune keeps, and what it says. With trials: tests/integration/test_cli_tune.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe.artifact import artifact as files
+from autopipe.artifact import retuning
+from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.factory import ProfileWarning
+from autopipe.artifact.retuning import FORMER, When
+from autopipe.artifact.schema import FileReference
+from autopipe.errors import ConfigError, SearchInterruptedError
+from autopipe.measure import fingerprint
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search import confirmation, library, study
+from autopipe.search.conclusion import Searched
+from autopipe.search.measurer import Baseline
+from autopipe.search.result import Reason, Stop
+from autopipe.search.settings import Settings
+from autopipe.search.space import Space
+from autopipe.values import Estimate
+from tests.fakes.profiles import artifact, profile
+from tests.fakes.surface import Surface
+from tests.unit.search.test_unmeasured import Failing
+
+SLOW = PipelineConfig(loader=Threads(workers=1))
+GOOD = PipelineConfig(loader=Threads(workers=8))
+
+
+@dataclasses.dataclass(kw_only=True)
+class Rivalled(Surface):
+    """A machine on which a former configuration is one of the baselines."""
+
+    former: PipelineConfig
+
+    def baselines(self) -> Sequence[Baseline]:
+        return [*super().baselines(), Baseline(name=FORMER, config=self.former, incumbent=True)]
+
+
+@pytest.fixture
+def space() -> Space:
+    return library.load("quick", {"cores": 4, "gpus": 0})
+
+
+def searched(space: Space, former: PipelineConfig, **changes: object) -> Searched:
+    surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1)
+    settings = dataclasses.replace(Settings(clock=surface.clock, trials=12), **changes)  # type: ignore[arg-type]
+    return study.run(space, surface, surface.facts(), settings)
+
+
+def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former(space: Space) -> None:
+    found = searched(space, SLOW)
+    assert found.confirmation is not None
+    assert found.best_config is not None
+    assert found.best_config.key() == found.confirmation.winner != SLOW.key()
+
+
+def test_the_former_stays_if_no_proof_was_run(space: Space) -> None:
+    found = searched(space, SLOW, blocks=(0, 0))
+    assert found.best_config == SLOW
+    assert found.result.winner is not None
+    (former,) = (each for each in found.result.baselines if each.incumbent)
+    assert (former.key, former.images_per_second) == (found.result.winner.key, found.result.winner.images_per_second)
+
+
+def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(confirmation, "run", cut)
+    found = searched(space, SLOW)
+    assert found.result.interrupted
+    assert found.best_config == SLOW
+
+
+def test_a_former_that_wins_again_stays_with_its_new_figures(space: Space) -> None:
+    best = searched(space, SLOW).best_config
+    assert best is not None
+    found = searched(space, best)
+    assert found.best_config == best
+    assert found.confirmation is not None
+    assert found.result.images_per_second == found.confirmation.rates[best.key()]
+
+
+def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
+    broken = GOOD.key()
+    surface = Rivalled(
+        former=GOOD, cores=4, model_rate=60_000.0, noise=0.01, fails=lambda config: config.key() == broken
+    )
+    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=12))
+    assert found.best_config is not None
+    assert found.best_config != GOOD
+
+
+# ---------------------------------------------------------------- when
+
+
+def checked(verdict: Verdict, *, measured: bool = False, only_software: bool = False) -> Result:
+    rate = Estimate(value=1.0, low=1.0, high=1.0) if measured else None
+    return Result(verdict=verdict, age_days=1, profile=None, images_per_second=rate, only_software=only_software)
+
+
+@pytest.mark.parametrize(
+    ("when", "asks"),
+    [
+        (When(stale=True), {Verdict.STALE, Verdict.DRIFTED}),
+        (When(drifted=True), {Verdict.DRIFTED}),
+        (When(stale=True, drifted=True), {Verdict.STALE, Verdict.DRIFTED}),
+    ],
+)
+def test_what_was_found_is_a_reason_or_is_not(when: When, asks: set[Verdict]) -> None:
+    assert {verdict for verdict in Verdict if when.asks_for(checked(verdict))} == asks
+    assert not when.always
+    assert When().always
+
+
+def test_only_a_pipeline_that_was_measured_to_be_as_fast_keeps_its_profile_over_new_versions() -> None:
+    assert checked(Verdict.STALE, measured=True, only_software=True).fits_but_for_software
+    assert not checked(Verdict.STALE, only_software=True).fits_but_for_software
+    assert not checked(Verdict.DRIFTED, measured=True, only_software=True).fits_but_for_software
+    assert not checked(Verdict.STALE, measured=True).fits_but_for_software
+
+
+# ---------------------------------------------------------------- from Python
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: Space, *, interrupted: bool
+) -> None:
+    (tmp_path / "train.py").touch()
+    known = artifact(profile(hardware=fingerprint.detect()), workload=FileReference(path="train.py"))
+    path = files.write(known, tmp_path / "autopipe.json")
+    surface = Failing()
+    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
+    cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.") if interrupted else result.stop
+    ended = retuning.Retuned(result=result.model_copy(update={"stop": cut}))
+    monkeypatch.setattr(retuning, "run", lambda *_, **__: ended)
+    if interrupted:
+        with pytest.raises(SearchInterruptedError):
+            ap.retune(path)
+    else:
+        with pytest.warns(ProfileWarning, match="came to nothing, and what is there is used: No configuration could"):
+            assert ap.retune(path).profile == known.profiles[0]
+
+
+def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    files.write(artifact(profile()), tmp_path / "autopipe.json")
+    numbers = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+    with pytest.raises(ConfigError, match=r"`workload` must be the name of a workload.*FILE\.py:workload"):
+        ap.retune(tmp_path / "autopipe.json", workload=numbers)  # type: ignore[arg-type]

@@ -1,0 +1,380 @@
+"""The cost model's shape: what it must get right is the order, not the figure; and what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from autopipe.measure import costs as cost_model
+from autopipe.measure.bottleneck import bottleneck
+from autopipe.measure.costs import Bounds, Costs, Kind, bounds
+from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.params import Params, to_config
+from autopipe.values import Estimate
+from tests.fakes.ceilings import THREADS, ceiling
+from tests.fakes.facts import facts
+from tests.fakes.surface import Surface
+
+RATE = Estimate(value=100.0, low=99.0, high=101.0)
+CEILING = Ceiling(
+    model_images_per_second=RATE,
+    model_core_seconds_per_image=0.001,
+    loader_images_per_second=RATE,
+    op_costs=(OpCost(name="Decode", part="fixed", seconds_per_image=0.0005),),
+    read_bytes_per_second=2e9,
+    cores=2.0,
+    bound_images_per_second=900.0,
+    devices=2,
+    finish="host",
+)
+
+
+def test_a_ceiling_survives_json() -> None:
+    assert Ceiling.model_validate_json(CEILING.model_dump_json()) == CEILING
+
+
+def test_what_is_known_of_the_loader_and_its_samples_holds_for_another_setup_of_the_model() -> None:
+    known = CEILING.model_copy(update={"compact_bytes": 100, "finished_bytes": 400})
+    other = Ceiling(model_images_per_second=RATE, model_core_seconds_per_image=0.002).with_loader_of(known)
+    assert (other.setup, other.op_costs) == (ModelSetup(), CEILING.op_costs)
+    assert (other.compact_bytes, other.finished_bytes) == (100, 400)
+
+
+def test_a_ceiling_says_for_which_setup_it_holds() -> None:
+    assert CEILING.setup == ModelSetup(devices=2, channels="last", finish="host")
+
+
+def reads(*rates: float, latency: float = 0.02, cpu: float = 0.0001) -> ReadCosts:
+    rungs = tuple(ReadRung(at_once=4**power, images_per_second=rate) for power, rate in enumerate(rates))
+    return ReadCosts(latency_seconds=latency, cpu_seconds=cpu, rungs=rungs, bytes_per_image=1000.0)
+
+
+def test_reads_that_go_on_gaining_have_a_latency_only() -> None:
+    found = reads(50, 200, 790, 3000)
+    assert found.waits
+    assert not found.saturated
+    assert found.images_per_second(20) == 1000.0
+    assert found.at_once == 64
+
+
+def test_reads_that_stop_gaining_have_a_bandwidth() -> None:
+    found = reads(50, 190, 200)
+    assert found.saturated
+    assert found.images_per_second(2) == 100.0
+    assert found.images_per_second(64) == 200.0
+    assert found.at_once == 4
+
+
+def test_more_reads_at_a_time_than_were_measured_promise_nothing() -> None:
+    found = reads(50, 200, 790)
+    assert found.most_at_once == 16
+    assert found.images_per_second(128) == found.images_per_second(16) == 800.0
+    assert found.bound_images_per_second(128) == 6400.0
+
+
+def test_reads_that_stop_gaining_for_want_of_processors_have_none() -> None:
+    assert not reads(50, 190, 200, cpu=0.005).saturated
+
+
+def test_reads_from_memory_do_not_wait() -> None:
+    assert not reads(20_000, latency=0.00005, cpu=0.00004).waits
+
+
+OPS = (
+    OpCost(name="read", part="fixed", seconds_per_image=0.0001),
+    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004),
+    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002),
+    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003),
+    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001),
+)
+COSTS = Costs(
+    ops=OPS,
+    compact_bytes=150_528,
+    finished_bytes=602_112,
+    cores=2,
+    model_rates={ModelSetup(): 4000.0},
+    transfer_seconds={ModelSetup(): 0.00003},
+)
+SLOW_READS = ReadCosts(
+    latency_seconds=0.0201,
+    cpu_seconds=0.0001,
+    rungs=tuple(ReadRung(at_once=count, images_per_second=count / 0.0201) for count in (1, 4, 16, 64)),
+    bytes_per_image=38_000,
+)
+WAITING = dataclasses.replace(
+    COSTS,
+    ops=(OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02), *OPS[1:]),
+    reads=SLOW_READS,
+    model_rates={ModelSetup(): 1000.0},
+)
+
+
+def test_devices_that_were_not_measured_are_taken_to_scale_from_what_one_reaches() -> None:
+    rates = {ModelSetup(1): 1000.0, ModelSetup(2): 1900.0}
+    known = dataclasses.replace(WAITING, model_rates=rates)
+    four, one = (PipelineConfig(loader=Threads(workers=1), devices=count) for count in (4, 1))
+    assert known.model_rate(four) == 4000.0
+    assert known.model_rate(one.model_copy(update={"channels": "first"})) == 1000.0
+
+
+def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
+    params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
+    return to_config(params)
+
+
+def rate(chosen: PipelineConfig, costs: Costs = COSTS) -> float:
+    return cost_model.predict(chosen, costs)
+
+
+def test_costs_are_gathered_from_the_ceiling() -> None:
+    surface = Surface(cores=3)
+    costs = Costs.of(list(surface.ceilings([ModelSetup()])), surface.facts())
+    seconds = [op.seconds_per_image for op in costs.ops]
+    assert seconds == [surface.read_seconds, surface.decode_seconds, surface.augment_seconds, surface.cast_seconds]
+    assert costs.cores == 3
+    assert costs.compact_bytes == surface.compact_bytes
+
+
+def test_a_samples_bytes_are_those_of_the_facts_or_else_of_the_ceiling() -> None:
+    known = ceiling(compact_bytes=100, finished_bytes=400)
+    told = facts(compact_bytes=7, finished_bytes=28)
+    found = [Costs.of([known], told), Costs.of([known]), Costs.of([ceiling()])]
+    assert [(each.compact_bytes, each.finished_bytes) for each in found] == [(7, 28), (100, 400), (0, 0)]
+
+
+def test_no_prediction_exceeds_the_model_or_the_cores() -> None:
+    assert rate(config(cache="memory")) <= 4000.0
+    assert rate(config(workers=8)) <= 2 / 0.00073
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (config(workers=2), config(workers=1)),
+        (config(cache="memory"), config()),
+        (config(storage="array"), config()),
+        (config(finish="device"), config(finish="host")),
+        (config(queue_size=8), config(queue_size=1)),
+        (config(device_prefetch=2), config(device_prefetch=0)),
+    ],
+)
+def test_the_order_is_right(better: PipelineConfig, worse: PipelineConfig) -> None:
+    assert rate(better) > rate(worse)
+
+
+def test_a_step_waits_for_the_transfer_that_was_measured_unless_batches_are_sent_ahead() -> None:
+    alone = Costs.of([ceiling(transfer_seconds_per_image=0.0001)])
+    sent, ahead = (rate(config(device_prefetch=count), alone) for count in (0, 2))
+    assert 1 / sent == pytest.approx(1 / ahead + 0.0001)
+
+
+def test_where_a_batch_is_used_where_it_lies_nothing_is_sent() -> None:
+    alone = Costs.of([ceiling(compact_bytes=150_528, finished_bytes=602_112)])
+    assert rate(config(device_prefetch=0), alone) == rate(config(device_prefetch=2), alone)
+
+
+def test_a_transfer_that_was_not_measured_takes_as_long_as_its_bytes() -> None:
+    four = [config(finish=finish, devices=4) for finish in ("host", "device")]
+    assert [COSTS.transfer(each) for each in four] == pytest.approx([0.00012, 0.00003])
+
+
+def test_a_model_on_the_cores_leaves_less_for_the_loader() -> None:
+    assert rate(config(), dataclasses.replace(COSTS, model_core_seconds=0.002)) < 0.5 * rate(config())
+
+
+def test_devices_that_were_not_measured_are_taken_to_scale() -> None:
+    costs = dataclasses.replace(COSTS, cores=64)
+    assert rate(config(workers=64, devices=2), costs) > 1.9 * rate(config(workers=64), costs)
+
+
+def test_conversion_and_cache_are_charged_once() -> None:
+    both = cost_model.one_time_seconds(config(storage="array", cache="memory"), COSTS, 10_000)
+    assert both == pytest.approx((3.5, 10_000 * 150_528 / 4e9 / 2))  # the cache is filled from the array
+    assert cost_model.one_time_seconds(config(cache="memory"), COSTS, 10_000) == pytest.approx((0.0, 3.5))
+
+
+def test_a_shallower_cut_costs_less_once_and_more_each_time() -> None:
+    shallow, deep = config(storage="array", cut=1), config(storage="array")
+    assert cost_model.one_time_seconds(shallow, COSTS, 10_000) == pytest.approx((2.5, 0.0))
+    assert rate(config()) < rate(shallow) < rate(deep)
+
+
+def test_encoded_samples_are_copied_and_not_decoded() -> None:
+    costs = dataclasses.replace(COSTS, depths={"tfrecord": 0})
+    assert cost_model.one_time_seconds(config(storage="tfrecord"), costs, 10_000) == pytest.approx((0.5, 0.0))
+    assert rate(config(storage="tfrecord"), costs) == rate(config(), costs)
+
+
+def test_a_part_in_the_cache_is_between_none_and_all() -> None:
+    half = config(cache="memory", cache_fraction=0.5)
+    assert rate(config()) < rate(half) < rate(config(cache="memory"))
+    assert cost_model.one_time_seconds(half, COSTS, 10_000) == pytest.approx((0.0, 1.75))
+
+
+# ---------------------------------------------------------------- waiting and the lock
+
+
+def test_workers_that_wait_for_reads_bring_what_their_number_allows() -> None:
+    assert rate(config(workers=2), WAITING) == pytest.approx(2 / 0.02083, rel=0.01)
+    assert rate(config(workers=16), WAITING) == pytest.approx(16 / 0.02083, rel=0.05)
+
+
+def test_a_cache_ends_the_waiting() -> None:
+    assert rate(config(cache="memory"), WAITING) > 900
+    half = rate(config(cache="memory", cache_fraction=0.5), WAITING)
+    assert half == pytest.approx(2 * rate(config(), WAITING), rel=0.05)
+
+
+def test_filling_a_cache_waits_for_every_sample() -> None:
+    convert, fill = cost_model.one_time_seconds(config(workers=2, cache="memory"), WAITING, 1000)
+    assert convert == 0
+    assert fill == pytest.approx(1000 * 0.0207 / 2, rel=0.01)
+
+
+def test_the_storage_gives_no_more_than_its_bandwidth() -> None:
+    rungs = tuple(ReadRung(at_once=count, images_per_second=rate) for count, rate in ((1, 50), (4, 190), (16, 200)))
+    narrow = dataclasses.replace(WAITING, reads=SLOW_READS.model_copy(update={"rungs": rungs}))
+    assert rate(config(workers=64), narrow) == pytest.approx(200, rel=0.01)
+    assert cost_model.reads_at_once(narrow) == 6
+
+
+def test_reads_ahead_beyond_those_that_were_measured_are_predicted_to_bring_no_more() -> None:
+    few = dataclasses.replace(WAITING, reads=SLOW_READS.model_copy(update={"rungs": SLOW_READS.rungs[:3]}))
+    of = {ahead: rate(config(**{"threads.read_ahead": ahead}), few) for ahead in (4, 16, 128)}
+    assert of[4] < of[16] == of[128]
+
+
+def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
+    locked = OpCost(name="Map", part="fresh", seconds_per_image=0.005, lock_seconds_per_image=0.005)
+    costs = dataclasses.replace(COSTS, ops=(*OPS, locked))
+    processes = to_config({"loader": "processes", "processes.workers": 2, "processes.queue_size": 8})
+    assert rate(config(workers=2), costs) <= 200
+    assert 1.5 * rate(config(workers=2), costs) < rate(processes, costs)
+
+
+def test_an_op_that_takes_less_in_a_process_of_its_own_does_so_for_processes_that_do_not_read_ahead() -> None:
+    quicker = OPS[1].model_copy(update={"alone_seconds_per_image": OPS[1].seconds_per_image / 4})
+    costs = dataclasses.replace(COSTS, ops=(OPS[0], quicker, *OPS[2:]))
+    chosen: dict[str, str | int | float | bool] = {
+        "loader": "processes",
+        "processes.workers": 2,
+        "processes.queue_size": 8,
+    }
+    processes, reading = to_config(chosen), to_config({**chosen, "processes.read_ahead": 8})
+    for unmoved in (config(workers=2), reading):
+        assert rate(unmoved, costs) == rate(unmoved)
+    assert rate(processes, costs) > 1.3 * rate(processes)
+    decode = next(op for op in cost_model.work(processes, costs).paid if op.name == "Decode")
+    assert decode.seconds_per_image == quicker.alone_seconds_per_image
+
+
+def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
+    assert cost_model.reads_at_once(WAITING) == 26  # 1,000 images/s x 20.1 ms, and a quarter more
+    quicker = dataclasses.replace(WAITING, model_rates={ModelSetup(): 1e6})
+    assert cost_model.reads_at_once(quicker) == 69  # two cores make 2,740 images/s
+    assert cost_model.reads_at_once(COSTS) == 1
+
+
+def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
+    assert cost_model.workers_at_once(COSTS, reading=True) == 2
+    assert cost_model.workers_at_once(WAITING, reading=True) == 51
+    assert cost_model.workers_at_once(WAITING, reading=False) == 2
+
+
+def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do() -> None:
+    two, sixteen = ({"loader": "ray", "ray.workers": workers} for workers in (2, 16))
+    costs = dataclasses.replace(COSTS, model_rates={ModelSetup(): 1e6}, cores_elsewhere=2.0)
+    assert rate(to_config(sixteen), costs) < 1.2 * rate(to_config(two), costs)
+    unknown = dataclasses.replace(costs, cores_elsewhere=None)
+    assert rate(to_config(sixteen), unknown) > 4 * rate(to_config(two), unknown)
+    assert cost_model.useful(costs, facts()).workers_elsewhere == 2
+    assert cost_model.useful(unknown, facts()).workers_elsewhere is None
+
+
+def test_facts_take_up_what_is_of_use() -> None:
+    known = cost_model.useful(WAITING, facts())
+    assert (known.reads_at_once, known.workers_at_once, known.workers_beside_reads) == (26, 51, 2)
+
+
+def test_nobody_waits_for_the_reads_of_a_converted_set() -> None:
+    assert rate(config(storage="array"), WAITING) > 900
+    assert rate(config(storage="tfrecord"), dataclasses.replace(WAITING, depths={"tfrecord": 0})) > 900
+
+
+def rate_of(limit: Bounds, kind: Kind) -> float | None:
+    """Return the lowest limit of a kind, if there is one."""
+    return next((each.images_per_second for each in limit.limits if each.kind is kind), None)
+
+
+def test_the_cores_are_shared_by_the_loader_and_the_model() -> None:
+    limit = bounds(ceiling(model_core_seconds=0.26e-3), THREADS)
+    assert limit.work.core_seconds == pytest.approx(0.74e-3)
+    assert limit.images_per_second == rate_of(limit, Kind.OP) == pytest.approx(2 / 1e-3)
+
+
+def test_no_configuration_exceeds_the_model_alone() -> None:
+    limit = bounds(ceiling(model=100.0, model_core_seconds=0.001), THREADS)
+    assert limit.images_per_second == 100.0
+
+
+@pytest.mark.parametrize(
+    ("config", "milliseconds"),
+    [
+        (THREADS, 0.74),
+        (THREADS.model_copy(update={"finish": "host"}), 0.79),
+        (THREADS.model_copy(update={"cache": "memory"}), 0.12),
+        (THREADS.model_copy(update={"storage": "array"}), 0.12),
+        (THREADS.model_copy(update={"cache": "memory", "finish": "host"}), 0.17),
+        (THREADS.model_copy(update={"storage": "tfrecord"}), 0.74),
+        (THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5}), 0.43),
+        (THREADS.model_copy(update={"storage": "array", "cut": 1}), 0.12),
+        (THREADS.model_copy(update={"storage": "array", "cut": 0}), 0.74),
+    ],
+)
+def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, milliseconds: float) -> None:
+    assert bounds(ceiling(), config).work.core_seconds == pytest.approx(milliseconds / 1e3)
+
+
+@pytest.mark.parametrize("loader", [Threads(workers=1), Processes(workers=1)])
+def test_one_worker_uses_one_core(loader: Any) -> None:
+    limit = bounds(ceiling(), PipelineConfig(loader=loader))
+    assert limit.images_per_second == pytest.approx(1 / 0.74e-3)
+    assert "this many workers" in bottleneck(limit).sentence
+
+
+def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found() -> None:
+    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
+    elsewhere = PipelineConfig(loader=Ray(workers=64))
+    searched = bounds(ceiling(model=1e6), elsewhere, facts(compact_bytes=400_000, finished_bytes=1_600_000))
+    assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s
+    kept = bounds(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), elsewhere)
+    assert kept.limits == searched.limits
+    decoded = THREADS.model_copy(update={"storage": "tfrecord"})
+    searched = bounds(ceiling(), decoded, facts(cuts={"tfrecord": {0: 1, 1: 1}}))
+    assert searched.work.core_seconds == pytest.approx(0.12e-3)  # what comes after Decode
+    assert bounds(ceiling(depths={"tfrecord": 1}), decoded).limits == searched.limits
+
+
+@pytest.mark.parametrize("loader", [Threads(workers=2), Threads(workers=16), TfData()])
+def test_more_workers_than_cores_use_all_cores_and_no_more(loader: Any) -> None:
+    limit = bounds(ceiling(), PipelineConfig(loader=loader))
+    assert not any(each.workers for each in limit.limits)
+    assert limit.images_per_second == pytest.approx(2 / 0.74e-3)
+
+
+def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
+    cold = ceiling(read_bytes_per_second=20e6, bytes_per_image=40_000.0)
+    limit = bounds(cold, THREADS)
+    assert limit.images_per_second == rate_of(limit, Kind.STORAGE_BANDWIDTH) == 500.0
+    assert bottleneck(limit).sentence.startswith(
+        "the storage gives 20 MB/s, 500 images/s; 336 MB/s would feed the model"
+    )
+    half = PipelineConfig(loader=Threads(workers=2), cache="memory", cache_fraction=0.5)
+    assert rate_of(bounds(cold, half), Kind.STORAGE_BANDWIDTH) == 1000.0
+    assert rate_of(bounds(cold, THREADS.model_copy(update={"cache": "memory"})), Kind.STORAGE_BANDWIDTH) is None

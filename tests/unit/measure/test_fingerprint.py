@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.artifact.schema import OpRecord
+from autopipe.errors import BadSampleError
+from autopipe.hardware import cpu, gpu, machine, memory
+from autopipe.measure import fingerprint, model_structure
+from autopipe.measure.fingerprint import MatchLevel
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.workload import Workload
+from tests.fakes import profiles
+from tests.fakes.profiles import GIB, H200, digest, hardware
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "fields"),
+    [
+        ({}, MatchLevel.SAME, []),
+        ({"memory_bytes": int(7.8 * GIB)}, MatchLevel.SAME, []),
+        ({"storage": "ext4"}, MatchLevel.SAME, []),  # the other one is unknown
+        ({"keras_backend": "jax"}, MatchLevel.SAME, []),  # the other one is unknown
+        ({"memory_bytes": 4 * GIB}, MatchLevel.NEAR, ["memory"]),
+        ({"cores": 16, "memory_bytes": 64 * GIB}, MatchLevel.NEAR, ["usable cores", "memory"]),
+        ({"cpu_model": "Imaginary 9001"}, MatchLevel.OTHER, ["processor"]),
+        ({"gpus": (H200,)}, MatchLevel.OTHER, ["GPU model", "GPUs"]),
+    ],
+)
+def test_what_counts_as_the_same_machine(changes: dict[str, Any], level: MatchLevel, fields: list[str]) -> None:
+    match = fingerprint.compare_hardware(hardware(), hardware(**changes))
+    assert level is match.level
+    assert fields == [difference.field for difference in match.differences]
+
+
+def test_more_cards_of_the_same_model_are_near() -> None:
+    match = fingerprint.compare_hardware(hardware(gpus=(H200, H200)), hardware(gpus=(H200,)))
+    assert MatchLevel.NEAR is match.level
+    assert list(map(str, match.differences)) == ["GPUs: 2 there, 1 here"]
+
+
+def test_a_card_with_other_memory_is_near() -> None:
+    smaller = H200.model_copy(update={"memory_bytes": 80 * GIB})
+    match = fingerprint.compare_hardware(hardware(gpus=(H200,)), hardware(gpus=(smaller,)))
+    assert list(map(str, match.differences)) == ["GPU memory: 141 GiB there, 80 GiB here"]
+
+
+def test_other_storage_is_near() -> None:
+    match = fingerprint.compare_hardware(hardware(storage="ext4"), hardware(storage="nfs4 over the network"))
+    assert MatchLevel.NEAR is match.level
+
+
+def test_another_keras_backend_is_near() -> None:
+    match = fingerprint.compare_hardware(hardware(keras_backend="tensorflow"), hardware(keras_backend="jax"))
+    assert MatchLevel.NEAR is match.level
+    assert list(map(str, match.differences)) == ["Keras backend: tensorflow there, jax here"]
+
+
+def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() -> None:
+    newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.9"}, gpu_driver="570.1")
+    match = fingerprint.compare_hardware(hardware(), newer)
+    assert MatchLevel.SAME is match.level
+    assert list(map(str, match.software)) == ["GPU driver: none there, 570.1 here", "tensorflow: 2.21 there, 2.22 here"]
+
+
+@pytest.mark.parametrize(
+    ("known", "here", "differs"),
+    [
+        ("0.2.0", "0.2.1", []),
+        ("0.2.0", "0.3.0", ["kornia-rs: 0.2 there, 0.3 here"]),
+        ("0.2.0", None, ["kornia-rs: 0.2 there, none here"]),
+        (None, "0.2.0", ["kornia-rs: none there, 0.2 here"]),
+    ],
+)
+def test_the_version_of_what_decodes_png_counts(known: str | None, here: str | None, differs: list[str]) -> None:
+    machines = [hardware(packages={} if version is None else {"kornia-rs": version}) for version in (known, here)]
+    assert list(map(str, fingerprint.compare_hardware(*machines).software)) == differs
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, []),
+        ({"samples": 2400, "mean_bytes": 39000.0}, []),
+        ({"samples": 20_000}, ["number of samples"]),
+        ({"mean_bytes": 60_000.0}, ["mean size of a sample"]),
+        ({"ops": "f" * 16, "op_list": (OpRecord(name="Decode"),), "batch_size": 64}, ["ops", "batch size"]),
+        ({"model": "f" * 16}, []),  # not known on the other side
+    ],
+)
+def test_what_counts_as_the_same_workload(changes: dict[str, Any], fields: list[str]) -> None:
+    assert fields == [found.field for found in fingerprint.compare_workload(digest(), digest(**changes))]
+
+
+def test_another_model_is_another_workload() -> None:
+    assert [d.field for d in fingerprint.compare_workload(digest(model="a"), digest(model="b"))] == ["model"]
+
+
+def test_a_machine_becomes_a_fingerprint() -> None:
+    found = machine.Machine(
+        cpu=cpu.Cpu(model="Imaginary 9000", cores=2, logical_cores=8),
+        memory=memory.Memory(usable_bytes=8 * GIB, available_bytes=GIB),
+        gpus=(gpu.Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.1"),) * 2,
+        os="Ubuntu 24.04.1 LTS",
+        kernel="Linux 6.8.0-45-generic",
+        python="3.11.7",
+        versions={
+            "autopipe": "0.1.0", "tensorflow": None, "keras": "3.15.0", "jax": "0.10.0", "numpy": "2.3.0",
+            "optuna": "5.0.0",
+        },
+    )  # fmt: skip
+    expected = hardware(
+        gpus=(H200, H200), gpu_driver="570.1", system="Ubuntu 24.04.1 LTS, Linux 6.8", storage="ext4",
+        packages={"autopipe": "0.1.0", "keras": "3.15.0", "jax": "0.10.0", "numpy": "2.3.0"},
+    )  # fmt: skip
+    assert expected == fingerprint.of_machine(found, "ext4")
+
+
+def test_this_machine_is_the_same_as_itself() -> None:
+    here = fingerprint.detect()
+    assert MatchLevel.SAME is fingerprint.compare_hardware(here, fingerprint.detect()).level
+    assert here.cores >= 1
+
+
+def test_the_storage_of_samples_is_looked_up_where_they_lie(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
+    assert fingerprint.storage_of(Arrays(np.zeros((4, 2)))) == "memory"
+    assert fingerprint.storage_of(Arrays(tmp_path / "x.npy")) not in ("memory", "unknown")
+
+
+def test_a_workload_digest_sees_data_ops_and_batch_size() -> None:
+    def of(count: int, scale: float = 1.0, batch_size: int = 2) -> object:
+        data = Arrays(np.zeros((count, 2), np.float32))
+        return fingerprint.workload_digest(Workload(data=data, ops=[Rescale(scale)], batch_size=batch_size))
+
+    assert of(4) == of(4)
+    assert len({str(digest) for digest in (of(4), of(5), of(4, scale=2.0), of(4, batch_size=1))}) == 4
+
+
+def test_sizes_of_samples_spread_over_the_data_are_kept() -> None:
+    data = Arrays(np.zeros((100, 3), np.uint8), np.zeros(100, np.int64))
+    found = fingerprint.workload_digest(Workload(data=data, ops=[], batch_size=2))
+    assert found.sizes == (3 + 8,) * 16
+    assert found.mean_bytes == 11.0
+
+
+class _Spoilt(Arrays):
+    """Arrays of which the last row cannot be read."""
+
+    def __init__(self, count: int, error: Exception) -> None:
+        super().__init__(np.zeros((count, 3), np.uint8), np.zeros(count, np.int64))
+        self.error = error
+
+    def read(self, index: int) -> Any:
+        if index == len(self) - 1:
+            raise self.error
+        return super().read(index)
+
+
+@pytest.mark.parametrize("error", [BadSampleError("`last.jpg` is empty (0 bytes)."), FileNotFoundError("last.jpg")])
+def test_a_sample_that_is_skipped_in_a_training_has_no_size(error: Exception) -> None:
+    skipping = Workload(data=_Spoilt(100, error), ops=[], batch_size=2, on_bad_sample="skip")
+    assert fingerprint.workload_digest(skipping).sizes == (3 + 8,) * 15
+    with pytest.raises(BadSampleError, match=r"sample 99.*last\.jpg"):
+        fingerprint.workload_digest(dataclasses.replace(skipping, on_bad_sample="error"))
+
+
+class _Layer:
+    """What `model_digest` looks at of a Keras layer."""
+
+    def __init__(self, name: str, units: int) -> None:
+        self.name = name
+        self.units = units
+        self.seed = id(self)
+        self.activation = np.tanh
+        self.weights = [np.zeros((3, units))]
+
+
+class _Model:
+    def __init__(self, *layers: _Layer) -> None:
+        self.layers = layers
+        self.input_shape = (None, 3)
+
+    def _flatten_layers(self) -> tuple[_Layer, ...]:
+        return self.layers
+
+
+def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() -> None:
+    first, second = _Model(_Layer("dense", 4)), _Model(_Layer("dense_1", 4))
+    second.layers[0].weights[0] += 1.0
+    assert model_structure.model_digest(first) == model_structure.model_digest(second)
+    assert model_structure.model_digest(first) != model_structure.model_digest(_Model(_Layer("dense", 5)))
+    assert model_structure.model_digest(first) != model_structure.model_digest(
+        _Model(_Layer("dense", 4), _Layer("dense", 4))
+    )
+
+
+def test_simulated_accelerators_of_different_steps_are_different_models() -> None:
+    steps = [SimulatedAccelerator(0.005), SimulatedAccelerator(0.02), SimulatedAccelerator(0.02, 400)]
+    models = [_Model() for _ in range(4)]
+    for model, step in zip(models, steps, strict=False):
+        vars(model)["accelerator"] = step
+    assert len({model_structure.model_digest(model) for model in models}) == 4
+
+
+def test_the_digest_of_a_model_stays_what_artefacts_hold() -> None:
+    assert model_structure.model_digest(_Model(_Layer("dense", 4))) == "d4efea34c401ea0d"
+
+
+def test_the_profile_maker_makes_valid_profiles() -> None:
+    assert profiles.profile().result.share_by_figures == pytest.approx(0.8)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from autopipe.errors import TrialError
+from autopipe.measure.trial import child
+from autopipe.measure.trial import child as log_module
+from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch
+
+
+@pytest.fixture
+def log() -> Iterator[ChildLog]:
+    log = ChildLog()
+    yield log
+    log.close()
+
+
+def test_the_tail_is_what_was_printed(log: ChildLog) -> None:
+    os.write(log.fd, b"one\ntwo\n")
+    assert log.tail() == "one\ntwo"
+
+
+def test_the_tail_begins_at_the_mark(log: ChildLog) -> None:
+    os.write(log.fd, b"before\n")
+    log.mark()
+    os.write(log.fd, b"after\n")
+    assert log.tail() == "after"
+
+
+def test_a_long_tail_is_cut_at_a_line(log: ChildLog) -> None:
+    os.write(log.fd, b"".join(b"line %d\n" % number for number in range(5000)))
+    tail = log.tail()
+    assert len(tail) <= TAIL_BYTES
+    assert tail.startswith("line ")
+    assert tail.endswith("line 4999")
+
+
+def test_one_endless_line_still_has_a_tail(log: ChildLog) -> None:
+    os.write(log.fd, b"x" * (3 * TAIL_BYTES))
+    assert log.tail() == "x" * TAIL_BYTES
+
+
+def test_bytes_that_are_no_text_do_no_harm(log: ChildLog) -> None:
+    os.write(log.fd, b"\xff\xfe ok")
+    assert log.tail().endswith("ok")
+
+
+def test_a_log_out_of_bounds_is_emptied_and_goes_on(log: ChildLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "LIMIT_BYTES", 10)
+    os.write(log.fd, b"much too much\n")
+    log.cut()
+    os.write(log.fd, b"more\n")
+    assert log.size_bytes == 5
+    assert log.tail() == "more"
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of this process."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_folder_goes_with_all_that_is_in_it(temporary: Path) -> None:
+    own = Scratch()
+    (own.path / "converted").mkdir()
+    assert own.path.parent == temporary
+    own.close()
+    own.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_nobody_owns_is_removed_and_what_somebody_owns_stays(temporary: Path) -> None:
+    (temporary / f"{child.PREFIX}dead" / "converted").mkdir(parents=True)
+    (temporary / "somebody's").mkdir()
+    first = Scratch()
+    second = Scratch()
+    assert sorted(temporary.iterdir()) == sorted([temporary / "somebody's", first.path, second.path])
+
+
+def test_a_folder_may_be_elsewhere_also_on_a_disk_without_locks(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    own = Scratch(elsewhere)
+    assert list(elsewhere.iterdir()) == [own.path]
+    own.close()
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_link_or_a_file_of_that_name_is_left_alone(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    precious = tmp_path_factory.mktemp("precious")
+    (precious / "photo.jpg").touch()
+    (temporary / f"{child.PREFIX}link").symlink_to(precious)
+    (temporary / f"{child.PREFIX}file").touch()
+    child.collect(temporary)
+    assert (precious / "photo.jpg").exists()
+    assert len(list(temporary.iterdir())) == 2
+
+
+def test_another_users_folder_is_left_alone(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = temporary / f"{child.PREFIX}theirs"
+    folder.mkdir()
+    monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
+    child.collect(temporary)
+    assert folder.exists()
+
+
+def test_that_the_temporary_folder_is_full_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/autopipe-trial-1")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(TrialError, match=r"No space left on device: '/full/autopipe-trial-1'") as caught:
+        Child(Launch(workload="train.py:workload"))
+    assert "TMPDIR" in str(caught.value.hint)

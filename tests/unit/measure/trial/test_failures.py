@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import errno
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe import errors
+from autopipe.errors import ConfigError
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.measure.trial import failures
+from autopipe.measure.trial.failures import VARIABLE, Deadlines, Memory, Watch, asked, failure_of, kind_of
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.planner import op_failure
+
+DEADLINES = Deadlines(open_seconds=10.0, measure_seconds=5.0, request_seconds=60.0)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_has_a_deadline(phase: Phase) -> None:
+    assert Deadlines().of(phase) > 0
+
+
+def test_silence_up_to_the_deadline_is_fine_and_beyond_it_is_hung() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=100.0)
+    assert watch.verdict(109.9) is None
+    assert FailureKind.HUNG is watch.verdict(110.0)
+
+
+def test_a_sign_of_life_starts_the_deadline_again() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    watch.heard(9.0)
+    assert watch.verdict(18.0) is None
+
+
+def test_each_phase_brings_its_own_deadline() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    watch.enter(Phase.MEASURE, now=9.0)
+    assert FailureKind.HUNG is watch.verdict(14.0)
+
+
+def test_talking_for_ever_is_a_timeout() -> None:
+    watch = Watch(DEADLINES, Phase.MEASURE, now=0.0)
+    for now in range(1, 61):
+        watch.heard(float(now))
+    assert FailureKind.TIMEOUT is watch.verdict(60.0)
+
+
+def test_time_left_is_up_to_whichever_comes_first() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    assert watch.left_seconds(4.0) == 6.0
+    watch.heard(55.0)
+    assert watch.left_seconds(57.0) == 3.0
+    assert watch.left_seconds(99.0) == 0.0
+
+
+def test_time_is_counted_by_phase() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    watch.enter(Phase.MEASURE, now=1.0)
+    watch.heard(2.0)
+    watch.enter(Phase.OPEN, now=4.0)
+    watch.heard(4.5)
+    assert watch.phase_seconds == {Phase.OPEN: 1.5, Phase.MEASURE: 3.0}
+    assert watch.elapsed_seconds(5.0) == 5.0
+
+
+def test_the_environment_allows_more_time_as_the_hint_says() -> None:
+    assert f"{VARIABLE}=4 " in str(failures.silent(Phase.BUILD, 180.0).hint)
+    assert asked({VARIABLE: "4"}).build_seconds == 4 * Deadlines().build_seconds
+    assert asked({VARIABLE: "4"}).request_seconds == 4 * Deadlines().request_seconds
+    assert asked({}) == asked({VARIABLE: " "}) == Deadlines()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "much"])
+def test_patience_that_is_no_number_of_one_or_more_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=VARIABLE):
+        asked({VARIABLE: text})
+
+
+GIB = 1 << 30
+PLENTY = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=0)
+NEAR = Memory(peak_bytes=9 * GIB, limit_bytes=10 * GIB, oom_kills=0)
+KERNEL = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "memory", "kind"),
+    [
+        (-signal.SIGKILL, PLENTY, FailureKind.CRASHED),
+        (-signal.SIGKILL, NEAR, FailureKind.CRASHED),
+        (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY),
+        (-signal.SIGSEGV, NEAR, FailureKind.CRASHED),
+        (3, KERNEL, FailureKind.CRASHED),
+        (None, PLENTY, FailureKind.CRASHED),
+    ],
+)
+def test_a_kill_is_blamed_on_memory_only_if_the_kernel_says_so(
+    status: int | None, memory: Memory, kind: FailureKind
+) -> None:
+    assert kind is failures.dead(Phase.MEASURE, status, memory).kind
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (-signal.SIGSEGV, "was ended by SIGSEGV"),
+        (-250, "was ended by signal 250"),
+        (3, "exited with status 3"),
+        (None, "closed its channel"),
+    ],
+)
+def test_a_death_is_named(status: int | None, words: str) -> None:
+    assert words in failures.dead(Phase.OPEN, status, PLENTY).message
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory", "expected"),
+    [
+        (FailureKind.CRASHED, KERNEL, FailureKind.OUT_OF_MEMORY),
+        (FailureKind.CRASHED, PLENTY, FailureKind.CRASHED),
+        (FailureKind.BAD_DATA, KERNEL, FailureKind.BAD_DATA),
+    ],
+)
+def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
+    kind: FailureKind, memory: Memory, expected: FailureKind
+) -> None:
+    failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
+    assert expected is failures.blamed_on_memory(failure, memory).kind
+
+
+def test_what_a_process_that_was_killed_held_is_told() -> None:
+    assert "9 GiB" in failures.dead(Phase.MEASURE, -signal.SIGKILL, NEAR).message
+
+
+def test_memory_is_exceeded_above_its_limit_only() -> None:
+    assert not Memory(peak_bytes=GIB, limit_bytes=GIB, oom_kills=0).exceeded
+    assert Memory(peak_bytes=GIB + 1, limit_bytes=GIB, oom_kills=0).exceeded
+
+
+def test_messages_name_phase_and_seconds() -> None:
+    assert "60 s in phase `open`" in failures.silent(Phase.OPEN, 60.0).message
+    assert "phase `fill` after 1.2e+03 s" in failures.overdue(Phase.FILL, 1200.0).message
+
+
+class ResourceExhaustedError(Exception):
+    """Named like TensorFlow's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "phase", "kind"),
+    [
+        (errors.ConfigError("x"), Phase.OPEN, FailureKind.UNSUPPORTED),
+        (errors.StorageError("x"), Phase.OPEN, FailureKind.UNSUPPORTED),
+        (errors.MissingExtraError("x"), Phase.OPEN, FailureKind.UNSUPPORTED),
+        (NotImplementedError("x"), Phase.MEASURE, FailureKind.UNSUPPORTED),
+        (errors.LoaderError("/dev/shm is too small"), Phase.OPEN, FailureKind.UNSUPPORTED),
+        (errors.LoaderError("lost"), Phase.MEASURE, FailureKind.CRASHED),
+        (errors.WorkerDiedError("x"), Phase.OPEN, FailureKind.CRASHED),
+        (errors.ModelError("x"), Phase.MEASURE, FailureKind.BUILD),
+        (errors.BadSampleError("x"), Phase.BUILD, FailureKind.BAD_DATA),
+        (errors.OpError("x"), Phase.MEASURE, FailureKind.BAD_DATA),
+        (errors.DataError("no such folder"), Phase.IMPORT, FailureKind.BAD_DATA),
+        (errors.WorkloadError("x"), Phase.IMPORT, FailureKind.IMPORT),
+        (errors.WorkloadError("x"), Phase.BUILD, FailureKind.BUILD),
+        (errors.WorkloadError("x"), Phase.MEASURE, FailureKind.BAD_DATA),
+        (ImportError("x"), Phase.IMPORT, FailureKind.IMPORT),
+        (ValueError("shapes"), Phase.WARM_UP, FailureKind.BUILD),
+        (ValueError("x"), Phase.MEASURE, FailureKind.CRASHED),
+        (MemoryError(), Phase.MEASURE, FailureKind.OUT_OF_MEMORY),
+        (MemoryError(), Phase.IMPORT, FailureKind.OUT_OF_MEMORY),
+        (OSError(errno.ENOMEM, "x"), Phase.OPEN, FailureKind.OUT_OF_MEMORY),
+        (ResourceExhaustedError("x"), Phase.WARM_UP, FailureKind.OUT_OF_MEMORY),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), Phase.MEASURE, FailureKind.OUT_OF_MEMORY),
+        (SystemExit(1), Phase.MEASURE, FailureKind.CRASHED),
+    ],
+)
+def test_each_exception_has_its_kind(error: BaseException, phase: Phase, kind: FailureKind) -> None:
+    assert kind is kind_of(error, phase)
+
+
+def test_a_message_of_ours_is_kept_with_its_hint() -> None:
+    failure = failure_of(errors.ModelError("Rule.", hint="Do."), Phase.BUILD)
+    assert (failure.message, failure.hint) == ("Rule.", "Do.")
+
+
+def test_another_message_names_its_type_and_gets_a_hint() -> None:
+    failure = failure_of(ValueError("bad shape"), Phase.WARM_UP)
+    assert failure.message == "ValueError: bad shape"
+    assert failure.hint is not None
+
+
+def test_an_exception_without_a_message_has_one() -> None:
+    assert failure_of(MemoryError(), Phase.MEASURE).message == "MemoryError"
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(failure_of(ValueError("x" * 10_000), Phase.MEASURE).message) == 2000
+
+
+GRAPH = """Graph execution error:
+
+Detected at node DecodeJpeg defined at (most recent call last):
+<stack traces unavailable>
+Unknown image file format. One of JPEG, PNG, GIF, BMP required.
+\t [[{{node DecodeJpeg}}]]
+\t [[IteratorGetNext]] [Op:__inference_multi_step_on_iterator_293]"""
+
+
+def test_of_tensorflows_graph_errors_the_line_that_tells_something_is_kept() -> None:
+    failure = failure_of(ValueError(GRAPH), Phase.FIRST_BATCH)
+    assert failure.message == "ValueError: Unknown image file format. One of JPEG, PNG, GIF, BMP required."
+
+
+def raised_by_a_script(folder: Path, code: str) -> RuntimeError:
+    """Return what the function `run` of a user's own file raises."""
+    file = folder / "train.py"
+    file.write_text(code)
+    module: dict[str, Any] = {}
+    exec(compile(code, str(file), "exec"), module)
+    with pytest.raises(RuntimeError) as raised:
+        module["run"]()
+    return raised.value
+
+
+def test_what_an_op_raised_names_the_line_and_promises_nothing_that_is_not_shown(tmp_path: Path) -> None:
+    cause = raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no such colour')\n")
+    error = op_failure(cause, Map(lambda x: x), Arrays(np.zeros((3, 2))), 2)
+    error.__cause__ = cause
+    failure = failure_of(error, Phase.OPEN)
+    told, line = failure.message.splitlines()
+    assert told.startswith("Map on sample 2 (")
+    assert told.endswith(" raised RuntimeError: no such colour")
+    assert line == "  train.py, line 2, in run: raise RuntimeError('no such colour')"
+    assert failure.hint is not None
+    assert "above" not in failure.hint
+    assert "function" in failure.hint
+    assert "on_bad_sample" not in failure.hint  # which skips samples that cannot be read, and no others
+
+
+def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
+    failure = failure_of(
+        raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no weights')\n"), Phase.BUILD
+    )
+    assert failure.message.splitlines()[0] == "RuntimeError: no weights"
+    assert failure.message.splitlines()[-1] == ("  train.py, line 2, in run: raise RuntimeError('no weights')")
+
+
+@pytest.mark.parametrize("phase", [Phase.WARM_UP, Phase.FIRST_BATCH, Phase.MEASURE])
+def test_a_label_that_the_model_has_no_output_for_is_of_the_model_whenever_it_shows(phase: Phase) -> None:
+    failure = failure_of(ValueError("Received a label value of 4 which is outside the valid range of [0, 3)."), phase)
+    assert failure.kind is FailureKind.BUILD
+    assert failure.hint is not None
+    assert "an output for each class" in failure.hint

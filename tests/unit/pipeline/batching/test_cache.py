@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.errors import LoaderError, OpError
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
+LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
+
+
+def test_a_sample_is_there_once_it_was_put() -> None:
+    cache = MemoryCache(SampleSpec(IMAGE, LABEL), 5)
+    assert cache.get(3) is None
+    cache.put(3, np.full((2, 2, 3), 9, np.uint8), 4)
+    sample = cache.get(3)
+    assert sample is not None
+    assert (sample[0].tolist(), sample[1]) == (np.full((2, 2, 3), 9).tolist(), 4)
+    assert cache.filled == 1
+
+
+def test_a_whole_number_that_has_no_room_is_not_kept() -> None:
+    cache = MemoryCache(SampleSpec(IMAGE, Field(FieldKind.LABEL, (), np.dtype("uint8"))), 2)
+    cache.put(1, np.zeros((2, 2, 3), np.uint8), 300)
+    assert cache.get(1) is None
+
+
+class Uneven:
+    """Every fourth sample is of bytes, and all others of float32, as those that a loader looks at first."""
+
+    def __len__(self) -> int:
+        return 13
+
+    def read(self, index: int) -> tuple[Any, int]:
+        return np.full((2, 2), 100 + index, np.uint8 if index % 4 == 1 else np.float32), index
+
+
+def brighter(image: Any, rng: np.random.Generator) -> Any:
+    return image + image.dtype.type(200)  # of bytes, it begins anew at 256
+
+
+def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
+    workload = Workload(data=Uneven(), ops=[Map(brighter, random=True)], batch_size=13)
+    plain = PipelineConfig(loader=Threads(workers=1))
+    epochs = []
+    for config in (plain, plain.model_copy(update={"cache": "memory"})):
+        with build_loader(workload, config) as loader:
+            epochs += [[np.sort(x[:, 0, 0]).tolist() for x, _ in loader.batches(epoch)] for epoch in range(2)]
+    assert epochs == [epochs[0]] * 4
+
+
+def test_samples_without_a_target_are_kept_too() -> None:
+    cache = MemoryCache(SampleSpec(IMAGE, None), 2)
+    cache.put(0, np.zeros((2, 2, 3), np.uint8), None)
+    sample = cache.get(0)
+    assert sample is not None
+    assert sample[1] is None
+
+
+def test_samples_of_several_shapes_are_refused() -> None:
+    with pytest.raises(LoaderError, match=r"ap\.Resize"):
+        MemoryCache.bytes_needed(recipe(SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), LABEL), 5, 1.0))
+
+
+def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
+    data = Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
+    return Recipe(
+        source=data, steps=(), fixed_steps=0, fixed_spec=spec, spec=spec, seed=0, on_bad_sample="error", cached=cached
+    )
+
+
+def test_a_recipe_without_a_cache_needs_none() -> None:
+    plain = recipe(SampleSpec(IMAGE, LABEL), 5, 0.0)
+    assert (MemoryCache.of(plain), MemoryCache.bytes_needed(plain)) == (None, 0)
+
+
+def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:
+    spec, count = SampleSpec(IMAGE, LABEL), 1000
+    cache = MemoryCache.of(recipe(spec, count, 0.3))
+    assert cache is not None
+    for index in range(count):
+        cache.put(index, np.full((2, 2, 3), index % 256, np.uint8), index)
+    kept = {index: sample for index in range(count) if (sample := cache.get(index)) is not None}
+    assert len(kept) == cache.filled == 300
+    assert all((int(x[0, 0, 0]), y) == (index % 256, index) for index, (x, y) in kept.items())
+    assert MemoryCache.bytes_needed(recipe(spec, count, 0.3)) == pytest.approx(300 * (12 + 8 + 1), abs=128)
+    assert 100 < sum(index < count // 2 for index in kept) < 200  # spread over the data
+
+
+def test_every_worker_keeps_the_same_samples() -> None:
+    spec = SampleSpec(IMAGE, LABEL)
+    first = MemoryCache.of(recipe(spec, 100, 0.5))
+    assert first is not None
+    second = MemoryCache.of(recipe(spec, 100, 0.5), first.block)
+    assert second is not None
+    for index in range(100):
+        first.put(index, np.zeros((2, 2, 3), np.uint8), index)
+    assert all(second.get(index) is None or second.get(index)[1] == index for index in range(100))  # type: ignore[index]  # None was asked for
+    assert second.filled == 50
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_kept_can_only_be_read(shared: bool) -> None:
+    target = Field(FieldKind.MASK, (2, 2), np.dtype("uint8"))
+    cache = MemoryCache(SampleSpec(IMAGE, target), 2)
+    cache.put(1, np.full((2, 2, 3), 9, np.uint8), np.full((2, 2), 5, np.uint8))
+    sample = (MemoryCache(SampleSpec(IMAGE, target), 2, block=cache.block) if shared else cache).get(1)
+    assert sample is not None
+    for part, value in zip(sample, (9, 5), strict=True):
+        with pytest.raises(ValueError, match="read-only"):
+            part += 1
+        assert part.max() == value
+    cache.put(1, np.full((2, 2, 3), 7, np.uint8), np.full((2, 2), 6, np.uint8))
+    assert (sample[0].max(), sample[1].max()) == (7, 6)
+
+
+def unchanged(image: Any, rng: np.random.Generator) -> Any:
+    return image
+
+
+def halved(image: Any) -> Any:
+    image /= 2
+    return image
+
+
+def test_an_op_that_writes_to_a_cached_sample_is_an_error_from_the_first_epoch_on() -> None:
+    ops = [Map(np.copy), Map(unchanged, random=True), Map(halved)]
+    workload = Workload(data=Arrays(np.full((4, 2, 2, 3), 8.0, np.float32)), ops=ops, batch_size=4)
+    config = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host")
+    with build_loader(workload, config) as plain:
+        assert next(plain.batches(0))[0].max() == 4
+    with build_loader(workload, config.model_copy(update={"cache": "memory"})) as cached:
+        for _ in range(2):
+            with pytest.raises(OpError, match=r"Map on sample .* read-only"):
+                next(cached.batches(0))

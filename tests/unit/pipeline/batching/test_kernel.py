@@ -1,0 +1,279 @@
+"""What a kernel writes to a batch, sample by sample and at once, what it refuses to cut to fit, and bad samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
+from autopipe.pipeline.batching.bad_samples import BadSampleLedger
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.job import Recipe
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.op import Op
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomErasing, RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.sample import Batch
+from autopipe.workload.workload import Workload
+
+IMAGE = np.zeros((4, 4, 3), np.uint8)
+MASK = np.zeros((4, 4), np.uint8)
+
+
+class Mixed:
+    """Samples that are alike where the planner looks, and one that is not."""
+
+    def __init__(self, usual: Any, odd: Any) -> None:
+        self._usual, self._odd = usual, odd
+
+    def __len__(self) -> int:
+        return 9
+
+    def read(self, index: int) -> Any:
+        return self._odd if index == 1 else self._usual
+
+
+def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:
+    plan = make_plan(Workload(data=data, ops=ops, batch_size=2))
+    recipe = Recipe(
+        source=data,
+        steps=plan.prefix + plan.body,
+        fixed_steps=len(plan.prefix),
+        fixed_spec=plan.cut(len(plan.prefix)),
+        spec=plan.compact,
+        seed=0,
+        on_bad_sample="error",
+        cached=cached,
+    )
+    batch = plan.compact.empty(2)
+    Kernel(recipe, MemoryCache.of(recipe)).fill(0, np.array([0, 1]), batch)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "said"),
+    [
+        ((IMAGE, MASK), (IMAGE, MASK.astype(np.uint16) + 300), r"y \(4, 4\) uint16, but .* y \(4, 4\) uint8\."),
+        ((IMAGE, 3), (IMAGE, 0.5), r"y \(\) float64, but .* y \(\) int64"),
+        ((IMAGE, 3), (IMAGE, float("nan")), r"y \(\) float64, but .* y \(\) int64"),
+        ((IMAGE, np.uint8(3)), (IMAGE, 300), r"y \(\) int64, but .* y \(\) uint8"),
+        ((IMAGE, np.zeros(3)), (IMAGE, np.zeros(1)), r"y \(1,\) float64, but .* y \(3,\) float64"),
+        ((IMAGE, 0.5), (IMAGE, None), r"x \(4, 4, 3\) uint8, but .* and y \(\) float64\."),
+        (IMAGE, IMAGE.astype(np.float32) + 0.5, r"x \(4, 4, 3\) float32, but a batch holds x \(4, 4, 3\) uint8"),
+    ],
+    ids=["mask of 16 bits", "fraction", "nan", "large label", "one number for three", "none", "floating point"],
+)
+def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: Any, odd: Any, said: str) -> None:
+    with pytest.raises(WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
+        filled(Mixed(usual, odd))
+
+
+def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too() -> None:
+    for cached in (0.0, 1.0):
+        with pytest.raises(
+            WorkloadError, match=r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
+        ):
+            filled(Mixed((IMAGE, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
+
+
+def test_numbers_that_fit_are_taken() -> None:
+    assert filled(Mixed((IMAGE, 3), (IMAGE, np.uint8(200))))[1].tolist() == [3, 200]
+    assert filled(Mixed((IMAGE, np.float32(0.5)), (IMAGE, 1)))[1].tolist() == [0.5, 1]
+    mixed = filled(Mixed((IMAGE, MASK.astype(np.uint16)), (IMAGE, MASK + 200)))
+    assert mixed[1].dtype == np.uint16
+    assert mixed[1][1].max() == 200
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), np.uint8)
+SMALLER = Resize(4, 4)  # which OpenCV writes into the batch at once, so that later ops get the batch's own memory
+
+
+def smaller(number: int) -> NDArray[np.uint8]:
+    made: NDArray[Any] = cv2.resize(PIXELS[number], (4, 4))
+    return made
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda image: image.swapaxes(0, 1),
+        lambda image: np.broadcast_to(image[..., :1], image.shape),
+        lambda image: image[::-1],
+        lambda image: image,
+    ],
+    ids=["turned", "repeated", "upside down", "as it is"],
+)
+def test_a_view_of_pixels_that_are_in_the_batch_already_is_what_the_batch_holds(
+    function: Callable[[Any], Any], cached: float
+) -> None:
+    x, _ = filled(Arrays(PIXELS), cached, (SMALLER, Map(function)))
+    for number in range(2):
+        np.testing.assert_array_equal(x[number], function(smaller(number)))
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float) -> None:
+    x, y = filled(Arrays(PIXELS), cached, (SMALLER, Map(lambda x, y: (255 - x, x), on="both")))
+    for number in range(2):
+        np.testing.assert_array_equal(x[number], 255 - smaller(number))
+        np.testing.assert_array_equal(y[number], smaller(number))
+
+
+def test_a_target_made_of_the_image_is_not_written_over_by_a_later_op() -> None:
+    _, y = filled(Arrays(PIXELS), ops=(SMALLER, Map(lambda x, y: (255 - x, x), on="both"), RandomErasing(1.0)))
+    for number in range(2):
+        np.testing.assert_array_equal(y[number], smaller(number))
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), np.uint8)
+
+
+class Counted(Arrays):
+    """Counts the samples that are read one by one; those before `broken` cannot be read in a batch."""
+
+    broken: int = 0
+    reads: int = 0
+
+    def read(self, index: int) -> object:
+        self.reads += 1
+        if index < self.broken:
+            raise BadSampleError("broken")
+        return super().read(index)
+
+    def read_many(self, indices: NDArray[np.integer[Any]], out: Batch) -> None:
+        if indices.min() < self.broken:
+            raise RuntimeError("one of them is broken")
+        super().read_many(indices, out)
+
+
+def recipe(data: Arrays, ops: list[Op], **changes: Any) -> Recipe:
+    plan = make_plan(Workload(data=data, ops=ops, batch_size=4))
+    settings = {
+        "source": data,
+        "steps": plan.prefix + plan.body,
+        "fixed_steps": len(plan.prefix),
+        "fixed_spec": plan.cut(len(plan.prefix)),
+        "spec": plan.compact,
+        "seed": 3,
+        "on_bad_sample": "error",
+        **changes,
+    }
+    return Recipe(**settings)
+
+
+def filled_by(kernel: Kernel, indices: list[int], epoch: int = 0) -> tuple[Batch, list[Any]]:
+    spec = kernel.spec
+    batch = np.zeros((len(indices), *(spec.x.shape or ())), spec.x.dtype), np.zeros(len(indices), np.int64)
+    return batch, kernel.fill(epoch, np.array(indices), batch)
+
+
+def data() -> Counted:
+    return Counted(IMAGES, np.arange(20))
+
+
+def test_a_batch_of_arrays_visits_no_sample_one_by_one() -> None:
+    source = data()
+    kernel = Kernel(recipe(source, [RandomFlip()]))
+    source.reads = 0
+    (x, y), _ = filled_by(kernel, [7, 3, 11])
+    assert (source.reads, kernel.fills_at_once) == (0, True)
+    assert y is not None
+    assert y.tolist() == [7, 3, 11]
+    for row, index in enumerate([7, 3, 11]):
+        assert x[row].tolist() in (IMAGES[index].tolist(), IMAGES[index, :, ::-1].tolist())
+
+
+@pytest.mark.parametrize("op", [Map(lambda image: image), Resize(3, 3)], ids=["map", "resize"])
+def test_an_op_without_a_batch_half_is_run_sample_by_sample(op: Op) -> None:
+    kernel = Kernel(recipe(data(), [op, RandomFlip()]))
+    assert not kernel.fills_at_once
+    assert filled_by(kernel, [1, 2])[0][0].shape[0] == 2
+
+
+def test_large_samples_are_taken_through_ops_one_by_one() -> None:
+    large = Arrays(np.zeros((4, 256, 256, 3), np.uint8))
+    assert not Kernel(recipe(large, [RandomFlip()])).fills_at_once
+    assert Kernel(recipe(large, [])).fills_at_once
+
+
+def test_a_cache_that_is_full_is_gathered_from_and_one_that_is_not_is_filled_first() -> None:
+    source = data()
+    made = recipe(source, [Resize(3, 3), RandomFlip()], cached=1.0)
+    kernel = Kernel(made, MemoryCache.of(made))
+    source.reads = 0
+    first = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (0, 5, 10, 15)]
+    assert (source.reads, kernel.fills_at_once) == (20, True)
+    again = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (0, 5, 10, 15)]
+    assert source.reads == 20
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
+def test_a_batch_that_cannot_be_made_at_once_is_made_sample_by_sample() -> None:
+    source = data()
+    kernel = Kernel(recipe(source, [RandomFlip()]))
+    wanted, _ = filled_by(kernel, [4, 0, 2])
+    source.broken = 0
+    source.read_many = lambda indices, out: (_ for _ in ()).throw(RuntimeError("no"))  # type: ignore[method-assign]
+    found, bad = filled_by(Kernel(recipe(source, [RandomFlip()])), [4, 0, 2])
+    assert bad == []
+    np.testing.assert_array_equal(wanted[0], found[0])
+
+
+def test_a_bad_sample_of_a_batch_is_named_or_replaced() -> None:
+    source = data()
+    made = recipe(source, [RandomFlip()])
+    source.broken = 2
+    with pytest.raises(BadSampleError, match=r"sample 1 \(row 1 of"):
+        filled_by(Kernel(made), [5, 1, 9])
+    (_, y), bad = filled_by(Kernel(dataclasses.replace(made, on_bad_sample="skip")), [5, 1, 9])
+    assert y is not None
+    assert (y.tolist(), [(each.index, each.replaced_by) for each in bad]) == ([5, 2, 9], [(1, 2)])
+
+
+def test_bad_samples_of_an_epoch_that_is_read_again_are_counted_once(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), 100)
+    for _ in range(3):
+        ledger.record(0, [BadSample(3, 4, "broken")])
+    assert ledger.counts == {0: 1}
+
+
+def test_bad_samples_are_counted_in_each_epoch_and_listed_once(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), 1000)
+    for epoch in (0, 1):
+        ledger.record(epoch, [BadSample(3, 4, "broken")])
+        ledger.record(epoch, [])
+    assert ledger.counts == {0: 1, 1: 1}
+    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == [
+        {"index": 3, "replaced_by": 4, "message": "broken"}
+    ]
+
+
+def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "gone" / "log"), 1000)
+    with pytest.warns(DataWarning, match=r"cannot be listed in `.*/gone/log`: No such file"):
+        ledger.record(0, [BadSample(3, 9, "broken")])
+    ledger.record(0, [BadSample(4, 9, "broken")])  # another warning would be an error here
+    assert ledger.counts == {0: 2}
+    with pytest.raises(DataError, match=r"11 samples .* are bad.*`autopipe verify --files`"):
+        ledger.record(0, [BadSample(number, 99, "broken") for number in range(11)])
+
+
+@pytest.mark.parametrize(("samples", "tolerated"), [(10, 1), (100, 1), (1000, 10)])
+def test_more_than_one_percent_is_too_many(tmp_path: Path, samples: int, tolerated: int) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), samples)
+    ledger.record(0, [BadSample(number, number + 1, "broken") for number in range(tolerated)])
+    with pytest.raises(DataError, match=f"{tolerated + 1} samples"):
+        ledger.record(0, [BadSample(99, 0, "broken")])

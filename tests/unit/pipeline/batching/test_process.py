@@ -1,0 +1,196 @@
+"""Worker processes: their messages, their ends, and what is pickled for them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.pipeline.batching import worker
+from autopipe.pipeline.batching.pickling import pickled, unpickled
+from autopipe.pipeline.batching.process import WorkerProcess, _ending, packed_recipe
+from autopipe.pipeline.batching.slots import RowLayout, Slot
+from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.workload.op import Op
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.on_parts import On
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+SYSTEM_BYTES = 1 << 17  # that a socket of Linux holds, and so a packet, unless it is raised
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one, other:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BYTES)
+        yield one, other
+
+
+@pytest.mark.parametrize("size", [1, 1 << 16, (1 << 16) + 1, 3_000_000])
+def test_a_message_of_any_length_arrives_whole_and_before_the_next(
+    ends: tuple[socket.socket, socket.socket], size: int
+) -> None:
+    one, other = ends
+    message = os.urandom(size)
+
+    def tell() -> None:
+        worker.send(one, message)
+        worker.send(one, b"next")
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    assert worker.receive(other) == message
+    assert worker.receive(other) == b"next"
+    teller.join()
+
+
+def test_a_file_goes_with_a_long_message(ends: tuple[socket.socket, socket.socket]) -> None:
+    one, other = ends
+    given, kept = os.pipe()
+    teller = threading.Thread(target=worker.send, args=(one, bytes(1_000_000), [kept]))
+    teller.start()
+    message, (descriptor,) = worker.receive_with_file(other)
+    teller.join()
+    os.write(descriptor, b"through")
+    assert (len(message), os.read(given, 7)) == (1_000_000, b"through")
+    for each in (given, kept, descriptor):
+        os.close(each)
+
+
+def test_an_end_that_closes_in_a_message_or_before_it_is_told(ends: tuple[socket.socket, socket.socket]) -> None:
+    one, other = ends
+    one.send((2).to_bytes(4, "little") + b"the first of two packets")
+    one.close()
+    for _ in range(2):
+        with pytest.raises(EOFError):
+            worker.receive(other)
+
+
+def test_waiting_for_a_message_ends_in_the_channels_time(ends: tuple[socket.socket, socket.socket]) -> None:
+    _, other = ends
+    other.settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        worker.receive(other)
+
+
+SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("float32")), Field(FieldKind.LABEL, (), np.dtype("int64")))
+
+
+class Forking:
+    """The first read forks a child, which stays, and kills its own process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.child = folder / "child"
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, index: int) -> tuple[object, int]:
+        if not self.child.exists():
+            if (child := os.fork()) == 0:
+                time.sleep(60)
+                os._exit(0)
+            self.child.write_text(str(child))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.full(2, index, np.float32), index
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Forking]:
+    made = Forking(tmp_path)
+    yield made
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(made.child.read_text()), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_is_replaced_although_what_it_has_forked_holds_its_socket(
+    source: Forking, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = Recipe(
+        source=source, steps=(), fixed_steps=0, fixed_spec=SPEC, spec=SPEC, seed=0, on_bad_sample="error", cached=0.0
+    )
+    slot = Slot(1, RowLayout(SPEC, 4))
+    worker = WorkerProcess(packed_recipe(recipe), None)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            assert pool.submit(worker.fill, slot, 0, np.arange(4)).result(30) == []
+        finally:
+            worker.stop()
+    x, y = slot.layout.arrays(slot.block)
+    assert (x[:, 0].tolist(), y.tolist()) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert worker.lost == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "SIGKILL" in caplog.text
+
+
+@pytest.mark.parametrize(("status", "words"), [(-9, "by SIGKILL"), (-40, "by signal 40"), (3, "status 3")])
+def test_every_end_of_a_worker_has_words(status: int, words: str) -> None:
+    assert words in _ending(status)
+
+
+MODULE = """
+import dataclasses
+from autopipe.workload.op import Op
+
+def doubled(x):
+    return x * 2
+
+@dataclasses.dataclass(frozen=True)
+class Doubled(Op):
+    def apply(self, sample, spec, random, out=None):
+        return sample[0] * 2, sample[1]
+"""
+
+
+class Alone:
+    """Four tiny images."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, index: int) -> Any:
+        return np.full((2, 2, 3), index, np.uint8)
+
+
+class Pairs(Alone):
+    """Four samples of two images."""
+
+    def read(self, index: int) -> Any:
+        image = super().read(index)
+        return {"left": image, "right": image}, index
+
+
+@pytest.mark.parametrize("made", ["function", "class"])
+@pytest.mark.parametrize(("source", "part"), [(Alone, None), (Pairs, None), (Pairs, "left")])
+def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, source: type[Alone], part: str | None
+) -> None:
+    file = tmp_path / "only_of_the_training.py"
+    file.write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(file.stem)
+    op: Op = Map(module.doubled) if made == "function" else module.Doubled()
+    workload = Workload(data=source(), ops=[op if part is None else On(part, op)], batch_size=2)
+    packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
+
+    file.unlink()
+    monkeypatch.delitem(sys.modules, file.stem)
+    importlib.invalidate_caches()
+    image, *_ = unpickled(packed).sample(3)
+    assert np.all(image == 6)

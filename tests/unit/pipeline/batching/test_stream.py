@@ -1,0 +1,271 @@
+"""The order of batches, with workers that are played by the test: nothing here waits for a clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from autopipe.errors import LoaderError
+from autopipe.pipeline.batching.stream import BatchStream
+from autopipe.workload.order import BatchOrder
+
+ORDER = BatchOrder(count=10, batch_size=2, seed=0, shuffle=False, drop_remainder=False)
+
+
+@pytest.fixture
+def stream() -> Iterator[BatchStream[str]]:
+    made: BatchStream[str] = BatchStream(ORDER, queue_size=2)
+    yield made
+    made.close()
+
+
+def work(stream: BatchStream[str]) -> None:
+    while (task := stream.next_task()) is not None:
+        stream.deliver(task, f"{task.epoch}.{task.batch}")
+
+
+def started(stream: BatchStream[str], epoch: int, *, last: bool = False) -> Iterator[str]:
+    """Begin an epoch: what a generator does once its first batch is asked for."""
+    return stream.take_epoch(epoch, 0, last=last)
+
+
+def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for epoch in (0, 1, 7):
+            taken = pool.submit(list, started(stream, epoch, last=True))
+            for group in (3, 2):
+                tasks = [stream.next_task() for _ in range(group)]
+                for task in reversed(tasks):
+                    assert task is not None
+                    stream.deliver(task, f"{task.epoch}.{task.batch}")
+            assert taken.result() == [f"{epoch}.{batch}" for batch in range(5)]
+
+
+def test_two_workers_and_a_consumer_get_along(stream: BatchStream[str]) -> None:
+    threads = [threading.Thread(target=work, args=(stream,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for epoch in (0, 1, 7):
+        assert list(stream.take_epoch(epoch, 0, last=False)) == [f"{epoch}.{batch}" for batch in range(5)]
+    stream.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_no_more_is_given_out_than_there_is_room_for(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(next, started(stream, 0))
+        tasks = [stream.next_task() for _ in range(3)]
+        fourth = pool.submit(stream.next_task)
+        assert not fourth.done()
+        assert tasks[0] is not None
+        stream.deliver(tasks[0], "first")
+        assert first.result() == "first"
+        task = fourth.result()
+        assert task is not None
+        assert (task.epoch, task.batch, task.indices.tolist()) == (0, 3, [6, 7])
+
+
+def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(stream, 0, last=True))
+        for batch in range(5):
+            task = stream.next_task()
+            assert task is not None
+            stream.deliver(task, str(batch))
+        assert taken.result() == ["0", "1", "2", "3", "4"]
+        beyond = pool.submit(stream.next_task)
+        assert not beyond.done()
+        stream.close()
+        assert beyond.result() is None
+
+
+def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(next, started(stream, 0))
+        old = stream.next_task()
+        assert old is not None
+        other = BatchStream.take_epoch(stream, 4, 2, last=False)
+        again = threading.Event()
+
+        def take() -> str:
+            again.set()
+            return next(other)
+
+        stream.deliver(old, "old")
+        wanted = pool.submit(take)
+        again.wait()
+        while (task := stream.next_task()) is not None and task.epoch != 4:
+            stream.deliver(task, "old")
+        assert task is not None
+        assert (task.epoch, task.batch) == (4, 2)
+        stream.deliver(task, "new")
+        assert wanted.result() == "new"
+
+
+def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for epoch in (0, 1):
+            taken = pool.submit(list, started(stream, epoch, last=True))
+            for most, first, expected in ((3, 0, [0, 1, 2, 3, 4, 5]), (1, 3, [6, 7]), (3, 4, [8, 9])):  # an epoch ends
+                task = stream.next_task(most=most)
+                assert task is not None
+                assert (task.epoch, task.batch, task.count) == (epoch, first, len(expected) // 2)
+                assert task.indices.tolist() == expected
+                stream.deliver(task, f"{first} and so on")
+            assert taken.result() == ["0 and so on", "3 and so on", "4 and so on"]
+            assert stream.waiting() == 0
+
+
+def test_what_several_batches_take_of_the_room_they_take_as_often(stream: BatchStream[str]) -> None:
+    stream._seek(0, 0, last=False)
+    first = stream.next_task(most=2)
+    assert first is not None
+    assert stream.next_task(wait=False, most=2) is not None  # two may wait, and the worker has two at a time
+    assert stream.next_task(wait=False) is None
+    stream.deliver(first, "two")
+    assert stream.waiting() == 2
+    assert next(stream.take_epoch(0, 0, last=False)) == "two"
+    assert stream.next_task(wait=False) is not None
+    assert stream.next_task(wait=False, most=2) is None  # two are out, so another two are one too many
+
+
+def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(list, started(stream, 0))
+        first, second = stream.next_task(), stream.next_task()
+        assert first is not None
+        assert second is not None
+        stream.fail(second, ValueError("broken"))
+        stream.deliver(first, "fine")
+        with pytest.raises(ValueError, match="broken"):
+            taken.result()
+        again = pool.submit(next, started(stream, 0))
+        while (task := stream.next_task()) is not None and task.run == first.run:
+            stream.deliver(task, "old")
+        assert task is not None
+        assert (task.epoch, task.batch) == (0, 0)
+        stream.deliver(task, "again")
+        assert again.result() == "again"
+
+
+def test_one_epoch_at_a_time(stream: BatchStream[str]) -> None:
+    thread = threading.Thread(target=work, args=(stream,))
+    thread.start()
+    first = stream.take_epoch(0, 0, last=False)
+    next(first)
+    next(stream.take_epoch(1, 0, last=False))
+    with pytest.raises(LoaderError, match="one epoch at a time"):
+        next(first)
+    stream.close()
+    thread.join()
+
+
+@pytest.mark.parametrize("second", [(0, 1), (4, 2)], ids=["the same place", "elsewhere"])
+def test_a_reader_that_waits_while_another_starts_ends_and_nothing_made_is_lost(
+    stream: BatchStream[str], second: tuple[int, int]
+) -> None:
+    epoch, start = second
+    with ThreadPoolExecutor(2) as pool:
+        older = started(stream, 0)
+        first = pool.submit(next, older)
+        tasks = [stream.next_task() for _ in range(3)]
+        assert tasks[0] is not None
+        stream.deliver(tasks[0], "0.0")
+        assert first.result() == "0.0"
+        waits = pool.submit(next, older)
+        newer = pool.submit(list, stream.take_epoch(epoch, start, last=True))
+        with pytest.raises(LoaderError, match="one epoch at a time"):
+            waits.result(timeout=60)
+        for task in tasks[1:]:
+            assert task is not None
+            stream.deliver(task, f"{task.epoch}.{task.batch}")
+        given = [task.batch for task in tasks if task is not None]
+        while not newer.done():
+            task = stream.next_task()
+            if task is None:
+                break
+            given += [task.batch] if task.epoch == 0 else []
+            stream.deliver(task, f"{task.epoch}.{task.batch}")
+            if (task.epoch, task.batch) == (epoch, 4):
+                break
+        assert newer.result(timeout=60) == [f"{epoch}.{batch}" for batch in range(start, 5)]
+        if epoch == 0:
+            assert given == [0, 1, 2, 3, 4]
+
+
+def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(next, started(stream, 0))
+        assert stream.next_task() is not None
+        stream.close(LoaderError("A worker failed"))
+        with pytest.raises(LoaderError, match="A worker failed"):
+            waits.result(timeout=60)
+    with pytest.raises(LoaderError, match="A worker failed"):
+        next(started(stream, 0))
+
+
+def test_a_closed_stream_says_so(stream: BatchStream[str]) -> None:
+    stream.close()
+    assert stream.next_task() is None
+    with pytest.raises(LoaderError, match="closed"):
+        next(stream.take_epoch(0, 0, last=False))
+
+
+# ---------------------------------------------------------------- given out ahead
+
+
+def test_batches_are_given_out_ahead_but_made_only_when_there_is_room() -> None:
+    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(stream, 0, last=True))
+        tasks = [stream.next_task() for _ in range(3)]
+        assert [task.batch for task in tasks if task is not None] == [0, 1, 2]
+        assert stream.next_task(wait=False) is None  # one may be made, and two are ahead of it
+        for task in tasks:
+            assert task is not None
+            assert stream.room_for(task)  # once the consumer has taken the one before
+            stream.deliver(task, str(task.batch))
+        for _ in range(2):
+            task = stream.next_task()
+            assert task is not None
+            stream.deliver(task, str(task.batch))
+        assert taken.result() == ["0", "1", "2", "3", "4"]
+        stream.close()
+
+
+def test_nobody_wants_a_batch_that_was_given_out_before_a_jump() -> None:
+    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, stream.take_epoch(0, 0, last=True))
+        tasks = [stream.next_task() for _ in range(2)]
+        assert tasks[0] is not None
+        stream.deliver(tasks[0], "0")
+        assert first.result() == "0"
+        second = pool.submit(next, stream.take_epoch(4, 1, last=True))
+        task = stream.next_task()
+        while task is not None and task.epoch != 4:  # what was left of the run before
+            task = stream.next_task()
+        assert tasks[1] is not None
+        assert not stream.room_for(tasks[1])
+        assert task is not None
+        assert stream.room_for(task)
+        stream.deliver(task, "4.1")
+        assert second.result() == "4.1"
+        stream.close()
+
+
+def test_closing_ends_the_waiting_for_room() -> None:
+    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(next, stream.take_epoch(0, 0, last=True))
+        tasks = [stream.next_task() for _ in range(3)]
+        assert tasks[2] is not None
+        waiting = pool.submit(stream.room_for, tasks[2])
+        stream.close()
+        assert waiting.result() is False
+        with pytest.raises(LoaderError, match="closed"):
+            taken.result()

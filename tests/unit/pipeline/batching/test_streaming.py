@@ -1,0 +1,301 @@
+"""Workers that fill whole batches, one by one or several in one go."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import itertools
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError, LoaderError
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching.kernel import BadSample
+from autopipe.pipeline.batching.slots import RowLayout, Slot, SlotPool
+from autopipe.pipeline.batching.stream import BatchStream, Task
+from autopipe.pipeline.batching.streaming import Filled, Worker
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.order import BatchOrder
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+SPEC = SampleSpec(Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8")), None)
+ORDER = BatchOrder(count=6, batch_size=2, seed=0, shuffle=False, drop_remainder=False)
+
+
+class Leaves:
+    """Fills nothing in, and counts the batches that were begun and not filled or forgotten."""
+
+    begun = 0
+    lost = 0
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        self.begun -= 1
+        return []
+
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        self.begun += 1
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        self.begun -= 1
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), MemoryError()], ids=["descriptors", "memory"]
+)
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(error: Exception, ahead: int) -> None:
+    class Full(SlotPool):
+        failures = 0
+
+        def acquire(self) -> Slot:
+            if self.failures == 0:
+                self.failures += 1
+                raise error
+            return super().acquire()
+
+    pool = Full(RowLayout(SPEC, 2), keep=4)
+    stream: BatchStream[Filled] = BatchStream(ORDER, queue_size=1, ahead=ahead)
+    filler = Leaves()
+
+    def consume() -> list[Any]:
+        try:
+            with pytest.raises(LoaderError, match="no room for another batch") as caught:
+                next(stream.take_epoch(0, 0, last=True))
+            assert "ulimit -n" in str(caught.value.hint)
+            return list(stream.take_epoch(0, 0, last=True))
+        finally:
+            stream.close()
+
+    with ThreadPoolExecutor(1) as consumer:
+        taken = consumer.submit(consume)
+        try:
+            Worker(stream, pool, filler, ahead).work()
+        finally:
+            stream.close()
+    assert len(taken.result()) == 3
+    assert ahead == 0 or filler.begun == 0
+
+
+def test_a_loader_that_the_garbage_collector_finds_in_one_of_its_own_workers_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dropped = threading.Event()
+
+    class Waiting:
+        """Lets the worker read its first sample, and its others once nobody holds the loader any more."""
+
+        reads = 0
+
+        def __len__(self) -> int:
+            return 2
+
+        def read(self, index: int) -> Any:
+            self.reads += threading.current_thread().name == "autopipe-0"
+            assert self.reads <= 1 or dropped.wait(30)
+            return np.zeros(2, np.float32), index
+
+    def collecting(order: BatchOrder, number: int) -> NDArray[np.int64]:
+        if number == 1:  # the worker has the lock of the stream
+            gc.collect()
+        return usual(order, number)
+
+    def open_and_drop() -> list[threading.Thread]:
+        before = {*threading.enumerate()}
+        loader: Any = build_loader(
+            Workload(data=Waiting(), ops=[], batch_size=1), PipelineConfig(loader=Threads(workers=1))
+        )
+        batches = loader.batches(0)
+        next(batches)
+        loader.itself = [loader, batches]
+        return [each for each in threading.enumerate() if each not in before and each.name == "autopipe-0"]
+
+    usual = BatchOrder.epoch
+    monkeypatch.setattr(BatchOrder, "epoch", collecting)
+    workers = open_and_drop()
+    dropped.set()
+    for worker in workers:
+        worker.join(20)
+    assert [worker.is_alive() for worker in workers] == [False]
+
+
+COUNT, SIZE, TOGETHER, BAD = 54, 4, 3, 43
+ONE_WAITS = PipelineConfig(loader=Threads(workers=1, queue_size=1))
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)
+
+
+class Counted(Arrays):
+    """Notes how many samples it is asked for at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(PIXELS, np.arange(COUNT))
+        self.asked: list[int] = []
+
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        self.asked.append(len(indices))
+        super().read_many(indices, out)
+
+
+def opened(data: Any, together: int, *, workers: int = 1, drop_remainder: bool = False) -> Loader:
+    workload = Workload(data=data, ops=[RandomFlip()], batch_size=SIZE, drop_remainder=drop_remainder)
+    return build_loader(workload, PipelineConfig(loader=Threads(workers=workers), steps_per_execution=together))
+
+
+def taken(loader: Loader, epoch: int, start: int = 0, *, last: bool = True) -> list[tuple[Any, Any]]:
+    return [(np.array(x), np.array(y)) for x, y in loader.batches(epoch, start, last=last)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_they_are_the_batches_that_are_made_one_by_one(workers: int, drop_remainder: bool) -> None:
+    data = Arrays(PIXELS, np.arange(COUNT))
+    with (
+        opened(data, 1, drop_remainder=drop_remainder) as one,
+        opened(data, TOGETHER, workers=workers, drop_remainder=drop_remainder) as several,
+    ):
+        assert len(one) == len(several)
+        for epoch, start in [(0, 0), (1, 0), (1, 4), (5, len(one) - 1)]:
+            expected, found = taken(one, epoch, start), taken(several, epoch, start, last=epoch != 0)
+            assert len(found) == len(expected) == len(one) - start
+            for (x, y), (same_x, same_y) in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(same_x, x)
+                np.testing.assert_array_equal(same_y, y)
+
+
+def test_a_call_of_the_source_fills_several() -> None:
+    data = Counted()
+    with opened(data, TOGETHER) as loader:
+        data.asked.clear()  # the plan looked at a few
+        taken(loader, 0)
+        assert data.asked == [12, 12, 12, 12, 6]
+        assert loader.buffered_batches % TOGETHER == 0
+
+
+def test_a_batch_stays_as_it_was_while_it_is_referred_to() -> None:
+    with opened(Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
+        held = [batch for epoch in range(4) for batch in loader.batches(epoch)]
+        copies = [batch for epoch in range(4) for batch in taken(loader, epoch)]
+    for (x, _), (copied, _) in zip(held, copies, strict=True):
+        np.testing.assert_array_equal(x, copied)
+
+
+def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
+    class OneByOne:
+        def __len__(self) -> int:
+            return COUNT
+
+        def read(self, index: int) -> Any:
+            return PIXELS[index], index
+
+    with opened(OneByOne(), TOGETHER) as loader:
+        assert loader.buffered_batches == 8 + 1
+    small = Arrays(PIXELS, np.arange(COUNT))
+    with build_loader(Workload(data=small, ops=[], batch_size=SIZE), ONE_WAITS) as loader:
+        assert loader.buffered_batches == 1 + 1
+    large = Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
+    with opened(large, TOGETHER) as loader:
+        assert loader.buffered_batches == 8 + 1
+
+
+class Broken(Arrays):
+    """Fails at one sample, in one way or the other."""
+
+    def __init__(self) -> None:
+        super().__init__(PIXELS, np.arange(COUNT))
+
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        if BAD in indices:
+            raise RuntimeError("no such row")
+        super().read_many(indices, out)
+
+    def read(self, index: int) -> object:
+        if index == BAD:
+            raise RuntimeError("no such row")
+        return super().read(index)
+
+
+def broken(together: int) -> Loader:
+    workload = Workload(data=Broken(), ops=[], batch_size=SIZE, shuffle=False)
+    return build_loader(workload, PipelineConfig(loader=Threads(workers=1), steps_per_execution=together))
+
+
+@pytest.mark.parametrize("together", [1, TOGETHER])
+def test_a_sample_that_fails_comes_as_an_error_behind_the_batches_before_it(together: int) -> None:
+    with broken(together) as loader:
+        for _ in range(2):
+            found: list[Any] = []
+            with pytest.raises(BadSampleError, match=f"sample {BAD} .*no such row"):
+                found.extend(np.array(y) for _, y in loader.batches(0, last=True))
+            assert np.concatenate(found).tolist() == list(range(BAD // SIZE * SIZE))
+
+
+@pytest.mark.parametrize("together", [1, TOGETHER])
+def test_the_batches_behind_one_that_fails_can_be_had(together: int) -> None:
+    behind = BAD // SIZE + 1
+    assert behind % TOGETHER != 0  # it is in the group of the one that fails
+    with broken(together) as loader:
+        with pytest.raises(BadSampleError):
+            taken(loader, 0)
+        found = taken(loader, 0, behind, last=False)
+        assert np.concatenate([y for _, y in found]).tolist() == list(range(behind * SIZE, COUNT))
+        loader.load_state_dict({**loader.state_dict(), "epoch": 1, "batch": behind})
+        again = [np.array(y) for _, y in loader.epoch(1)]
+        assert np.concatenate(again).tolist() == list(range(behind * SIZE, COUNT))
+
+
+def test_a_group_is_made_anew_for_who_goes_back_in_it_and_its_end_is_the_epochs() -> None:
+    with opened(Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
+        whole = [y.tolist() for _, y in taken(loader, 0, last=False)]
+        for start in (2, 1, 0, len(loader), len(loader) - 1):
+            first = itertools.islice(loader.batches(0, start), 1)
+            assert [np.array(y).tolist() for _, y in first] == whole[start : start + 1]
+
+
+class Slow(Arrays):
+    """Gives one sample at a time, as files do."""
+
+    read_many = None  # type: ignore[assignment]
+
+
+def test_batches_come_singly_while_a_cache_is_filled_and_several_at_a_time_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
+    counts: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
+    with build_loader(workload, ONE_WAITS) as loader:
+        expected = [taken(loader, epoch) for epoch in counts]
+
+    def deliver(stream: BatchStream[Any], task: Task, result: Any) -> None:
+        counts[task.epoch].append(task.count)
+        usual(stream, task, result)
+
+    usual = BatchStream.deliver
+    monkeypatch.setattr(BatchStream, "deliver", deliver)
+    config = PipelineConfig(loader=Threads(workers=1), cache="memory", steps_per_execution=4)
+    with build_loader(workload, config) as loader:
+        for epoch, batches in enumerate(expected):
+            for (x, y), (same_x, same_y) in zip(taken(loader, epoch), batches, strict=True):
+                np.testing.assert_array_equal(x, same_x)
+                np.testing.assert_array_equal(y, same_y)
+    assert counts[0][:14] == [1] * 14
+    assert counts[3] == [4, 4, 4, 2]
+
+
+def test_a_cache_of_a_part_gives_single_batches() -> None:
+    workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
+    config = PipelineConfig(loader=Threads(workers=1), cache="memory", cache_fraction=0.5, steps_per_execution=4)
+    with build_loader(workload, config) as loader:
+        assert loader.buffered_batches == 2 * 4 + 1

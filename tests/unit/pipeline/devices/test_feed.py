@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.errors import AutopipeError, ModelError, OpError
+from autopipe.pipeline.devices.feed import Fault, Placement, Replay, Stream, ahead, class_weights
+from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.devices.timed import TimedLoader
+from tests.fakes.loader import ArrayLoader, blobs
+
+
+class Host(DeviceStrategy):
+    """Leaves arrays where they are."""
+
+    devices = 1
+
+    def __init__(self, looks_ahead: bool = False) -> None:
+        self.looks_ahead = looks_ahead
+        self.placed = 0
+
+    @classmethod
+    def accelerators(cls) -> int:
+        return 1
+
+    def scope(self) -> Any:
+        raise NotImplementedError
+
+    def place(self, array: Any) -> Any:
+        self.placed += 1
+        return array
+
+
+def stream(
+    loader: ArrayLoader, steps: int, first: tuple[int, int] = (0, 0), placement: Placement | None = None
+) -> Stream:
+    return Stream(loader, placement or Placement(Host()), Fault(), first=first, steps=steps)
+
+
+def test_a_closed_stream_ends_the_loaders_iterator() -> None:
+    loader = ArrayLoader(*blobs(12), 4)
+    walk = stream(loader, 6)
+    next(walk.take(3))
+    walk.close()
+    assert list(walk.take(3)) == []
+
+
+def test_looking_ahead_places_batches_before_they_are_asked_for() -> None:
+    loader, host = ArrayLoader(*blobs(40), 4), Host(looks_ahead=True)
+    walk = stream(loader, 10, placement=Placement(host, prefetch=3)).take(10)
+    next(walk)
+    assert len(loader.handed) == 4
+    assert len(list(walk)) == 9
+
+
+def test_a_strategy_without_transfers_places_nothing_ahead() -> None:
+    loader = ArrayLoader(*blobs(40), 4)
+    next(stream(loader, 10, placement=Placement(Host(), prefetch=3)).take(10))
+    assert len(loader.handed) == 1
+
+
+def test_ahead_never_waits_for_an_item_that_is_not_needed_yet() -> None:
+    waiting = 0
+    source = itertools.count()
+    items = ahead(source, 2, lambda: waiting > 0)
+    assert next(items) == 0
+    assert next(source) == 1  # nothing beyond the first item was taken
+    waiting = 1
+    assert next(items) == 2
+    assert next(source) == 5
+
+
+class Foreign(ArrayLoader):
+    """Hands over a framework's own dataset, which fails in the framework's own words."""
+
+    found: OpError | None = None
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        yield next(self.batches(epoch, start))
+        raise RuntimeError("{{function_node ...}} Unexpected end of the file")
+
+    def diagnose(self, error: Exception) -> AutopipeError | None:
+        assert "Unexpected end" in str(error)
+        return self.found
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the others take no native datasets")
+@pytest.mark.parametrize("wrapped", [lambda loader: loader, TimedLoader])
+def test_a_frameworks_error_is_raised_as_what_the_loader_finds_behind_it(wrapped: Any) -> None:
+    loader = Foreign(*blobs(12), 4)
+    loader.found = OpError("Decode on sample 7 (7.jpg): the file is cut short")
+    loader.found.__cause__ = cause = ValueError("the file is cut short")
+    fault = Fault()
+    with pytest.raises(OpError, match=r"7\.jpg") as caught, fault.raised_as_itself():
+        list(Stream(wrapped(loader), Placement(Host()), fault, first=(0, 0), steps=3).take(3))
+    assert caught.value is loader.found
+    assert caught.value.__cause__ is cause
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the others take no native datasets")
+def test_a_frameworks_error_behind_which_nothing_is_found_is_left_alone() -> None:
+    with pytest.raises(RuntimeError, match="Unexpected end"):
+        list(stream(Foreign(*blobs(12), 4), 3).take(3))
+
+
+def test_a_replay_starts_anew_whenever_an_epoch_is_opened() -> None:
+    loader = ArrayLoader(*blobs(12), 4, shuffle=False)
+    feed = Replay(loader, Placement(Host()), Fault(), 3).feed()
+    feed.on_epoch_begin()
+    first = list(feed.get_numpy_iterator())
+    again = list(feed.get_numpy_iterator())
+    assert feed.num_batches == 3
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("y", [np.array([0, 2, 1]), np.eye(3)[[0, 2, 1]], np.array([[0], [2], [1]])])
+def test_class_weights_are_those_of_the_samples_classes(y: np.ndarray[Any, Any]) -> None:
+    assert class_weights(y, {0: 2.0, 1: 3.0}).tolist() == [2.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("y", [None, np.zeros((3, 4, 4))])
+def test_class_weights_need_one_class_a_sample(y: Any) -> None:
+    with pytest.raises(ModelError, match="class_weight"):
+        class_weights(y, {0: 1.0})

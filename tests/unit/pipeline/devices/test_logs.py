@@ -1,0 +1,178 @@
+"""What reaches the device and comes back: tensors over arrays, logs, the operations of Keras."""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from autopipe.pipeline.batching.slots import RowLayout, SlotPool
+from autopipe.pipeline.devices.aliasing import tensor
+from autopipe.pipeline.devices.feed import Fault, Placement, Stream
+from autopipe.pipeline.devices.keras_ops import KERAS_OPS
+from autopipe.pipeline.devices.logs import StepLogs
+from autopipe.pipeline.devices.single import SingleDevice
+from autopipe.workload.array_namespace import NUMPY
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from tests.fakes.loader import ArrayLoader
+
+
+class OnDevice:
+    """A number that counts how often it was fetched."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self.fetched = 0
+
+    def __float__(self) -> float:
+        self.fetched += 1
+        return self.value
+
+
+def logs() -> tuple[StepLogs, OnDevice]:
+    loss = OnDevice(0.5)
+    return StepLogs({"loss": loss, "accuracy": 1.0}), loss
+
+
+def test_nothing_is_fetched_until_it_is_read() -> None:
+    step, loss = logs()
+    assert "loss" in (step or {})
+    assert list(step) == ["accuracy", "loss"]
+    assert len(step) == 2
+    assert loss.fetched == 0
+    assert step["loss"] == 0.5
+    assert loss.fetched == 1
+
+
+def test_every_way_of_reading_gives_numbers() -> None:
+    expected = {"accuracy": 1.0, "loss": 0.5}
+    ways: list[Any] = [
+        dict(logs()[0]),
+        {**logs()[0]},
+        dict(logs()[0].items()),
+        dict(zip(logs()[0], logs()[0].values(), strict=True)),
+        logs()[0].copy(),
+        {name: logs()[0].get(name) for name in logs()[0]},
+        json.loads(json.dumps(logs()[0])),
+    ]
+    assert ways == [expected] * len(ways)
+    assert logs()[0].get("none", 3) == 3
+
+
+def test_as_an_array_all_are_waited_for() -> None:
+    step, loss = logs()
+    assert np.asarray(step).tolist() == [1.0, 0.5]
+    assert loss.fetched == 1
+
+
+def test_what_is_no_number_is_passed_on() -> None:
+    step = StepLogs({"words": "a", "nested": {"loss": OnDevice(2.0)}})
+    assert step["words"] == "a"
+    assert step["nested"]["loss"] == 2.0
+
+
+@pytest.mark.parametrize("ids", [np.array([0, 2, 1]), np.array([[0, 7], [1, 2]], np.uint8), np.array([-1, 2])])
+def test_one_hot_is_numpys(ids: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
+    expected = NUMPY.one_hot(ids, 3, "float32")
+    assert np.array_equal(np.asarray(KERAS_OPS.one_hot(ids, 3, "float32")), expected)
+
+
+def test_the_other_operations_are_numpys() -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    assert np.array_equal(np.asarray(KERAS_OPS.cast(array, "float32")), array.astype(np.float32))
+    assert np.array_equal(np.asarray(KERAS_OPS.transpose(array, [2, 0, 1])), array.transpose(2, 0, 1))
+    constant = np.asarray(KERAS_OPS.constant((0.5, 2.0), "float32"))
+    assert constant.dtype == np.float32
+    assert constant.tolist() == [0.5, 2.0]
+
+
+def aligned(shape: tuple[int, ...], dtype: str = "float32", offset: int = 0) -> np.ndarray[Any, Any]:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def shares(array: np.ndarray[Any, Any]) -> bool:
+    return bool(np.shares_memory(array, np.asarray(memoryview(tensor(array)))))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float32"])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (3,)])
+def test_aligned_memory_is_not_copied(shape: tuple[int, ...], dtype: str) -> None:
+    assert shares(aligned(shape, dtype))
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(aligned((64, 64, 64), offset=16), id="not aligned to what kernels need"),
+        pytest.param(aligned((64, 64, 64))[:, ::2], id="with gaps"),
+        pytest.param(read_only(aligned((64, 64, 64))), id="read only"),
+        pytest.param(aligned((0, 4)), id="empty"),
+        pytest.param(aligned((64, 64, 64), "bool"), id="bool"),
+    ],
+)
+def test_everything_else_is_copied(array: np.ndarray[Any, Any]) -> None:
+    assert not shares(array)
+    assert np.array_equal(tensor(array).numpy(), array)
+
+
+def test_a_tensor_is_passed_on() -> None:
+    given = tf.constant([1])
+    assert tensor(given) is given
+
+
+def test_the_array_lives_as_long_as_the_tensor_and_no_longer() -> None:
+    array = np.ndarray((64, 64, 64), np.uint8, buffer=mmap.mmap(-1, 1 << 20))
+    gone = weakref.ref(array)
+    made = tensor(array)
+    del array
+    gc.collect()
+    assert gone() is not None
+    del made
+    gc.collect()
+    assert gone() is None
+
+
+class SlotLoader(ArrayLoader):
+    """Fills slots that come back when the last reference is gone; batch number n of all is filled with n."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__(np.zeros((4 * batches, 64, 64, 3), np.uint8), None, 4)
+        spec = SampleSpec(Field(FieldKind.IMAGE, (64, 64, 3), np.dtype(np.uint8)), None)
+        self.pool = SlotPool(RowLayout(spec, 4), keep=2)
+        self.slots_used: set[int] = set()
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for number in range(start, len(self)):
+            slot = self.pool.acquire()
+            self.slots_used.add(slot.number)
+            slot.layout.arrays(slot.block)[0][...] = number
+            yield self.pool.lend(slot, 4)
+
+
+def test_no_batch_in_use_is_overwritten_and_slots_come_back() -> None:
+    loader = SlotLoader(batches=60)
+    held: dict[int, Any] = {}
+    stream = Stream(loader, Placement(SingleDevice()), Fault(), first=(0, 0), steps=60)
+    for number, (x,) in enumerate(stream.take(60)):
+        if number % 7 == 0:
+            held[number] = x  # kept while all the others come and go
+        assert int(tf.reduce_max(x)) == number
+    assert {number: (int(x.numpy().min()), int(x.numpy().max())) for number, x in held.items()} == {
+        n: (n, n) for n in held
+    }
+    assert len(loader.slots_used) <= len(held) + 3

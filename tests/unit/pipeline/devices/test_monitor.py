@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.errors import ModelError
+from autopipe.hardware.neighbours import Neighbours
+from autopipe.pipeline.devices.monitor import EpochFigures, EpochMonitor
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.finish import Finish
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+
+
+class Clock:
+    """A clock that stands still until it is turned on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowLoader(Loader):
+    """Takes two seconds for each batch of four, by the given clock."""
+
+    spec = SampleSpec(Field(FieldKind.ARRAY, (1,), np.dtype(np.float32)), None)
+    finish = Finish()
+    batch_size = 4
+    buffered_batches = 1
+    identity = "slow"
+
+    def __init__(self, clock: Clock, *, native: bool = False) -> None:
+        self.closed = 0
+        self._clock = clock
+        self._native = native
+
+    def __len__(self) -> int:
+        return 5
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for _ in range(start, len(self)):
+            self._clock.now += 2.0
+            yield np.zeros((4, 1), np.float32), None
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        return list(self.batches(epoch)) if self._native else None
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class OneTrainer:
+    """Trains as Keras does, each step taking three seconds."""
+
+    def __init__(self, loader: Loader, clock: Clock) -> None:
+        self.loader = loader
+        self._clock = clock
+
+    def fit(self, monitor: EpochMonitor, epochs: int) -> list[dict[str, Any]]:
+        monitor.set_trainer(self)
+        monitor.on_train_begin()
+        history: list[dict[str, Any]] = []
+        for epoch in range(epochs):
+            monitor.on_epoch_begin(epoch)
+            for number, _ in enumerate(self.loader.batches(epoch)):
+                self._clock.now += 3.0
+                monitor.on_train_batch_end(number)
+            self._clock.now += 100.0  # validation
+            logs: dict[str, Any] = {"loss": 1.0}
+            monitor.on_epoch_end(epoch, logs)
+            history.append(logs)
+        monitor.on_train_end()
+        return history
+
+
+ALONE = Neighbours(clock=lambda: 0.0, busy=lambda: 0.0, own=lambda: 0.0)
+
+
+def _watched(clock: Clock) -> tuple[EpochMonitor, list[tuple[int, EpochFigures]]]:
+    judged: list[tuple[int, EpochFigures]] = []
+    return EpochMonitor(lambda trainer, epoch, figures: judged.append((epoch, figures)), clock, lambda: ALONE), judged
+
+
+def test_an_epoch_is_timed_from_its_first_batch_to_its_last() -> None:
+    clock = Clock()
+    monitor, judged = _watched(clock)
+    history = OneTrainer(SlowLoader(clock), clock).fit(monitor, epochs=2)
+    expected = EpochFigures(images_per_second=4 / 5.0, data_wait_share=2 / 5.0)
+    assert judged == [(0, expected), (1, expected)]
+    assert history[1] == {"loss": 1.0, **dataclasses.asdict(expected)}
+
+
+def test_workers_that_were_lost_are_counted_since_the_epoch_before() -> None:
+    class Losing(SlowLoader):
+        lost = 2  # before the training
+
+        def lost_workers(self) -> int:
+            return self.lost
+
+        def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+            self.lost += 1 + epoch
+            return super().batches(epoch, start, last=last)
+
+    clock = Clock()
+    monitor, judged = _watched(clock)
+    history = OneTrainer(Losing(clock), clock).fit(monitor, epochs=3)
+    assert [figures.lost_workers for _, figures in judged] == [1, 2, 3]
+    assert [logs["lost_workers"] for logs in history] == [1, 2, 3]
+
+
+def test_a_training_after_one_that_was_cut_is_timed_once() -> None:
+    clock = Clock()
+    monitor, judged = _watched(clock)
+    trainer = OneTrainer(SlowLoader(clock), clock)
+    monitor.set_trainer(trainer)
+    monitor.on_train_begin()  # and no end
+    trainer.fit(monitor, epochs=1)
+    assert judged[0][1].data_wait_share == pytest.approx(0.4)
+
+
+def test_what_is_seen_through_the_monitor_is_the_loader() -> None:
+    clock = Clock()
+    monitor, _ = _watched(clock)
+    loader = SlowLoader(clock, native=True)
+    trainer = OneTrainer(loader, clock)
+    monitor.set_trainer(trainer)
+    monitor.on_train_begin()
+    seen = trainer.loader
+    assert seen is not loader
+    assert (len(seen), seen.identity, seen.batch_size, seen.occupancy()) == (5, "slow", 4, None)
+    dataset = seen.native_dataset(0, 1)
+    assert len(list(itertools.islice(iter(dataset), 5))) == 5
+    seen.close()
+    assert loader.closed == 1
+
+
+def test_a_training_without_a_trainer_is_refused() -> None:
+    monitor, _ = _watched(Clock())
+    with pytest.raises(ModelError, match=r"plain `model\.fit`"):
+        monitor.on_train_begin()
+
+
+def test_an_epoch_of_one_batch_is_not_judged() -> None:
+    monitor, judged = _watched(Clock())
+    monitor.set_trainer(OneTrainer(SlowLoader(Clock()), Clock()))
+    monitor.on_train_begin()
+    monitor.on_train_batch_end(0)
+    logs: dict[str, Any] = {}
+    monitor.on_epoch_end(0, logs)
+    assert (judged, logs) == ([], {})

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.pipeline.devices.resume import TrainingCallbacks
+from autopipe.pipeline.devices.trainer import Trainer
+from tests.fakes.loader import ArrayLoader, blobs
+from tests.unit.pipeline.devices.models import classifier
+
+X, Y = blobs(40)
+BATCHES = 10
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+class KillAt(keras.callbacks.Callback):
+    """Ends the training after a number of batches. Stands last in the list, so that the others have had the batch."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KilledError
+
+
+class Numbers(keras.callbacks.Callback):
+    """Keeps the epoch and the batch numbers that callbacks are told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, int]] = []
+        self.epoch = -1
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen.append((self.epoch, batch))
+
+
+def run(folder: Path, *, save_freq: Any, kill_at: int | None, epochs: int = 3) -> tuple[Trainer, ArrayLoader, Numbers]:
+    loader = ArrayLoader(X.astype(np.float32) / 255, Y, 4)
+    trainer = Trainer(classifier(run_eagerly=True), loader)
+    numbers = Numbers()
+    callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), numbers]
+    if kill_at is None:
+        trainer.fit(epochs=epochs, callbacks=callbacks, verbose=0)
+    else:
+        with pytest.raises(KilledError):
+            trainer.fit(epochs=epochs, callbacks=[*callbacks, KillAt(kill_at)], verbose=0)
+    return trainer, loader, numbers
+
+
+def undisturbed(epochs: int = 3) -> list[Any]:
+    trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
+    trainer.fit(epochs=epochs, verbose=0)
+    weights: list[Any] = trainer.model.get_weights()
+    return weights
+
+
+def assert_same(weights: list[Any], others: list[Any]) -> None:
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("kill_at", [1, 9, 10, 14, 29])
+def test_a_run_that_was_cut_is_resumed_with_the_next_batch(tmp_path: Path, kill_at: int) -> None:
+    run(tmp_path, save_freq=1, kill_at=kill_at)
+    trainer, loader, numbers = run(tmp_path, save_freq=1, kill_at=None)
+    first = divmod(kill_at, BATCHES)
+    assert loader.asked[0][:2] == first
+    assert numbers.seen == [divmod(number, BATCHES) for number in range(kill_at, 3 * BATCHES)]
+    assert_same(trainer.model.get_weights(), undisturbed())
+    assert trainer.state_dict()["epoch"] == 3
+
+
+def test_batches_after_the_last_backup_are_trained_again(tmp_path: Path) -> None:
+    run(tmp_path, save_freq=4, kill_at=15)  # backed up after the 12th batch
+    trainer, loader, _ = run(tmp_path, save_freq=4, kill_at=None)
+    assert loader.asked[0][:2] == (1, 2)
+    assert_same(trainer.model.get_weights(), undisturbed())
+
+
+def test_a_run_may_be_cut_twice_in_one_epoch(tmp_path: Path) -> None:
+    run(tmp_path, save_freq=1, kill_at=12)
+    run(tmp_path, save_freq=1, kill_at=3)
+    trainer, loader, _ = run(tmp_path, save_freq=1, kill_at=None)
+    assert loader.asked[0][:2] == (1, 5)
+    assert_same(trainer.model.get_weights(), undisturbed())
+
+
+def test_backups_at_epochs_resume_at_an_epoch(tmp_path: Path) -> None:
+    run(tmp_path, save_freq="epoch", kill_at=14)
+    trainer, loader, _ = run(tmp_path, save_freq="epoch", kill_at=None)
+    assert loader.asked[0][:2] == (1, 0)
+    assert_same(trainer.model.get_weights(), undisturbed())
+
+
+def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
+    class Joins(keras.callbacks.Callback):
+        begun = 0
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.begun += 1
+
+    first, joined = Joins(), Joins()
+    session = TrainingCallbacks([first], model=classifier(), epochs=1, steps=1, verbose=0)
+    session.begin()
+    session.callbacks = [joined, *session.callbacks]
+    session.on_train_begin()
+    session.on_train_begin()  # where the rest of an epoch comes before, Keras's `fit` is called twice
+    session.end()
+    assert (first.begun, joined.begun) == (1, 1)
+
+
+def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
+    run(tmp_path, save_freq=1, kill_at=14)
+    trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.stop_training = True
+
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=1)
+    history = trainer.fit(epochs=3, callbacks=[backup, Stop()], verbose=0)
+    assert history.epoch == [1]
+    assert trainer.state_dict()["epoch"] == 2

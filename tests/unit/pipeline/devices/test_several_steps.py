@@ -1,0 +1,138 @@
+"""`steps_per_execution` of `Trainer.setup`: the same weights, with several batches trained by one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.errors import OpError
+from autopipe.hardware import allocator
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.devices import several_steps
+from autopipe.pipeline.devices.trainer import Trainer
+from tests.fakes.loader import ArrayLoader, blobs
+from tests.unit.pipeline.devices.models import classifier
+
+IMAGES, Y = blobs(24)
+X = IMAGES.astype(np.float32) / 255
+
+
+def trained(together: int, batch_size: int = 4, *, state: dict[str, Any] | None = None, **arguments: Any) -> Trainer:
+    trainer = Trainer(classifier(), ArrayLoader(X, Y, batch_size))
+    trainer.setup = ModelSetup(steps_per_execution=together)
+    if state is not None:
+        trainer.load_state_dict(state)
+    trainer.fit(**{"epochs": 2, "verbose": 0, **arguments})
+    return trainer
+
+
+def handed(trainer: Trainer) -> list[list[int]]:
+    assert isinstance(trainer.loader, ArrayLoader)
+    return trainer.loader.handed
+
+
+def same(a: Trainer, b: Trainer) -> bool:
+    weights = zip(a.model.get_weights(), b.model.get_weights(), strict=True)
+    return all(np.allclose(p, q, atol=1e-6) for p, q in weights)
+
+
+@pytest.mark.parametrize(("together", "batch_size"), [(4, 4), (32, 7)])
+def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size: int) -> None:
+    single, several = trained(1, batch_size), trained(together, batch_size)
+    assert same(single, several)
+    assert handed(single) == handed(several)
+    assert len(handed(several)) == 2 * len(several.loader)  # nothing was taken that was not trained
+    assert several.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
+    assert several.model.steps_per_execution == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a loop inside TensorFlow's graph")
+def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[None] = []
+    monkeypatch.setattr(allocator, "keep_freed_memory", lambda: told.append(None))
+    trained(4)
+    assert len(told) == 2  # each epoch
+
+
+def test_a_training_goes_on_in_mid_epoch() -> None:
+    state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
+    single, several = trained(1, state=state), trained(4, state=state)
+    assert same(single, several)
+    assert handed(single) == handed(several)
+    assert single.state_dict() == several.state_dict()
+
+
+def test_class_weights_and_validation_count_as_with_single_steps() -> None:
+    single, several = (
+        trained(count, class_weight={0: 5.0, 1: 0.5}, validation=ArrayLoader(X, Y, 4)) for count in (1, 4)
+    )
+    assert same(single, several)
+    for name, values in single.model.history.history.items():
+        assert several.model.history.history[name] == pytest.approx(values, rel=1e-4)
+
+
+class _Looks(keras.callbacks.Callback):
+    batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+
+
+def _patched() -> keras.callbacks.Callback:
+    callback = keras.callbacks.Callback()
+    callback.on_train_batch_begin = lambda batch, logs=None: None
+    return callback
+
+
+def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(caplog: pytest.LogCaptureFixture) -> None:
+    callback = _Looks()
+    trained(4, callbacks=[callback], epochs=1)
+    assert callback.batches == 6
+    assert "steps_per_execution=4 is left at 1: `_Looks` looks at each batch." in caplog.text
+    assert several_steps.together(classifier(), 4, [_patched()]) is None
+
+
+def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
+    own = [
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras")),
+        keras.callbacks.TerminateOnNaN(),
+        keras.callbacks.EarlyStopping("loss"),
+    ]
+    assert several_steps.together(classifier(), 4, own) == 4
+
+
+def test_a_model_that_was_compiled_for_several_steps_keeps_its_number() -> None:
+    assert several_steps.together(classifier(steps_per_execution=3), 8, []) is None
+    eager = classifier()
+    eager.run_eagerly = True
+    assert several_steps.together(eager, 8, []) is None
+
+
+def test_what_the_loader_raises_is_raised_as_it_was() -> None:
+    loader = ArrayLoader(X, Y, 4)
+    loader.fails_at, loader.error = (0, 3), OpError("Map on sample 5 raised")
+    trainer = Trainer(classifier(), loader)
+    trainer.setup = ModelSetup(steps_per_execution=4)
+    with pytest.raises(OpError, match="Map on sample 5 raised"):
+        trainer.fit(epochs=2, verbose=0)
+
+
+def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
+    batches = [(np.full((rows, 2), rows), np.zeros(rows)) for rows in (4, 4, 4, 4, 3)]
+    shapes = [[part.shape for part in stack] for stack in several_steps.stacked(iter(batches), 3)]
+    assert shapes == [[(3, 4, 2), (3, 4)], [(1, 4, 2), (1, 4)], [(1, 3, 2), (1, 3)]]
+
+
+def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
+    whole = np.arange(24).reshape(12, 2)
+    parts = [whole[start : start + 3] for start in (3, 6, 9)]
+    stacked = several_steps.stack(parts)
+    assert np.shares_memory(stacked, whole)
+    np.testing.assert_array_equal(stacked, np.stack(parts))
+    for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
+        copied = several_steps.stack(others)
+        np.testing.assert_array_equal(copied, np.stack(others))
+        assert not np.shares_memory(copied, whole)

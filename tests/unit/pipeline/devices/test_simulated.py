@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import keras
+import pytest
+
+from autopipe.errors import ConfigError
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator, Timeline
+from autopipe.pipeline.devices.simulated_model import SimulatedModel
+from autopipe.pipeline.devices.trainer import Trainer
+from tests.fakes.loader import ArrayLoader, blobs
+
+
+class FakeTime:
+    """A clock that only `sleep` and the test move; each sleep lasts `overshoot` too long."""
+
+    def __init__(self, overshoot: float = 0.0) -> None:
+        self.now = 100.0
+        self.overshoot = overshoot
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds + self.overshoot
+
+    def timeline(self) -> Timeline:
+        return Timeline(self.clock, self.sleep)
+
+
+def test_a_step_starts_when_the_one_before_it_is_over() -> None:
+    time = FakeTime()
+    timeline = time.timeline()
+    timeline.start(2.0)
+    assert time.now == 100.0  # the host goes on
+    timeline.start(2.0)
+    assert time.now == 102.0
+    timeline.wait()
+    assert time.now == 104.0
+
+
+def test_a_late_host_leaves_the_device_idle() -> None:
+    time = FakeTime()
+    timeline = time.timeline()
+    timeline.start(2.0)
+    time.now += 5.0
+    timeline.start(2.0)
+    timeline.wait()
+    assert time.now == 107.0
+
+
+def test_sleeping_too_long_does_not_add_up() -> None:
+    time = FakeTime(overshoot=0.001)
+    timeline = time.timeline()
+    for _ in range(1001):
+        timeline.start(0.015)
+    assert time.now - 100.0 == pytest.approx(1000 * 0.015, abs=0.0011)
+
+
+def test_time_is_in_proportion_to_the_batch() -> None:
+    assert PRESETS["mlperf-resnet50-h100"].seconds(400) == 0.224
+    assert PRESETS["mlperf-resnet50-h100"].seconds(100) == pytest.approx(0.056)
+    assert SimulatedAccelerator(0.015).seconds(7) == 0.015
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"step_seconds": 0.0}, {"step_seconds": float("nan")}, {"step_seconds": 1.0, "batch_size": 0}]
+)
+def test_impossible_devices_are_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        SimulatedAccelerator(**arguments)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_presets_are_found_by_name() -> None:
+    assert SimulatedAccelerator.preset("mlperf-resnet50-h100") is PRESETS["mlperf-resnet50-h100"]
+    with pytest.raises(ConfigError, match="Did you mean `mlperf-resnet50-h100`"):
+        SimulatedAccelerator.preset("mlperf-resnet50-h10")
+    assert all(name == name.lower() for name in PRESETS)
+
+
+def test_fit_takes_as_long_as_the_device_would() -> None:
+    time = FakeTime()
+    model = SimulatedModel(0.5, 4, timeline=time.timeline())
+    trainer = Trainer(model, ArrayLoader(*blobs(22), 4))
+    history = trainer.fit(epochs=2, verbose=0)
+    assert time.now - 100.0 == pytest.approx(2 * 5.5 * 0.5)  # the last batch of each epoch holds 2 of 4 samples
+    assert history.history == {"loss": [0.0, 0.0]}
+
+
+def test_each_step_takes_its_time_however_many_are_asked_for_by_one_call() -> None:
+    time = FakeTime()
+    trainer = Trainer(SimulatedModel(0.5, 4, timeline=time.timeline()), ArrayLoader(*blobs(32), 4))
+    trainer.setup = ModelSetup(steps_per_execution=4)
+    trainer.fit(verbose=0)
+    assert time.now - 100.0 == pytest.approx(8 * 0.5)
+
+
+class Reader(keras.callbacks.Callback):
+    """Notes the time after each batch, having read the logs or not."""
+
+    def __init__(self, time: FakeTime, reads: bool) -> None:
+        super().__init__()
+        self.time, self.reads = time, reads
+        self.seen: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        if self.reads and logs is not None:
+            assert logs["loss"] == 0.0
+        self.seen.append(self.time.now - 100.0)
+
+
+@pytest.mark.parametrize(("reads", "expected"), [(False, [0.0, 0.5, 1.0]), (True, [0.5, 1.0, 1.5])])
+def test_only_who_reads_the_loss_waits_for_the_step(reads: bool, expected: list[float]) -> None:
+    time = FakeTime()
+    reader = Reader(time, reads)
+    trainer = Trainer(SimulatedModel(0.5, timeline=time.timeline()), ArrayLoader(*blobs(12), 4))
+    trainer.fit(verbose=0, callbacks=[reader])
+    assert reader.seen == pytest.approx(expected)
+
+
+def test_evaluation_and_prediction_take_time_too() -> None:
+    time = FakeTime()
+    model = SimulatedModel(0.5, timeline=time.timeline())
+    loader = ArrayLoader(*blobs(20), 4)
+    trainer = Trainer(model, loader)
+    assert trainer.evaluate(loader, verbose=0) == 0.0
+    assert time.now - 100.0 == pytest.approx(2.5)
+    assert trainer.predict(loader, verbose=0).shape == (20, 1)
+
+
+def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
+    model = models.build(SimulatedAccelerator(0.25, 8))
+    model.save(f"{tmp_path}/device.keras")
+    loaded = keras.saving.load_model(f"{tmp_path}/device.keras")
+    assert loaded.accelerator == SimulatedAccelerator(0.25, 8)
+    assert loaded.compiled
+
+
+def test_the_utilisation_is_the_part_of_the_time_that_it_computes() -> None:
+    h100 = SimulatedAccelerator.preset("mlperf-resnet50-h100")
+    assert h100.utilisation(1786.0, 400) == pytest.approx(1.0, abs=0.001)
+    assert h100.utilisation(893.0, 400) == pytest.approx(0.5, abs=0.001)
+    assert h100.utilisation(893.0, 32) == pytest.approx(0.5, abs=0.001)
+    assert h100.utilisation(9999.0, 400) == 1.0

@@ -1,0 +1,458 @@
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.errors import LoaderError, ModelError, OpError
+from autopipe.pipeline.assembly import build_trainer
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.monitor import EpochMonitor
+from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.op import Op
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import RandomCrop
+from autopipe.workload.workload import Workload
+from tests.fakes.loader import ArrayLoader, blobs
+from tests.unit.pipeline.devices.models import classifier
+from tests.unit.pipeline.devices.test_feed import Host
+
+IMAGES, Y = blobs(24)
+X = IMAGES.astype(np.float32) / 255
+
+
+class Numbers:
+    """Samples that nobody reads."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> int:
+        return index
+
+
+class Four(Host):
+    devices = 4
+
+    def scope(self) -> Any:
+        return contextlib.nullcontext()
+
+
+def loader(batch_size: int = 4, **arguments: Any) -> ArrayLoader:
+    return ArrayLoader(X, Y, batch_size, **arguments)
+
+
+def by_keras(epochs: int, batch_size: int = 4) -> keras.callbacks.History:
+    """Train on the same batches by `train_on_batch`, to compare with."""
+    model, source = classifier(), loader(batch_size)
+    for epoch in range(epochs):
+        for x, y in source.batches(epoch):
+            model.train_on_batch(x, y)
+    return model
+
+
+def same_weights(a: keras.Model, b: keras.Model) -> bool:
+    return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
+
+
+@pytest.mark.parametrize("batch_size", [4, 7])
+def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch_size: int) -> None:
+    trainer = Trainer(classifier(), loader(batch_size))
+    history = trainer.fit(epochs=np.int64(3), verbose=0)  # type: ignore[arg-type]  # NumPy's counts, too
+    assert isinstance(history, keras.callbacks.History)
+    assert history.epoch == [0, 1, 2]
+    assert same_weights(trainer.model, by_keras(3, batch_size))
+
+
+def test_a_whole_workload_is_no_validation_data_and_the_message_says_what_is() -> None:
+    workload = Workload(data=Numbers(), ops=[], batch_size=4)
+    with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
+        Trainer(classifier(), loader()).fit(validation=workload, verbose=0)
+
+
+def test_two_calls_of_one_epoch_equal_one_call_of_two() -> None:
+    trainer = Trainer(classifier(), loader())
+    trainer.fit(epochs=1, verbose=0)
+    trainer.fit(epochs=1, verbose=0)
+    assert same_weights(trainer.model, by_keras(2))
+
+
+def test_initial_epoch_says_which_epoch_of_the_data_comes_next() -> None:
+    source = loader()
+    history = Trainer(classifier(), source).fit(epochs=5, initial_epoch=3, verbose=0)
+    assert [epoch for epoch, *_ in source.asked] == history.epoch == [3, 4]
+
+
+def test_steps_per_epoch_cuts_epochs_shorter_without_losing_a_batch() -> None:
+    source = loader()
+    Trainer(classifier(), source).fit(epochs=3, steps_per_epoch=4, verbose=0)
+    assert source.asked == [(0, 0, False), (1, 0, True)]
+    assert len(source.handed) == 12
+
+
+@pytest.mark.parametrize("steps_per_execution", [2, 4, 6, 10])
+def test_several_steps_an_execution_do_not_reach_into_the_next_epoch(steps_per_execution: int) -> None:
+    trainer = Trainer(classifier(steps_per_execution=steps_per_execution), loader())
+    trainer.fit(epochs=2, verbose=0)
+    assert same_weights(trainer.model, by_keras(2))
+    assert trainer.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
+
+
+def test_class_weights_count_as_in_keras() -> None:
+    weights = {0: 5.0, 1: 0.5}
+    trainer = Trainer(classifier(), loader(24, shuffle=False))
+    trainer.fit(epochs=2, class_weight=weights, verbose=0)
+    expected = classifier()
+    expected.fit(X, Y, batch_size=24, epochs=2, shuffle=False, class_weight=weights, verbose=0)
+    assert same_weights(trainer.model, expected)
+
+
+@pytest.mark.parametrize("kind", ["loader", "source", "arrays"])
+def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> None:
+    made: list[ArrayLoader] = []
+    read: list[int] = []
+
+    class Samples:
+        def __len__(self) -> int:
+            return 24
+
+        def read(self, index: int) -> Any:
+            raise NotImplementedError
+
+    def make(data: Any, passes: int) -> Loader:
+        made.append(loader(shuffle=False))
+        read.append(passes)
+        return made[-1]
+
+    trainer = Trainer(classifier(), loader(), evaluation_loader=make)
+    validation: Any = {"loader": loader(), "source": Samples(), "arrays": (X, Y)}[kind]
+    history = trainer.fit(epochs=2, validation=validation, verbose=0)
+    expected = trainer.model.evaluate(X, Y, verbose=0, return_dict=True)
+    assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
+    assert history.history["val_accuracy"][-1] == pytest.approx(expected["accuracy"])
+    assert [source.closed for source in made] == ([True] if kind == "source" else [])
+    assert read == ([2] if kind == "source" else [])
+
+
+def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
+    source, other = loader(), ArrayLoader(np.zeros((8, 6, 6, 3), np.float32), Y[:8], 4)
+    with pytest.raises(ModelError, match=r"shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)"):
+        Trainer(classifier(), source).fit(validation=other, verbose=0)
+    assert source.asked == []
+
+
+def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
+    def cut(image: Any, rng: Any) -> Any:
+        return image[:4, :4]
+
+    def trainer(op: Op) -> Trainer:
+        workload = Workload(data=data, ops=[op, RandomFlip()], batch_size=4, model=classifier)
+        return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+
+    data = Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+    said = r"gets \(None, 6, 6, 3\).* leave out what is random: `Map`, `RandomFlip`"
+    with trainer(Map(cut, random=True)) as cutting, pytest.raises(ModelError, match=said):
+        cutting.fit(validation=data, verbose=0)
+    with trainer(RandomCrop(4, 4)) as cropping:
+        assert cropping.predict(data, verbose=0).shape == (6, 3)
+
+
+def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
+    def build() -> Trainer:
+        data, config = Arrays(X, Y), PipelineConfig(loader=Threads(workers=1))
+        return build_trainer(Workload(data=data, ops=[], batch_size=4, model=classifier), config)
+
+    with build() as trainer:
+        for lacking in (Arrays(X), X, (X,)):
+            with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
+                trainer.fit(validation=lacking, verbose=0)
+        with pytest.raises(ModelError, match="trained with targets"):
+            trainer.evaluate(Arrays(X), verbose=0)
+        assert trainer.predict(Arrays(X), verbose=0).shape == (24, 3)
+        assert len(trainer.fit(validation=Arrays(X, Y), verbose=0).history["val_loss"]) == 1
+
+
+def test_samples_need_a_trainer_that_can_load_them() -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return 1
+
+        def read(self, index: int) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(ModelError, match=r"ap\.build_trainer"):
+        Trainer(classifier(), loader()).evaluate(Samples())
+
+
+def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
+    trainer = Trainer(classifier(), loader())
+    plain = loader(7, shuffle=False)
+    np.testing.assert_allclose(trainer.predict(plain, verbose=0), trainer.model.predict(X, verbose=0), rtol=1e-5)
+    expected = trainer.model.evaluate(X, Y, verbose=0)
+    np.testing.assert_allclose(trainer.evaluate(plain, verbose=0), expected, rtol=1e-5)
+    assert trainer.evaluate(X, y=Y, verbose=0) == expected
+
+
+def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
+    class Interrupts(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2:
+                raise KeyboardInterrupt
+
+    source = loader()
+    trainer = Trainer(classifier(), source)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Interrupts()], verbose=0)
+    assert trainer.loader is source  # not the one by which the monitor times it
+    trainer.fit(epochs=1, verbose=0)
+    assert [asked[:2] for asked in source.asked] == [(0, 0), (0, 3)]
+    assert trainer.state_dict()["epoch"] == 1
+
+
+def test_a_loader_that_the_model_does_not_fit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Loader] = []
+    really = Threads.open
+
+    def noted(self: Threads, job: LoadJob) -> Loader:
+        opened.append(really(self, job))
+        return opened[-1]
+
+    monkeypatch.setattr(Threads, "open", noted)
+    data = Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+    workload = Workload(data=data, ops=[], batch_size=4, model=classifier)
+    with pytest.raises(ModelError, match=r"gets \(None, 6, 6, 3\)"):
+        build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+    with pytest.raises(LoaderError, match="closed"):
+        next(opened[0].batches(0))
+
+
+@pytest.mark.parametrize("where", ["training", "validation"])
+def test_a_loaders_error_comes_out_as_itself(where: str) -> None:
+    good, bad = loader(), loader()
+    bad.fails_at, bad.error = (0, 2), OpError("`Crop` failed at sample 7", hint="Make it smaller.")
+    bad.error.__cause__ = cause = ZeroDivisionError()
+    trainer = Trainer(classifier(), bad if where == "training" else good)
+    with pytest.raises(OpError, match="sample 7") as caught:
+        trainer.fit(epochs=2, validation=None if where == "training" else bad, verbose=0)
+    assert caught.value is bad.error
+    assert caught.value.__cause__ is cause
+
+
+def test_callbacks_see_keras_epochs_and_batches() -> None:
+    seen: list[Any] = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            seen.append(("begin", self.params["epochs"], self.params["steps"]))
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen.append(f"epoch {epoch}")
+
+        def on_train_end(self, logs: Any = None) -> None:
+            seen.append("end")
+
+    Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
+    assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
+
+
+def test_checkpoints_of_the_whole_model_and_of_weights_load(tmp_path: Path) -> None:
+    whole, weights = str(tmp_path / "{epoch}.keras"), str(tmp_path / "{epoch}.weights.h5")
+    checkpoints = [
+        keras.callbacks.ModelCheckpoint(whole),
+        keras.callbacks.ModelCheckpoint(weights, save_weights_only=True),
+    ]
+    trainer = Trainer(classifier(), loader())
+    trainer.fit(epochs=2, callbacks=checkpoints, verbose=0)
+    assert same_weights(keras.saving.load_model(tmp_path / "2.keras"), trainer.model)
+    fresh = classifier()
+    fresh.load_weights(tmp_path / "1.weights.h5")
+    assert same_weights(fresh, by_keras(1))
+
+
+def test_a_state_is_continued_with_the_next_batch() -> None:
+    source = loader()
+    trainer = Trainer(classifier(), source)
+    trainer.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
+    assert trainer.state_dict()["batch"] == 2
+    history = trainer.fit(epochs=2, verbose=0)
+    assert source.asked == [(4, 2, False), (5, 0, True)]
+    assert history.epoch == [0, 1]
+    assert trainer.state_dict()["epoch"] == 6
+
+
+def test_the_state_within_training_is_the_batch_after_the_one_trained() -> None:
+    trainer = Trainer(classifier(), loader())
+    states: list[tuple[int, int]] = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            state = trainer.state_dict()
+            states.append((state["epoch"], state["batch"]))
+
+    trainer.fit(epochs=2, callbacks=[Recorder()], verbose=0)
+    assert states[:7] == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1)]
+
+
+def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
+    trainer = Trainer(classifier(), loader(), device_prefetch=2)
+    own: list[dict[str, Any]] = []
+    of_loader: list[dict[str, Any]] = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            own.append(trainer.state_dict())
+            of_loader.append(trainer.loader.state_dict())
+
+    trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Recorder()], verbose=0)
+    assert own == of_loader
+    assert (of_loader[6]["epoch"], of_loader[6]["batch"]) == (1, 1)
+    assert trainer.loader.state_dict() == trainer.state_dict()
+    next(trainer.loader.epoch(0))  # in a loop of one's own, it is once more what that has taken
+    assert (trainer.loader.state_dict()["batch"], trainer.state_dict()["epoch"]) == (1, 2)
+
+
+def test_a_state_that_the_loader_was_given_is_continued_once() -> None:
+    source = loader()
+    trainer = Trainer(classifier(), source)
+    source.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
+    trainer.fit(epochs=1, verbose=0)
+    trainer.fit(epochs=1, verbose=0)
+    assert [asked[:2] for asked in source.asked] == [(4, 2), (5, 0)]
+
+
+@pytest.mark.parametrize(("samples", "rows"), [(23, 3), (2, 2)])
+def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, rows: int) -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return samples
+
+        def read(self, index: int) -> Any:
+            raise NotImplementedError
+
+    made: list[ArrayLoader] = []
+
+    def make(data: Any, passes: int) -> Loader:
+        made.append(ArrayLoader(X[: len(data)], Y[: len(data)], min(4, len(data)), shuffle=False))
+        return made[-1]
+
+    source = loader()
+    trainer = Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
+    actions: list[Callable[[], Any]] = [
+        lambda: trainer.fit(validation=Samples()),
+        lambda: trainer.predict(Samples()),
+    ]
+    for action in actions:
+        with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
+            action()
+        assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
+    assert (source.asked, [each.closed for each in made]) == ([], [True, True])
+    if samples > 4:
+        assert len(trainer.predict(Samples(), steps=5, verbose=0)) == 20  # the short batch is not among them
+
+
+@pytest.mark.parametrize("kind", ["loader", "arrays"])
+def test_validation_that_devices_cannot_share_is_refused_before_training(kind: str) -> None:
+    source = loader()
+    trainer = Trainer(classifier(), source, strategy=Four())
+    uneven: Any = {"loader": ArrayLoader(X[:23], Y[:23], 4, shuffle=False), "arrays": (X[:23], Y[:23])}[kind]
+    with pytest.raises(ModelError, match="it has 3 samples for devices=4"):
+        trainer.fit(validation=uneven, verbose=0)
+    assert source.asked == []
+    trainer.fit(validation=uneven, validation_steps=5, verbose=0)  # the short batch is not among them
+
+
+def test_closing_closes_the_loader_and_may_be_repeated() -> None:
+    source = loader()
+    with Trainer(classifier(), source) as trainer:
+        pass
+    assert source.closed
+    trainer.close()
+
+
+@pytest.mark.parametrize(("rows", "left"), [(22, 2), (23, 3)])
+def test_a_short_last_batch_that_devices_cannot_share_is_refused_at_once(rows: int, left: int) -> None:
+    with pytest.raises(ModelError, match=f"{left} samples for devices=4"):
+        Trainer(classifier(), ArrayLoader(X[:rows], Y[:rows], 4), strategy=Four())
+    with pytest.raises(ModelError, match="6 samples for devices=4"):
+        Trainer(classifier(), ArrayLoader(X, Y, 6), strategy=Four())
+
+
+def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
+    seen: list[int] = []
+
+    class Counts(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+        on_predict_batch_end = on_test_batch_end
+
+    trainer = Trainer(classifier(), loader())
+    watch: dict[str, Any] = {"callbacks": [Counts()], "verbose": 0}
+    trainer.fit(validation=(X, Y), **watch)
+    trainer.fit(validation=(X, Y), validation_batch_size=5, **watch)
+    trainer.evaluate(X, y=Y, **watch)
+    trainer.predict(X, **watch)
+    trainer.predict(X, batch_size=12, **watch)
+    assert seen == [*range(6), *range(5), *range(6), *range(6), *range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        *((name, "") for name in ("x", "y", "batch_size", "shuffle")),
+        ("validation_data", "validation=..."),
+        ("validation_split", 'validation=..., such as those of ap.ImageFolder("photos", validation_split=0.2, subset='),
+        ("sample_weight", "samples be (x, y, sample_weight)"),
+    ],
+)
+def test_what_the_workload_says_is_not_taken_and_what_has_another_form_is_told(name: str, instead: str) -> None:
+    with pytest.raises(ModelError, match=f"does not take `{name}`") as caught:
+        Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
+    assert instead in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": "3"}, "`epochs` must be a whole number of at least 0, but got '3'"),
+        ({"epochs": -1}, "`epochs` must be a whole number of at least 0, but got -1"),
+        ({"steps_per_epoch": 0}, "`steps_per_epoch` must be a whole number of at least 1, but got 0"),
+        ({"initial_epoch": "1"}, "`initial_epoch` must be a whole number of at least 0"),
+        ({"class_weight": [5.0, 0.5, 1.0]}, r"map the number of a class.*dict\(enumerate\(weights\)\)"),
+        ({"class_weight": np.ones(3)}, "map the number of a class"),
+        ({"class_weight": {"cat": 5.0, "dog": 0.5}}, "map the number of a class"),
+        ({"callbacks": [keras.callbacks.EarlyStopping]}, "must be Keras callbacks.*EarlyStopping"),
+        ({"callbacks": [None]}, "must be Keras callbacks.*Leave it out"),
+    ],
+    ids=str,
+)
+def test_what_fit_cannot_take_is_named_with_its_value(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError) as told:
+        Trainer(classifier(), loader()).fit(**{"epochs": 2, "verbose": 0, **given})
+    assert re.search(said, f"{told.value.message} {told.value.hint}")
+
+
+@pytest.mark.parametrize(
+    "form", [lambda each: [each], lambda each: each, lambda each: keras.callbacks.CallbackList([each])]
+)
+def test_early_stopping_stops_and_restores_the_best_weights(form: Callable[[Any], Any]) -> None:
+    trainer = Trainer(classifier(), loader())
+    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max", restore_best_weights=True)
+    history = trainer.fit(epochs=10, callbacks=form(stopping), verbose=0)
+    assert len(history.epoch) == 2
+    assert same_weights(trainer.model, by_keras(1))
+    assert trainer.state_dict()["epoch"] == 2

@@ -1,0 +1,161 @@
+"""What is TfData's own: the native dataset that `fit` takes, and that nothing is traced twice."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from autopipe.errors import BadSampleError
+from autopipe.hardware import cpu
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, Resize
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+
+
+def opened(photos: Path, *ops: Any, **settings: Any) -> Loader:
+    steps = [Decode(), CenterCrop(36, 40), *ops, RandomCrop(16, 16), Rescale(1 / 255)]
+    workload = Workload(data=Table(photos / "labels.csv"), ops=steps, batch_size=4)
+    config = PipelineConfig(loader=settings.pop("loader", TfData(num_parallel_calls=2, prefetch=1)), **settings)
+    return build_loader(workload, config)
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("finish", ["device", "host"])
+def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, cache: str, finish: str) -> None:
+    with opened(photos, cache=cache, finish=finish) as loader:
+        one_by_one = [batch for epoch in (2, 3, 4) for batch in loader.batches(epoch, 4 if epoch == 2 else 0)]
+        dataset = loader.native_dataset(2, 3, 4)
+        assert len(dataset) == len(one_by_one) == 2 + 6 + 6
+        for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
+            np.testing.assert_array_equal(x, native_x.numpy())
+            np.testing.assert_array_equal(y, native_y.numpy())
+
+
+def test_shapes_are_known_to_tensorflow(photos: Path) -> None:
+    with opened(photos, finish="host") as loader:
+        x, y = loader.native_dataset(0, 1).element_spec
+        assert (x.shape.as_list(), x.dtype.name) == ([None, 16, 16, 3], "float32")
+        assert (y.shape.as_list(), y.dtype.name) == ([None], "int64")
+
+
+def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> None:
+    import tensorflow as tf
+
+    for loader, tuned in (
+        (TfData(), True),
+        (TfData(num_parallel_calls=1, prefetch=0), False),
+        (TfData(prefetch=2), False),
+    ):
+        with opened(photos, loader=loader) as made:
+            graph = made._graph._variant.graph  # type: ignore[attr-defined]  # nothing public tells
+            options = [node for node in graph.as_graph_def().node if node.op == "OptionsDataset"]
+            parsed = tf.data.Options()._to_proto()
+            parsed.ParseFromString(options[-1].attr["serialized_options"].s)
+            assert (parsed.autotune_options.enabled, parsed.deterministic) == (tuned, True)
+
+
+@pytest.mark.parametrize(("calls", "at_once"), [("auto", cpu.usable_cores()), (1, 1)])
+def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any, at_once: int) -> None:
+    import tensorflow as tf
+
+    with opened(photos, loader=TfData(num_parallel_calls=calls)) as made:
+        nodes = {node.name: node for node in made._graph._variant.graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
+        (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
+        assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
+        assert made.batches_at_once == at_once
+        held = TfData(num_parallel_calls=calls).held_batches()
+        assert held == made.buffered_batches + at_once
+
+
+def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
+    with opened(photos, cache="memory") as loader:
+        next(loader.batches(0))
+        kernel = weakref.ref(loader._work._held[1])  # type: ignore[attr-defined]  # TensorFlow keeps `_work` for ever
+        assert kernel() is not None
+    gc.collect()
+    assert kernel() is None
+
+
+class Scenes:
+    """Images with masks, of which the second last image, or its mask, has another size than all others.
+
+    When a loader opens, four of eight samples are looked at, and that is none of them.
+    """
+
+    y_kind = FieldKind.MASK
+
+    def __init__(self, image: tuple[int, int], mask: tuple[int, int]) -> None:
+        self._odd = image, mask
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> Any:
+        image, mask = self._odd if index == 6 else ((20, 20), (20, 20))
+        levels = np.random.default_rng(index).integers(0, 256, (*image, 3), np.uint8)
+        return levels, np.full(mask, index, np.uint8)
+
+
+def scenes(*odd: tuple[int, int], loader: Any, batch_size: int = 1) -> Loader:
+    ops = [RandomCrop(16, 16), Resize(8, 8)]
+    workload = Workload(data=Scenes(*odd), ops=ops, batch_size=batch_size)
+    return build_loader(workload, PipelineConfig(loader=loader))
+
+
+def test_epochs_that_fail_leave_no_threads_and_no_files_behind() -> None:
+    process, after = psutil.Process(), []
+    loader = TfData(num_parallel_calls=2, prefetch=1, read_ahead=64)
+    with scenes((15, 20), (15, 20), loader=loader, batch_size=4) as made:
+        for epoch in range(6):
+            with pytest.raises(BadSampleError):
+                list(made.batches(epoch))
+            after.append((process.num_threads(), process.num_fds()))
+    threads, files = zip(*after, strict=True)
+    assert threads[-1] - threads[0] < 64  # of a single epoch
+    assert files[-1] - files[0] < 3
+
+
+class Held:
+    """Samples that count how many of them are there, as they were read."""
+
+    alive = 0
+
+    def __len__(self) -> int:
+        return 400
+
+    def read(self, index: int) -> Any:
+        sample = np.full((4, 4, 3), index % 256, np.uint8)
+        Held.alive += 1
+        weakref.finalize(sample, self._gone)
+        return sample, index
+
+    @staticmethod
+    def _gone() -> None:
+        Held.alive -= 1
+
+
+def test_epochs_that_are_left_hold_no_samples_that_were_read_ahead_but_the_last() -> None:
+    loader = TfData(num_parallel_calls=2, prefetch=1, read_ahead=16)
+    with build_loader(Workload(data=Held(), ops=[], batch_size=4), PipelineConfig(loader=loader)) as made:
+        for epoch in range(20):
+            batches = made.batches(epoch)
+            next(batches)
+            del batches
+        gc.collect()
+        held = loader.samples_ahead(4) + 4 * (loader.held_batches() + 2)
+        assert Held.alive <= held < 20 * 16
+        assert [int(y) for _, ys in made.batches(20) for y in ys] != list(range(400))
+        assert sorted(int(y) for _, ys in made.batches(21) for y in ys) == list(range(400))

@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import threading
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import pytest
+
+from autopipe.errors import BadSampleError, ConfigError, StorageError, WorkloadError
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
+from autopipe.pipeline.storage.manifest import HEADER_NAME
+from autopipe.pipeline.storage.stored import find, open_set, verify
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+
+COUNT = 100  # 8 shards, 7 of them of 13 samples
+ARRAY = STORAGES["array"]
+SPEC = SampleSpec(Field(FieldKind.IMAGE, (5, 4, 3), np.dtype(np.uint8)), Field(FieldKind.LABEL, (), np.dtype(np.int64)))
+
+
+class Numbers:
+    """Samples that are made from their index; `on_read` sees each read and may fail it."""
+
+    def __init__(self, on_read: Callable[[int], None] | None = None) -> None:
+        self._on_read = on_read
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def read(self, index: int) -> tuple[Any, int]:
+        if self._on_read is not None:
+            self._on_read(index)
+        return np.random.default_rng(index).integers(0, 256, (5, 4, 3), np.uint8), index
+
+
+def conversion(on_read: Callable[[int], None] | None = None, **changes: Any) -> Conversion:
+    made = Conversion(
+        source=Numbers(on_read), steps=(), spec=SPEC, source_digest="count=100 times=1", ops_digest="no ops"
+    )
+    return dataclasses.replace(made, **{"source_digest": "type=Numbers count=100", **changes})
+
+
+def fail_at(index: int) -> Callable[[int], None]:
+    def on_read(read: int) -> None:
+        if read == index:
+            raise BadSampleError(f"sample {index} is broken")
+
+    return on_read
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> dict[str, bytes]:
+    """The files of an undisturbed conversion."""
+    convert(conversion(), ARRAY, tmp_path / "undisturbed")
+    return content(tmp_path / "undisturbed")
+
+
+def test_progress_is_told_after_each_shard(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    result = convert(conversion(), ARRAY, tmp_path, workers=2, on_progress=lambda done, of: told.append((done, of)))
+    assert [told[0], told[-1]] == [(0, COUNT), (COUNT, COUNT)]
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert (result.samples, result.kept, len(result.shard_seconds)) == (COUNT, 0, 8)
+
+
+def test_a_set_that_is_there_is_not_written_again(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    result = convert(conversion(fail_at(0)), ARRAY, tmp_path)
+    assert (result.samples, result.kept) == (0, COUNT)
+    assert result.manifest is not None
+
+
+def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    with pytest.raises(BadSampleError, match="sample 50: sample 50 is broken"):
+        convert(conversion(fail_at(50)), ARRAY, tmp_path / "set")
+    with pytest.raises(StorageError, match="conversion was begun and did not end"):
+        open_set(tmp_path / "set", conversion(), ARRAY)
+    assert not list((tmp_path / "set").glob("*.part"))
+    result = convert(conversion(), ARRAY, tmp_path / "set")
+    assert (result.samples, result.kept) == (COUNT - 39, 39)
+    assert content(tmp_path / "set") == whole
+
+
+@pytest.mark.parametrize("left", ["x-00001.bin.part", ".shard-00001.json.123-456.part"])
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes], left: str) -> None:
+    folder = tmp_path / "set"
+    convert(conversion(), ARRAY, folder, part=(0, 2))
+    (folder / left).write_bytes(b"half")
+    convert(conversion(), ARRAY, folder)
+    assert not list(folder.glob("*.part"))
+    assert content(folder) == whole
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
+def test_a_shard_that_was_damaged_is_written_again(tmp_path: Path, whole: dict[str, bytes], damage: str) -> None:
+    folder = tmp_path / "set"
+    convert(conversion(), ARRAY, folder)
+    (folder / "manifest.json").unlink()
+    file = folder / "x-00003.bin"
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(file.stat().st_size - (damage == "cut")))
+    assert convert(conversion(), ARRAY, folder).samples == 13
+    assert content(folder) == whole
+
+
+def test_a_whole_set_that_lost_a_file_is_mended(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    convert(conversion(), ARRAY, tmp_path / "set")
+    (tmp_path / "set" / "y-00007.bin").unlink()
+    with pytest.raises(StorageError, match=r"1 files .* are not whole, the first is `y-00007\.bin`.*Run the same"):
+        open_set(tmp_path / "set", conversion(), ARRAY)
+    assert convert(conversion(), ARRAY, tmp_path / "set").samples == 9
+    assert content(tmp_path / "set") == whole
+
+
+def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+    for number in (2, 0):
+        assert convert(conversion(), ARRAY, folder, part=(number, 3)).manifest is None
+    with pytest.raises(StorageError, match=r"not complete: 3 of 8 shards are missing .* the first is number 1"):
+        finish(folder)
+    convert(conversion(), ARRAY, folder, part=(1, 3))
+    finish(folder)
+    assert content(folder) == whole
+
+
+def test_parts_from_several_machines_can_be_put_in_one_folder(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    for number in range(2):
+        convert(conversion(), ARRAY, tmp_path / f"machine_{number}", part=(number, 2))
+        shutil.copytree(tmp_path / f"machine_{number}", tmp_path / "set", dirs_exist_ok=True)
+    finish(tmp_path / "set")
+    assert content(tmp_path / "set") == whole
+
+
+def test_parts_that_begin_at_the_same_moment_do_not_disturb_each_other(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, exists = tmp_path / "set", Path.exists
+    began: list[Path] = []
+
+    def other_part_meanwhile(path: Path) -> bool:
+        found = exists(path)
+        if path == folder / HEADER_NAME and not began:
+            began.append(path)
+            convert(conversion(), ARRAY, folder, part=(1, 2))
+        return found
+
+    monkeypatch.setattr(Path, "exists", other_part_meanwhile)
+    convert(conversion(), ARRAY, folder, part=(0, 2))
+    finish(folder)
+    assert began
+    assert content(folder) == whole
+
+
+def test_a_full_disk_keeps_what_was_finished(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+
+    def fill_disk(index: int) -> None:
+        if index == 38:  # the next shard finds no room: /dev/full takes no byte
+            (folder / "x-00003.bin.part").symlink_to("/dev/full")
+
+    with pytest.raises(
+        StorageError, match=r"disk is full.* after 39 of 100 samples\. These are kept.*goes on from there"
+    ):
+        convert(conversion(fill_disk), ARRAY, folder)
+    assert convert(conversion(), ARRAY, folder).kept == 39
+    assert content(folder) == whole
+
+
+def test_a_disk_that_is_short_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
+    with pytest.raises(StorageError, match=r"1 MiB are needed in .*, but 1000 B are free"):
+        convert(conversion(), ARRAY, tmp_path / "set")
+    assert content(tmp_path / "set") == {}
+
+
+def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None:
+    with (
+        filelock.FileLock(tmp_path / ".lock-0-of-1"),
+        pytest.raises(StorageError, match="Another conversion is at work"),
+    ):
+        convert(conversion(), ARRAY, tmp_path)
+    with filelock.FileLock(tmp_path / ".lock-0-of-2"):
+        convert(conversion(), ARRAY, tmp_path, part=(1, 2))
+
+
+def test_a_file_that_came_into_the_folder_later_is_refused(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path, part=(0, 2))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"`notes\.txt`"):
+        convert(conversion(), ARRAY, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source_digest": "type=Numbers count=101"}, r"made from other data \(count differ\)"),
+        ({"ops_digest": "Resize"}, "made by other ops"),
+    ],
+)
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_stale_set_is_named(tmp_path: Path, changes: dict[str, Any], message: str, *, complete: bool) -> None:
+    convert(conversion(), ARRAY, tmp_path, part=(0, 1) if complete else (0, 2))
+    before = content(tmp_path)
+    with pytest.raises(StorageError, match=message):
+        convert(conversion(**changes), ARRAY, tmp_path)
+    if complete:
+        with pytest.raises(StorageError, match=message):
+            open_set(tmp_path, conversion(**changes), ARRAY)
+    assert before == content(tmp_path)
+
+
+def test_a_set_that_was_made_with_another_value_beside_a_function_is_named(tmp_path: Path) -> None:
+    made = conversion(looked_up={"train.MEAN": "1", "train.SIZE": "2"})
+    convert(made, ARRAY, tmp_path)
+    open_set(tmp_path, made, ARRAY)
+    for others in ({"train.MEAN": "3", "train.SIZE": "2"}, {"train.SIZE": "2"}):
+        with pytest.raises(StorageError, match=r"made with another value of `train\.MEAN`\. Convert again"):
+            open_set(tmp_path, conversion(looked_up=others), ARRAY)
+
+
+def test_another_form_in_the_folder_is_named(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    with pytest.raises(StorageError, match="is kept as array, not as tfrecord"):
+        open_set(tmp_path, conversion(), STORAGES["tfrecord"])
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "conversion.json"])
+def test_an_edited_record_is_told(tmp_path: Path, name: str) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    path = tmp_path / name
+    path.write_text(path.read_text().replace("no ops", "some ops"))
+    with pytest.raises(StorageError, match=rf"{name}` was edited: its seal does not match"):
+        open_set(tmp_path, conversion(ops_digest="some ops"), ARRAY) if name[0] == "m" else finish(tmp_path)
+
+
+def test_an_edited_shard_record_is_not_believed(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+    convert(conversion(), ARRAY, folder, part=(0, 2))
+    record = json.loads((folder / "shard-00004.json").read_text())
+    record["files"][0]["crc32c"] = "00000000"
+    (folder / "shard-00004.json").write_text(json.dumps(record))
+    assert convert(conversion(), ARRAY, folder).kept == 3 * 13
+    assert content(folder) == whole
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 99}', "null", '{"seal": "x"}', "[" * 100_000])
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(StorageError, match=r"The manifest `.*manifest\.json` .*Remove it and run the same"):
+        open_set(tmp_path, conversion(), ARRAY)
+
+
+def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
+    convert(conversion(ops_digest="others"), ARRAY, tmp_path / "a")
+    with pytest.raises(StorageError, match=r"has no set of the 100 samples after 0 ops.*made by other ops"):
+        find(tmp_path, conversion(), ARRAY)
+    convert(conversion(), ARRAY, tmp_path / "b")
+    assert find(tmp_path, conversion(), ARRAY).folder == tmp_path / "b"
+    assert find(tmp_path / "b", conversion(), ARRAY).folder == tmp_path / "b"
+    with pytest.raises(StorageError, match="has no set of"):
+        find(tmp_path / "nowhere", conversion(), ARRAY)
+
+
+def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path: Path) -> None:
+    class Random(Numbers):
+        def read(self, index: int) -> tuple[Any, int]:
+            return np.frombuffer(os.urandom(60), np.uint8).reshape(5, 4, 3), index
+
+    convert(conversion(), ARRAY, tmp_path)
+    with pytest.raises(StorageError, match=r"Sample 0 of the set .* is not what the source gives now"):
+        verify(open_set(tmp_path, conversion(), ARRAY), dataclasses.replace(conversion(), source=Random()))
+
+
+def test_bad_samples_are_noted_where_they_are_skipped(tmp_path: Path) -> None:
+    told = conversion(fail_at(50), skip_bad=True)
+    convert(told, ARRAY, tmp_path)
+    stored = open_set(tmp_path, told, ARRAY)
+    assert list(stored.manifest.bad) == [50]
+    with pytest.raises(BadSampleError, match="sample 50 is broken"):
+        stored.read(50)
+    assert verify(stored, told, at_most=COUNT) == COUNT
+
+
+def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
+    for name in ("files", "tfrecord"):
+        with pytest.raises(ConfigError, match=f'storage="{name}" cannot keep these samples: after 0 ops'):
+            convert(conversion(), STORAGES[name], tmp_path)
+
+
+def test_a_sample_of_another_dtype_is_named(tmp_path: Path) -> None:
+    class Mixed(Numbers):
+        def read(self, index: int) -> tuple[Any, int]:
+            return np.zeros((5, 4, 3), np.uint16 if index == 5 else np.uint8), index
+
+    with pytest.raises(Exception, match=r"but sample 5 is uint16 where others are uint8.*ap\.Cast"):
+        convert(dataclasses.replace(conversion(), source=Mixed()), ARRAY, tmp_path)
+
+
+@pytest.mark.parametrize(("label", "dtype"), [(0.5, "float64"), (2**63, "uint64")])
+def test_a_label_that_is_no_whole_number_or_too_large_is_named(tmp_path: Path, label: float, dtype: str) -> None:
+    class Odd(Numbers):
+        def read(self, index: int) -> tuple[Any, Any]:
+            return np.zeros((5, 4, 3), np.uint8), label if index == 5 else index
+
+    with pytest.raises(WorkloadError, match=f"but sample 5 is {dtype} where others are int64"):
+        convert(dataclasses.replace(conversion(), source=Odd()), ARRAY, tmp_path)
+
+
+def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
+    class Ragged(Numbers):
+        def read(self, index: int) -> tuple[Any, int]:
+            return np.full((1 + index % 7, 4, 3) if index != 9 else (2, 3), index, np.uint8), index
+
+    ragged = dataclasses.replace(
+        conversion(), source=Ragged(), source_digest="type=Ragged count=100".replace("Ragged", Ragged.__qualname__)
+    )
+    convert(ragged, ARRAY, tmp_path)
+    stored = open_set(tmp_path, ragged, ARRAY)
+    for index in range(COUNT):
+        np.testing.assert_array_equal(stored.read(index)[0], Ragged().read(index)[0])
+
+
+def test_the_size_is_exact_where_samples_are_of_one_shape(tmp_path: Path) -> None:
+    manifest = convert(conversion(), ARRAY, tmp_path).manifest
+    assert manifest is not None
+    assert estimate_bytes(conversion(), ARRAY) == manifest.bytes == COUNT * (60 + 8)
+
+
+def test_the_size_of_a_set_is_judged_by_reads_side_by_side() -> None:
+    """256 reads of 100 ms one after the other are a quarter of a search's time."""
+    meet = threading.Barrier(2, timeout=30)
+    differing = SampleSpec(dataclasses.replace(SPEC.x, shape=None, rank=3), SPEC.y)
+
+    def on_read(index: int) -> None:
+        meet.wait()
+
+    reading = conversion(on_read, spec=differing)
+    assert estimate_bytes(reading, STORAGES["tfrecord"]) > COUNT * 60
+
+
+def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("important")
+    with pytest.raises(StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
+        convert(conversion(), ARRAY, tmp_path / "full")
+    assert set(content(tmp_path / "full")) == {"thesis.tex"}
+    (tmp_path / "locked" / ".lock-0-of-1").mkdir(parents=True)  # as in a folder that is read-only, it cannot be opened
+    with pytest.raises(StorageError, match=rf"`{tmp_path}/locked` cannot be written to: .*Choose another folder"):
+        convert(conversion(), ARRAY, tmp_path / "locked")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be made: File exists"):
+        convert(conversion(), ARRAY, tmp_path / "file")
+    for part in ((1, 1), (-1, 2), (0, 0)):
+        with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
+            convert(conversion(), ARRAY, tmp_path, part=part)

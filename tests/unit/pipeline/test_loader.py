@@ -1,0 +1,165 @@
+"""What every loader shares, and what a configuration is expected to hold. Real loaders: tests/contract."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.errors import ConfigError
+from autopipe.hardware import cpu
+from autopipe.pipeline import footprint
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.finish import Finish
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+from tests.fakes.facts import DESCRIBED
+
+
+class Three(Loader):
+    """Three batches an epoch: their epoch and number."""
+
+    spec = SampleSpec(Field(FieldKind.ARRAY, (), np.dtype(np.int64)), None)
+    finish = Finish()
+    batch_size = 1
+    buffered_batches = 0
+    closed = False
+
+    def __len__(self) -> int:
+        return 3
+
+    @property
+    def identity(self) -> str:
+        return "three"
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for number in range(start, 3):
+            yield np.array([epoch, number]), None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def numbers(batches: Iterator[tuple[Any, Any]]) -> list[tuple[int, int]]:
+    return [tuple(x.tolist()) for x, _ in batches]
+
+
+def test_a_state_names_the_next_batch() -> None:
+    loader = Three()
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 0)
+    epoch = loader.epoch(4)
+    next(epoch)
+    next(epoch)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (4, 2)
+    next(epoch)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (5, 0)
+
+
+def test_an_epoch_may_be_a_number_of_numpy() -> None:
+    loader = Three()
+    assert numbers(loader.epoch(np.int64(4))) == [(4, 0), (4, 1), (4, 2)]  # type: ignore[arg-type]  # as of np.arange
+    assert loader.state_dict()["epoch"] == 5
+
+
+def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
+    loader = Three()
+    loader.load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "three"})
+    assert loader.state_dict()["batch"] == 1
+    assert numbers(loader.epoch(2)) == [(2, 1), (2, 2)]
+    assert numbers(loader.epoch(2)) == [(2, 0), (2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"identity": "four"}, "another workload"),
+        ({"batch": 3}, "has 3 batches"),
+        ({"batch": -1}, "cannot be read"),
+        ({"extra": 1}, "cannot be read"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Three().load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "three", **changes})
+
+
+class Watchful(Three):
+    """Notes which of its batches are still held when it is asked for the next."""
+
+    def __init__(self) -> None:
+        self.held: list[bool] = []
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for number in range(start, 3):
+            array = np.array([epoch, number])
+            made = weakref.ref(array)
+            yield array, None
+            del array
+            self.held.append(made() is not None)
+
+
+def test_a_batch_that_the_consumer_has_done_with_is_not_held_while_the_next_is_made() -> None:
+    loader = Watchful()
+    epoch = loader.epoch(0)
+    while next(epoch, None) is not None:
+        pass
+    assert loader.held == [False] * 3
+
+
+def test_leaving_the_with_block_closes() -> None:
+    with Three() as loader:
+        assert not loader.closed
+    assert loader.closed
+
+
+SMALL, LARGE = (4, 4, 3), (1024, 512, 3)
+BATCH = 4
+
+
+@pytest.mark.parametrize(
+    ("loader", "shape", "steps", "held"),
+    [
+        (Threads(workers=3, queue_size=8), SMALL, 1, (8 + 3 * 8, 8)),
+        (Threads(workers=3, queue_size=8), SMALL, 3, (6 + 3 * 3, 3)),
+        (Threads(workers=1, queue_size=2), SMALL, 16, (32 + 16, 16)),
+        (Threads(workers=3, queue_size=8), LARGE, 3, (8 + 3, 1)),
+        (Threads(workers=3, queue_size=8, read_ahead=4), SMALL, 3, (8 + 3, 1)),
+        (Processes(workers=1, queue_size=8), SMALL, 3, (6 + 3, 3)),
+    ],
+    ids=str,
+)
+def test_batches_that_are_made_several_at_a_time_are_counted_so(
+    loader: LoaderConfig, shape: tuple[int, ...], steps: int, held: tuple[int, int]
+) -> None:
+    data = Arrays(np.zeros((8, *shape), np.uint8))
+    config = PipelineConfig(loader=loader, steps_per_execution=steps)
+    with build_loader(Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
+        assert opened.buffered_batches == held[0]
+    known = {"batch_size": BATCH, "compact_bytes": int(np.prod(shape)), "mean_bytes": 0.0}
+    assert footprint.memory_bytes(config, DESCRIBED.model_copy(update=known)) == sum(held) * BATCH * int(np.prod(shape))
+
+
+@pytest.mark.parametrize(
+    ("loader", "held"),
+    [
+        (TfData(num_parallel_calls=9, prefetch=5), 6 + 9),
+        (TfData(), 16 + 2),  # "auto": as many as the loader makes sure that there is room for
+        (TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), 6 + 3),
+    ],
+    ids=str,
+)
+def test_whole_batches_that_tf_data_makes_side_by_side_are_counted(
+    monkeypatch: pytest.MonkeyPatch, loader: TfData, held: int
+) -> None:
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
+    assert footprint.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

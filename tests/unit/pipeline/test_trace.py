@@ -1,0 +1,66 @@
+"""Notes of several processes become one trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autopipe.pipeline import trace
+from tests.fakes.trace_reader import complaints
+
+
+def span(name: str, ts: float, dur: float, pid: int = 1) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "ts": ts, "dur": dur, "pid": pid, "tid": pid}
+
+
+def flight(phase: str, identity: str, ts: float) -> dict[str, Any]:
+    return {"ph": phase, "cat": "batch", "name": "batch", "id": identity, "ts": ts, "pid": 1, "tid": 1}
+
+
+def test_a_line_that_was_cut_is_left_out() -> None:
+    assert trace.read(['{"ph":"i"}\n', '{"ph":"X","na']) == [{"ph": "i"}]
+
+
+def test_notes_are_put_in_order_and_begin_at_0() -> None:
+    made = trace.merged({"a": [span("step", 5000.0, 10.0), span("read", 4000.0, 1.0, pid=2)]})
+    assert complaints(made) == []
+    spans = [event for event in made["traceEvents"] if event["ph"] == "X"]
+    assert [(event["name"], event["ts"]) for event in spans] == [("a", 0.0), ("read", 0.0), ("step", 1000.0)]
+    names = {event["pid"]: event["args"]["name"] for event in made["traceEvents"] if event["name"] == "process_name"}
+    assert names == {0: "trials", 1: "training", 2: "worker process"}
+
+
+def test_batches_that_were_never_taken_are_left_out_and_those_of_two_trials_kept_apart() -> None:
+    whole = [flight("b", "0/0", 1.0), flight("n", "0/0", 2.0), flight("e", "0/0", 3.0)]
+    made = trace.merged({"a": [*whole, flight("b", "0/1", 4.0)], "b": [*whole, flight("e", "9/9", 5.0)]})
+    assert complaints(made) == []
+    assert {event["id"] for event in made["traceEvents"] if event["ph"] in "bne"} == {"0/0/0", "1/0/0"}
+
+
+def test_of_many_trials_the_first_events_of_each_are_kept() -> None:
+    made = trace.merged({name: [span("step", float(at), 0.5) for at in range(50)] for name in "ab"}, most=10)
+    assert sum(event["name"] == "step" for event in made["traceEvents"]) == 20
+    assert complaints(made) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"ph": "Q"}, "of phase 'Q'"),
+        (span("late", -1.0, 1.0), "before the beginning"),
+        ({"ph": "B", "name": "open", "ts": 9.0, "pid": 1, "tid": 1}, "begun and not ended"),
+        (flight("b", "0/1", 9.0), "goes b"),
+        ({"ph": "C", "name": "queue", "ts": 9.0, "pid": 1, "args": {"queue": "two"}}, "no number"),
+        ({"ph": "i", "name": "end", "ts": 0.5, "pid": 1, "tid": 1}, "keys are missing"),
+    ],
+)
+def test_the_reader_of_these_tests_sees_what_is_wrong(event: dict[str, Any], said: str) -> None:
+    made = trace.merged({"a": [span("step", 0.0, 1.0)]})
+    made["traceEvents"].append(event)
+    assert any(said in complaint for complaint in complaints(made))
+
+
+def test_it_sees_spans_that_cross() -> None:
+    assert complaints({"traceEvents": [span("a", 0.0, 10.0), span("b", 5.0, 10.0)]}) != []
+    assert complaints({"traceEvents": [span("a", 0.0, 10.0), span("b", 5.0, 5.0)]}) == []

@@ -1,0 +1,716 @@
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import multiprocessing
+import pickle
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import cloudpickle
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from autopipe import frameworks
+from autopipe.artifact import factory
+from autopipe.errors import ConfigError, LoaderError, WorkloadError
+from autopipe.measure import fingerprint, verify
+from autopipe.measure.outcome import Report
+from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.batching import wrapped_data
+from autopipe.pipeline.batching.wrapped_data import WrappedData
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.pipeline.params import from_config, to_config
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
+from tests.fakes import profiles
+
+X = np.arange(20, dtype=np.float32).reshape(10, 2)
+Y = np.arange(10)
+
+
+def make_tensors(calls: int = 1, prefetch: int = 0) -> Any:
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y))
+    return dataset.map(lambda x, y: (x, y), num_parallel_calls=calls).batch(4).prefetch(prefetch)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return X[4 * index :][:4], Y[4 * index :][:4]
+
+
+def make_sequence(workers: int = 1) -> Any:
+    return Batches(workers=workers)
+
+
+def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> Workload:
+    return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps)
+
+
+TENSORS = _wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
+SEQUENCE = _wrapped(make_sequence, workers=[1, 2])
+
+
+@pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
+def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: Workload) -> None:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        for epoch in range(2):
+            batches = list(loader.batches(epoch))
+            np.testing.assert_array_equal(X, np.concatenate([x for x, _ in batches]))
+            np.testing.assert_array_equal(Y, np.concatenate([y for _, y in batches if y is not None]))
+        assert (len(loader), loader.batch_size, loader.finish.is_identity) == (3, 4, True)
+        np.testing.assert_array_equal(next(iter(loader.batches(0, start=2)))[0], X[8:])
+
+
+@pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
+def test_fit_reads_it_epoch_after_epoch(workload: Workload) -> None:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        elements = list(loader.native_dataset(0, 2, start=1))
+    assert all(isinstance(x, tf.Tensor) for x, _ in elements)
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in elements]), np.concatenate([X[4:], X]))
+
+
+def test_epochs_without_number_are_not_listed() -> None:
+    config = wrap.as_it_is(SEQUENCE)
+    assert config is not None
+    with assembly.build_loader(SEQUENCE, config) as loader:
+        assert len(list(itertools.islice(iter(loader.native_dataset(0, 10**15)), 7))) == 7
+
+
+def test_the_workload_says_what_the_dataset_is_like() -> None:
+    assert (len(TENSORS.data), TENSORS.batch_size, tuple(TENSORS.ops)) == (12, 4, ())
+    assert repr(TENSORS.data) == "WrappedData(make_tensors: 3 batches of 4)"
+
+
+def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
+    config = wrap.as_it_is(_wrapped(make_tensors, prefetch=[2, 4], calls=[8]))
+    assert config is not None
+    assert config.loader == Wrapped.model_validate({"calls": 1, "prefetch": 0})
+    plain = Workload(data=Arrays(X), ops=[], batch_size=2)
+    assert (wrap.as_it_is(plain), wrap.choices(plain)) == (None, {})
+
+
+def test_a_parameter_without_a_default_starts_with_its_first_choice() -> None:
+    config = wrap.as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
+    assert config is not None
+    assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})
+
+
+def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
+    first = PipelineConfig(loader=Wrapped.model_validate({"calls": 2, "prefetch": 4, "cache": True}))
+    other = PipelineConfig(loader=Wrapped.model_validate({"cache": True, "prefetch": 4, "calls": 2}))
+    assert first == other
+    assert PipelineConfig.model_validate_json(first.model_dump_json()) == first
+    assert to_config(from_config(first)) == first
+    assert from_config(first)["wrapped.prefetch"] == 4
+    assert first.short() == "wrapped(cache=True, calls=2, prefetch=4)"
+
+
+def test_the_space_holds_every_combination() -> None:
+    space = wrap.space(wrap.choices(TENSORS))
+    configs = [to_config(params) for params in space.grid()]
+    assert len(configs) == 2 * 3 * 2
+    assert all(config.loader.kind == "wrapped" and config.finish == "host" for config in configs)
+    as_it_is = wrap.as_it_is(TENSORS)
+    assert as_it_is is not None
+    assert as_it_is.key() in {config.key() for config in configs}
+
+
+def test_a_workload_travels_to_another_process() -> None:
+    again = pickle.loads(cloudpickle.dumps(_wrapped(lambda calls=1: make_tensors(calls))))
+    config = wrap.as_it_is(again)
+    assert config is not None
+    with assembly.build_loader(again, config) as loader:
+        assert sum(len(x) for x, _ in loader.batches(0)) == 10
+
+
+def test_an_endless_dataset_needs_its_steps() -> None:
+    def endless(calls: int = 1) -> Any:
+        return make_tensors(calls).repeat()
+
+    with pytest.raises(WorkloadError, match="has no length") as error:
+        _wrapped(endless)
+    assert "steps=" in str(error.value.hint)
+    workload = _wrapped(endless, steps=7)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        assert len(list(loader.batches(0))) == len(loader) == 7
+        assert len(list(itertools.islice(iter(loader.native_dataset(0, 2)), 20))) == 14
+
+
+class Counted(keras.utils.PyDataset):
+    """Gives its batches' numbers without an end, and notes when epochs begin and end."""
+
+    num_batches = None
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.seen: list[str] = []
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return np.full((2, 1), index, np.float32), np.full(2, index)
+
+    def on_epoch_begin(self) -> None:
+        self.seen.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.seen.append("end")
+
+
+def count_up(calls: int = 1) -> Any:
+    numbers = tf.data.Dataset.range(100).repeat()
+    return numbers.map(lambda number: (tf.fill([2, 1], number), tf.fill([2], number)))
+
+
+@pytest.mark.parametrize("make", [count_up, lambda calls=1: Counted(workers=calls)], ids=["tf.data", "PyDataset"])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_endless_dataset_goes_on_from_epoch_to_epoch(make: Callable[..., Any], calls: int) -> None:
+    workload = _wrapped(make, steps=3)
+    config = PipelineConfig(loader=Wrapped.model_validate({"calls": calls}), finish="host")
+    with assembly.build_loader(workload, config) as loader:
+        read = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in (0, 1, 2)]
+        assert read == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        assert len(list(loader.batches(3, start=1))) == 2
+    with assembly.build_loader(workload, config) as loader:
+        trained = [int(x[0, 0]) for epochs in (2, 1) for x, _ in loader.native_dataset(0, epochs)]
+        assert trained == list(range(9))
+
+
+def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
+    made: list[Counted] = []
+
+    def make(calls: int = 1) -> Any:
+        made.append(Counted(workers=calls))
+        return made[-1]
+
+    workload = _wrapped(make, steps=2)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        for epoch in range(2):
+            list(loader.batches(epoch))
+    assert made[-1].seen == ["begin", "end"] * 2
+
+
+def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
+    class Failing(Counted):
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            if index == 2 and self.seen.count("begin") == 1:
+                raise OSError("a disk is full")
+            return super().__getitem__(index)
+
+    workload = _wrapped(lambda calls=1: Failing(workers=calls), steps=3)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        with pytest.raises(OSError, match="a disk is full"):
+            list(loader.batches(0))
+        assert [int(x[0, 0]) for x, _ in loader.batches(0)] == [0, 1, 2]
+
+
+def test_a_wrapped_dataset_cannot_be_converted() -> None:
+    with pytest.raises(ConfigError, match="cannot be kept in another form"):
+        assembly.conversion_of(TENSORS, make_plan(TENSORS), STORAGES["array"])
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda calls: None, "returned None"),
+        (lambda calls: [1, 2], "must return batches"),
+        (lambda calls: 1 / 0, "raised ZeroDivisionError"),
+        (lambda prefetch: None, "has no parameter `calls`"),
+        (lambda calls: tf.data.Dataset.range(3), "must give batches"),
+        (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y, Y)), "must give batches"),
+        (lambda calls: tf.data.Dataset.from_tensors(({"a": {"b": X}}, Y)), "must give batches"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(function: Callable[..., Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        _wrapped(function)
+
+
+def test_a_dataset_in_place_of_the_function_that_makes_it_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="`make_dataset` must be a function") as refused:
+        wrap.wrap(tf.data.Dataset.range(3), model=len)  # as people write it
+    assert "pass the function" in str(refused.value.hint)
+
+
+PARTS = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
+
+
+def _part_rows(start: int) -> Any:
+    return tf.nest.map_structure(lambda part: part[start : start + 4], PARTS)
+
+
+class PartBatches(Batches):
+    def __getitem__(self, index: int) -> Any:
+        return _part_rows(4 * index)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda calls=1: tf.data.Dataset.from_tensor_slices(PARTS).batch(4),
+        lambda calls=1: PartBatches(),
+        lambda calls=1: (_part_rows(start) for start in (0, 4, 8)),
+    ],
+    ids=["tf.data", "PyDataset", "generator"],
+)
+def test_batches_of_several_parts_and_weights_are_wrapped(function: Callable[..., Any]) -> None:
+    workload = _wrapped(function)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        assert loader.spec.labels == ("x.a", "y.0", "x.b", "y.1", "sample_weight")
+        x, y, weight = next(loader.epoch(0))
+        element = next(iter(loader.native_dataset(0, 1)))
+        assert [len(part) for part in element] == [4] * 5
+    np.testing.assert_array_equal(x["b"], X[:4] + 1)
+    np.testing.assert_array_equal(y[1], Y[:4] + 1)
+    np.testing.assert_array_equal(weight, np.ones(4))
+
+
+TARGETS: dict[str, tuple[Any, str]] = {
+    "one-hot": (np.eye(10, dtype=np.float32), "categorical_crossentropy"),
+    "vector of one": (Y[:, None], "mse"),
+    "mask": (np.arange(60, dtype=np.uint8).reshape(10, 3, 2), "mse"),
+    "mask of one-hots": (np.ones((10, 2, 2, 5), np.float32), "categorical_crossentropy"),
+    "named": ({"kind": np.eye(10, dtype=np.float32), "where": np.ones((10, 3, 2), np.float32)}, "mse"),
+}
+
+
+class OfRows(keras.utils.PyDataset):
+    def __init__(self, rows: Any) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return _of_each(self._rows, slice(4 * index, 4 * index + 4))
+
+
+def _of_each(rows: Any, which: Any) -> Any:
+    return tf.nest.map_structure(lambda part: part[which], rows)
+
+
+def _by_grain(rows: Any) -> Any:
+    grain = pytest.importorskip("grain")
+    return grain.MapDataset.source(list(range(8))).map(lambda row: _of_each(rows, row)).batch(4)
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "tf.data": lambda rows: tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True),
+    "PyDataset": OfRows,
+    "generator": lambda rows: (list(_of_each(rows, slice(start, start + 4))) for start in (0, 4)),
+    "Grain": _by_grain,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, form: str) -> None:
+    y, loss = TARGETS[target]
+    parts = y if isinstance(y, dict) else {"y": y}
+    weight = tf.nest.map_structure(lambda part: np.ones(part.shape[:-1], np.float32), y)
+    rows = (X, y) if form == "tf.data" else (X, y, weight)
+
+    def build_model() -> keras.Model:
+        x = keras.Input((2,))
+        made = {
+            name: keras.layers.Reshape(part.shape[1:], name=name)(
+                keras.layers.Dense(int(np.prod(part.shape[1:])), activation="sigmoid")(x)
+            )
+            for name, part in parts.items()
+        }
+        model = keras.Model(x, made if isinstance(y, dict) else made["y"])
+        model.compile("sgd", loss)
+        return model
+
+    workload = wrap.wrap(lambda calls=1: FORMS[form](rows), model=build_model, parameters={"calls": [1, 2]})
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    fields = dict(zip(make_plan(workload).source.labels, make_plan(workload).source.columns, strict=True))
+    for name, part in parts.items():
+        field = fields[f"y.{name}" if isinstance(y, dict) else "y"]
+        assert field is not None
+        assert field.shape == part.shape[1:]
+    found = verify.repeats(workload, [config], samples=8, report=Mock(spec=Report))
+    assert [(each.message, each.samples) for each in found.agreements] == [(None, 8)]
+    known = profiles.profile(workload=fingerprint.workload_digest(workload), config=config.model_dump(mode="json"))
+    tuned = factory.of_profile(known, workload)
+    with tuned.make_trainer() as trainer:
+        plain = build_model().fit(tuned.make_dataset(), epochs=1, verbose=0, shuffle=False)
+        losses = [history.history["loss"][0] for history in (trainer.fit(epochs=1, verbose=0), plain)]
+    assert np.isfinite(losses).all()
+
+
+def test_a_part_of_another_shape_is_refused() -> None:
+    def batches(calls: int = 1) -> Iterator[Any]:
+        yield from ({"a": X, "b": X} for _ in range(2))
+        yield {"a": X, "b": X[:, :1]}
+
+    workload = _wrapped(batches)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with (
+        assembly.build_loader(workload, config) as loader,
+        pytest.raises(LoaderError, match=r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
+    ):
+        list(loader.batches(0))
+
+
+@pytest.mark.parametrize("choices", [[], [None], [types.SimpleNamespace()]])
+def test_choices_are_plain_values(choices: list[Any]) -> None:
+    with pytest.raises(WorkloadError, match="must have some values to try"):
+        _wrapped(make_tensors, calls=choices)
+
+
+def test_a_near_name_is_suggested() -> None:
+    with pytest.raises(WorkloadError, match="Did you mean `prefetch`"):
+        _wrapped(make_tensors, prefetsch=[1])
+
+
+def test_parameters_that_change_what_is_trained_are_refused() -> None:
+    def wider(size: int = 2) -> Any:
+        return tf.data.Dataset.from_tensors(np.zeros((4, size), np.float32))
+
+    workload = _wrapped(wider, size=[2, 3])
+    config = PipelineConfig(loader=Wrapped.model_validate({"size": 3}), finish="host")
+    with assembly.build_loader(workload, config) as loader, pytest.raises(LoaderError, match=r"\(4, 3\)"):
+        next(iter(loader.batches(0)))
+
+
+def test_the_other_loaders_cannot_feed_a_wrapped_dataset_nor_it_other_data() -> None:
+    with pytest.raises(ConfigError, match="`threads` cannot feed it"):
+        assembly.build_loader(TENSORS, PipelineConfig(loader=Threads(workers=1)))
+    plain = Workload(data=Arrays(X), ops=[], batch_size=2)
+    with pytest.raises(ConfigError, match="feeds wrapped datasets only"):
+        assembly.build_loader(plain, PipelineConfig(loader=Wrapped()))
+
+
+def test_a_closed_loader_says_so() -> None:
+    config = wrap.as_it_is(TENSORS)
+    assert config is not None
+    loader = assembly.build_loader(TENSORS, config)
+    loader.close()
+    loader.close()
+    with pytest.raises(LoaderError, match="closed"):
+        next(iter(loader.batches(0)))
+
+
+def test_a_knob_must_be_a_plain_value() -> None:
+    with pytest.raises(ConfigError, match="must be a number, text or truth value"):
+        Wrapped.model_validate({"calls": [1]})
+
+
+def _first_numbers(workload: Workload, epochs: int) -> list[list[int]]:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        by_hand = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(epochs)]
+        trained = [int(x[0, 0]) for x, *_ in loader.native_dataset(0, epochs)]
+    assert trained == [number for epoch in by_hand for number in epoch]
+    return by_hand
+
+
+def test_a_dataset_of_unknown_length_goes_on_from_epoch_to_epoch_and_is_begun_anew_where_it_ends() -> None:
+    def seven(calls: int = 1) -> Any:
+        return tf.data.Dataset.range(7).filter(lambda n: n >= 0).map(lambda n: (tf.fill([2, 1], n), tf.fill([2], n)))
+
+    assert _first_numbers(_wrapped(seven, steps=3), 4) == [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]
+
+
+def test_an_epoch_that_is_a_part_of_the_dataset_goes_on_from_epoch_to_epoch() -> None:
+    def five(calls: int = 1) -> Any:
+        return count_up(calls).take(5)
+
+    assert _first_numbers(_wrapped(five, steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
+    assert _first_numbers(_wrapped(five, steps=7), 2) == [[0, 1, 2, 3, 4, 0, 1], [2, 3, 4, 0, 1, 2, 3]]
+    assert _first_numbers(_wrapped(five, steps=5), 2) == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_an_empty_dataset_of_unknown_length_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="must give batches"):
+        _wrapped(lambda calls=1: count_up().take(5).filter(lambda x, y: False), steps=2)
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (lambda x: tf.sparse.from_dense(x), "SparseTensor"),
+        (lambda x: tf.strings.as_string(x), "ndarray of object"),
+        (lambda x: tf.RaggedTensor.from_tensor(x[:, None]), "RaggedTensor"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_no_dense_array_of_numbers_is_refused_at_the_start(part: Any, named: str, place: int) -> None:
+    def make(calls: int = 1) -> Any:
+        dataset = tf.data.Dataset.from_tensor_slices((X, X)).batch(5)
+        return dataset.map(lambda x, y: (part(x), y) if place == 0 else (x, part(y)))
+
+    with pytest.raises(WorkloadError, match=f"must give batches of dense arrays of numbers, but gave a ({named})"):
+        _wrapped(make)
+
+
+def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
+    def varying(calls: int = 1) -> Any:
+        sizes = tf.data.Dataset.from_tensor_slices([3, 1, 2])
+        return sizes.map(lambda n: (tf.ones((2, n, 4)), tf.zeros(2)))
+
+    class Varying(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            return np.ones((2, (3, 1, 2)[index], 4), np.float32), np.zeros(2)
+
+    for make in (varying, lambda calls=1: Varying()):
+        workload = _wrapped(make)
+        config = wrap.as_it_is(workload)
+        assert config is not None
+        with assembly.build_loader(workload, config) as loader:
+            assert [x.shape for x, _ in loader.batches(0)] == [(2, 3, 4), (2, 1, 4), (2, 2, 4)]
+            assert [x.shape[1] for x, _ in loader.native_dataset(0, 1)] == [3, 1, 2]
+
+
+def test_shapes_that_change_by_themselves_do_not_blame_parameters() -> None:
+    class Growing(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            return np.ones((2, 3 if index < 2 else 4), np.float32), np.zeros(2)
+
+    workload = _wrapped(lambda calls=1: Growing())
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with (
+        assembly.build_loader(workload, config) as loader,
+        pytest.raises(LoaderError, match=r"shape \(2, 3\)") as error,
+    ):
+        list(loader.batches(0))
+    assert "parameters" not in str(error.value)
+
+
+def _classifier() -> keras.Model:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(10, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+@pytest.mark.parametrize(("fails_after", "epochs"), [(1, 2), (2, 2)])
+def test_what_on_epoch_end_raises_reaches_the_caller_of_fit_once(
+    fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Batches):
+        ended = 0
+
+        def on_epoch_end(self) -> None:
+            self.ended += 1
+            if armed and self.ended == fails_after:
+                raise OSError("the index is gone")
+
+    armed = False
+    workload = wrap.wrap(lambda calls=1: Failing(), model=_classifier, parameters={"calls": [1]})
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    armed = True
+    with assembly.build_trainer(workload, config) as trainer, pytest.raises(OSError, match="the index is gone"):
+        trainer.fit(epochs=epochs, verbose=0)
+    gc.collect()
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+def test_any_number_may_be_tried() -> None:
+    workload = _wrapped(make_tensors, prefetch=[np.int64(1), 4, tf.data.AUTOTUNE])
+    values = wrap.choices(workload)["prefetch"]
+    assert (values, {type(value) for value in values}) == ((1, 4, -1), {int})
+
+
+def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> None:
+    tf.constant(0)
+    with pytest.raises(LoaderError, match="forked after TensorFlow has run") as error:
+        _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
+    assert "use_multiprocessing=False" in str(error.value.hint)
+
+
+def test_a_py_dataset_that_forks_is_refused_before_the_training_has_run_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frameworks, "running_framework", lambda: None)
+    with pytest.raises(WorkloadError, match="a training runs it before it reads") as error:
+        _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
+    assert "use_multiprocessing=False" in str(error.value.hint)
+
+
+class DataLoader:
+    """Built as torch's is, which forks its workers unless it is told otherwise."""
+
+    __module__ = "torch.utils.data.dataloader"
+    _iterator: Iterator[Any] | None = None
+
+    def __init__(self, num_workers: int, context: Any = None) -> None:
+        self.num_workers, self.multiprocessing_context = num_workers, context
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((X[start : start + 4], Y[start : start + 4]) for start in range(0, 10, 4))
+
+
+class Own(DataLoader):
+    """A class of one's own."""
+
+    __module__ = __name__
+
+
+@pytest.mark.parametrize("kind", [DataLoader, Own])
+def test_a_data_loader_that_would_fork_after_tensorflow_has_run_is_refused(kind: type[DataLoader]) -> None:
+    tf.constant(0)
+    with pytest.raises(LoaderError, match=r"DataLoader with num_workers=2 forks, .*after TensorFlow has run") as error:
+        _wrapped(lambda calls=1: kind(2))
+    assert 'multiprocessing_context="forkserver"' in str(error.value.hint)
+
+
+def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(frameworks, "running_framework", lambda: None)
+        feeder = WrappedData(lambda: DataLoader(2), {}).make({})
+        assert len(list(feeder.arrays())) == 3
+    tf.constant(0)
+    with pytest.raises(LoaderError, match="forks"):
+        next(feeder.arrays())
+
+
+def test_a_data_loader_that_forks_nothing_is_read() -> None:
+    tf.constant(0)
+    begins_anew = DataLoader(2, multiprocessing.get_context("forkserver"))
+    there_already = DataLoader(2)
+    there_already._iterator = iter(())  # as of persistent workers
+    for loader in (DataLoader(0), begins_anew, there_already):
+        assert len(list(WrappedData(functools.partial(lambda made: made, loader), {}).make({}).arrays())) == 3
+
+
+def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
+    seen: list[Any] = []
+
+    def make(calls: int = 1, prefetch: int | None = None) -> Any:
+        seen.append(prefetch)
+        return make_tensors(calls)
+
+    workload = _wrapped(make, calls=[1, 2], prefetch=[4, 8])
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config):
+        pass
+    assert (set(seen), config.loader) == ({None}, Wrapped.model_validate({"calls": 1}))
+
+
+# ---------------------------------------------------------------- what gives its batches one after the other
+
+
+def generated(count: int = 3) -> Iterator[Any]:
+    x = np.empty((4, 2), np.float32)
+    for number in range(count):
+        x.fill(number)
+        yield x, np.full(4, number)
+
+
+class Listed:
+    """Batches that can be read again and again."""
+
+    def __init__(self, count: int = 3) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        return generated(self._count)
+
+
+def from_grain(calls: int = 1) -> Any:
+    grain = pytest.importorskip("grain")  # there in `make test`; not with the oldest and newest frameworks
+
+    return grain.MapDataset.source(list(range(12))).map(lambda n: (np.full(2, n // 4, np.float32), n // 4)).batch(4)
+
+
+def iterated_by_grain(calls: int = 1) -> Any:
+    return from_grain().to_iter_dataset()
+
+
+ITERABLES = [
+    lambda calls=1: generated(),
+    lambda calls=1: Listed(),
+    from_grain,
+    iterated_by_grain,
+    lambda calls=1: count_up().take(3).filter(lambda x, y: True),
+]
+
+
+@pytest.mark.parametrize("make", ITERABLES, ids=["generator", "iterable", "MapDataset", "IterDataset", "unknown"])
+def test_batches_that_come_one_after_the_other_are_counted_and_read_epoch_after_epoch(make: Callable[..., Any]) -> None:
+    workload = _wrapped(make)
+    assert isinstance(workload.data, WrappedData)
+    assert workload.data.steps == 3
+    assert _first_numbers(workload, 3) == [[0, 1, 2]] * 3
+
+
+def test_an_array_that_a_generator_fills_again_was_copied() -> None:
+    workload = _wrapped(lambda calls=1: generated())
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        assert [int(x[0, 0]) for x, _ in list(loader.batches(0))] == [0, 1, 2]
+
+
+def test_an_epoch_may_be_a_part_of_what_a_generator_gives() -> None:
+    assert _first_numbers(_wrapped(lambda calls=1: generated(5), steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
+    assert _first_numbers(_wrapped(lambda calls=1: Listed(5), steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
+
+
+def test_a_dataset_that_cannot_be_counted_in_time_needs_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrapped_data, "_COUNT_SECONDS", 0.0)
+    with pytest.raises(WorkloadError, match="none that could be counted") as error:
+        _wrapped(lambda calls=1: generated(10**9))
+    assert "steps=" in str(error.value.hint)
+
+
+def test_a_grain_dataset_that_repeats_for_ever_needs_its_steps() -> None:
+    with pytest.raises(WorkloadError, match="no length"):
+        _wrapped(lambda calls=1: from_grain().repeat())
+    assert _first_numbers(_wrapped(lambda calls=1: from_grain().repeat(), steps=4), 2) == [[0, 1, 2, 0], [1, 2, 0, 1]]
+
+
+def test_without_parameters_what_is_there_can_still_be_measured() -> None:
+    workload = wrap.wrap(make_tensors, model=None)
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    assert as_it_is.loader == Wrapped()
+    assert [params["device_prefetch"] for params in wrap.space(wrap.choices(workload)).grid()] == [0, 2]
+
+
+def test_arrays_are_told_that_they_need_no_wrapping() -> None:
+    with pytest.raises(WorkloadError, match="must return batches") as error:
+        _wrapped(lambda calls=1: (X, Y))
+    assert "ap.Arrays" in str(error.value.hint)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import autopipe as ap
+from autopipe.artifact import artifact as files
+from autopipe.artifact import loading
+from autopipe.errors import ArtifactError
+from tests.fakes import findings, profiles
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    return files.write(profiles.artifact(findings.profile()), tmp_path / "autopipe.json")
+
+
+def test_a_report_is_made_of_an_artefact_alone_or_of_its_folder(artifact: Path, tmp_path: Path) -> None:
+    one, other = ap.report(artifact), ap.report(tmp_path)
+    assert one == other
+    written = one.save(tmp_path / "report.html")
+    assert written.read_text() == one.html
+    assert json.loads((tmp_path / "report.json").read_text()) == one.document
+
+
+@pytest.mark.filterwarnings("ignore:.*not of a machine like this one")
+def test_a_notebook_shows_a_tuned_pipeline_by_verdict_and_ladder(artifact: Path) -> None:
+    tuned = loading.load(artifact)
+    shown = tuned._repr_html_()
+    assert "<svg" in shown
+    assert " -&gt; " in shown
+    assert ap.report(tuned).document == ap.report(artifact).document
+
+
+def test_a_notebook_shows_a_report_in_a_frame_of_its_own(artifact: Path) -> None:
+    shown = ap.report(artifact)._repr_html_()
+    assert shown.startswith("<iframe ")
+    assert "<script" not in shown
+    assert " sandbox " in shown
+
+
+def test_a_console_shows_a_reports_verdict_and_not_its_page(artifact: Path) -> None:
+    report = ap.report(artifact)
+    assert report.document["verdict"] in repr(report)
+    assert "<svg" not in repr(report)
+    assert len(repr(report)) < 500
+
+
+def test_where_there_is_no_artefact_the_error_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="There is no artefact"):
+        ap.report(tmp_path)

@@ -1,0 +1,323 @@
+"""A search: what it waits for, whose study it is, and what ap.tune refuses before."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import os
+import sys
+import types
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replaying.synthetic import measurement
+
+from autopipe.artifact import pick, tuning
+from autopipe.artifact.tuning import tune
+from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
+from autopipe.hardware import machine, memory
+from autopipe.hardware.machine import Machine
+from autopipe.hardware.memory import Memory
+from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
+from autopipe.measure.outcome import Agreement, Measurement, Verification
+from autopipe.measure.trial import protocol
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.search import library, lock, searching
+from autopipe.search.conclusion import Searched
+from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
+from autopipe.search.feasible import Rule
+from autopipe.search.result import Origin
+from autopipe.search.search_facts import Site
+from autopipe.search.searching import Watcher
+from autopipe.search.settings import Settings
+from autopipe.values import JsonObject
+from tests.fakes.facts import DESCRIBED
+from tests.fakes.fleet import Fleet, Trials, imaginary
+from tests.fakes.surface import Surface
+
+
+class Started(Trials):
+    """Notes when something is started for the trials."""
+
+    def __init__(self) -> None:
+        super().__init__(Surface())
+        self.told: list[object] = []
+
+    def begin(self) -> None:
+        self.told.append("started")
+
+
+def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing_starts_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, runner, free = f"autopipe-test-{uuid.uuid4()}", Started(), [1 << 34]
+    monkeypatch.setattr(searching, "MEASURING", name)
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    monkeypatch.setattr(memory, "detect", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
+    workload = DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})
+    site = Site(machine=imaginary(), described=workload, space=library.read("quick"), folder=Path.cwd())
+
+    with contextlib.ExitStack() as another_tune:
+        another_tune.enter_context(lock.held(name, pytest.fail))
+
+        def listen(event: Event) -> None:
+            runner.told.append(event)
+            if isinstance(event, WaitingForMachine):
+                free[0] = 1 << 20  # the other has left that
+                another_tune.close()
+
+        settings = Settings(space="quick", trials=2, blocks=(0, 0), budget_seconds=None, began=5.0)
+        _, asked = searching.search(runner, site, settings, listen)  # type: ignore[arg-type]  # plays it
+    kinds = [each if isinstance(each, str) else type(each) for each in runner.told]
+    assert kinds[0] is WaitingForMachine
+    assert "started" in kinds[1 : kinds.index(StudyOpened)]
+    trimmed = next(each for each in runner.told if isinstance(each, SpaceTrimmed))
+    assert Rule.CACHE in {drop.rule for drop in trimmed.drops}
+    assert asked.began is not None
+    assert asked.began > 5.0
+
+
+@pytest.mark.parametrize(("limits", "asked"), [(Limits(), True), (Limits(only={"loader": ("threads",)}), False)])
+def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search_uses_them(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits, asked: bool
+) -> None:
+    class Asked(Started):
+        def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+            self.told.append((options or {}).get("elsewhere"))
+            return super().ceiling(setup, options)
+
+    runner = Asked()
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("remote"), folder=Path.cwd())
+    settings = Settings(space="remote", trials=1, blocks=(0, 0), budget_seconds=1.0, limits=limits)
+    searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
+    (first, *others) = runner.told
+    assert (isinstance(first, dict) and first["loader"]["kind"] == "ray") is asked
+    assert not any(others)
+
+
+class Wrapping(Started):
+    """Trials of a wrapped dataset, the faster of whose two forms gives the same epoch again and again."""
+
+    fastest = True
+
+    def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement:
+        rate = 900.0 if config.loader.model_dump()["cache"] is self.fastest else 300.0
+        return measurement(config, [rate] * 12, batch_size=32)
+
+    def verify(self, configs: Sequence[PipelineConfig], options: JsonObject) -> Verification:
+        self.told.append(options)
+        said = (None, "every epoch is the same")
+        looks = [
+            Agreement(config=each, digest="d", samples=8, message=told)
+            for each, told in zip(configs, said, strict=True)
+        ]
+        return Verification(agreements=tuple(looks), compared=False)
+
+    def on_event(self, event: object) -> None:
+        self.told.append(event)
+
+
+@pytest.mark.parametrize("fastest", [True, False], ids=["cached", "as it is"])
+def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change_what_is_trained(
+    monkeypatch: pytest.MonkeyPatch, fastest: bool
+) -> None:
+    runner = Wrapping()
+    runner.fastest = fastest
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    as_it_is = PipelineConfig(loader=Wrapped.model_validate({"cache": False}), finish="host", device_prefetch=0)
+    wrapped = WrappedDataset(as_it_is=as_it_is, choices={"cache": (False, True)})
+    described = DESCRIBED.model_copy(update={"wrapped": wrapped})
+    site = Site(machine=imaginary(), described=described, space=library.read("quick"), folder=Path.cwd())
+    searching.search(runner, site, Settings(blocks=(0, 0), budget_seconds=50.0), lambda event: None)  # type: ignore[arg-type]  # plays it
+    if not fastest:
+        assert runner.told == []
+        return
+    options, event = runner.told
+    assert options == {"samples": 256, "seconds": 1.5}
+    assert isinstance(event, protocol.Log)
+    assert event.of_data
+    assert event.text == "The fastest arguments, cache=True, change the training: every epoch is the same."
+
+
+def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, runner = f"autopipe-test-{uuid.uuid4()}", Started()
+    monkeypatch.setattr(searching, "MEASURING", name)
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=Path.cwd())
+    settings = Settings(space="quick", budget_seconds=0.01)
+    with lock.held(name, pytest.fail), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
+        searching.search(runner, site, settings, runner.told.append)  # type: ignore[arg-type]  # plays it
+    (event,) = runner.told
+    assert isinstance(event, WaitingForMachine)
+    assert event.seconds == 0.02
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"simulate": SimulatedAccelerator(0.005)},
+            "another simulated step (simulated step: '15ms' there, '5ms' here)",
+        ),
+        ({"simulate": SimulatedAccelerator(0.015, 400)}, "simulated step: '15ms' there, '15ms/400' here"),
+        ({"page_cache": "cold"}, "another page cache (page cache: nothing there, 'cold' here)"),
+        ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
+    ],
+    ids=["step", "step of a batch", "page cache", "what measures nothing else"],
+)
+def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], said: str | None
+) -> None:
+    runner = Started()
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+
+    def search(settings: Settings) -> None:
+        site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=Path.cwd())
+        searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
+
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = Settings(space="quick", trials=2, blocks=(0, 0), storage=url, simulate=SimulatedAccelerator(0.015))
+    search(first)
+    other = dataclasses.replace(first, **change)  # type: ignore[arg-type]
+    if said is None:
+        search(other)
+        return
+    with pytest.raises(TrialError, match="belongs to another") as refused:
+        search(other)
+    assert said in refused.value.message
+
+
+def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second runs within a trial of the first, as one on another machine of the kind may."""
+    monkeypatch.setattr(searching, "foreign_runner", lambda runner, code: runner)
+    url, opened, ran = f"journal:///{tmp_path}/studies.log", list[tuple[str, int]](), Counter[str]()
+    found: dict[str, Searched] = {}
+
+    def search(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+        def measures() -> None:
+            ran[name] += 1
+            meanwhile()
+
+        def listen(event: Event) -> None:
+            if isinstance(event, StudyOpened):
+                opened.append((name, event.resumed))
+
+        runner = Started()
+        runner.on_measure = measures
+        monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")  # machines of their own
+        site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=tmp_path / name)
+        settings = Settings(space="quick", trials=trials, blocks=(0, 0), budget_seconds=None, storage=url)
+        found[name] = searching.search(runner, site, settings, listen)[0]  # type: ignore[arg-type]  # plays it
+
+    search("one", 12, lambda: None if "other" in ran else search("other", 13))
+    assert {name: len(result.study.trials) for name, result in found.items()} == ran
+    before = ran["one"]
+    search("one", 14)
+    assert opened == [("one", 0), ("other", 0), ("one", before)]
+
+
+def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, fleet, looks = tmp_path / "mine.yaml", Fleet(monkeypatch), list[Machine]()
+    file.write_text("{schema_version: 1, parameters: {loader: [threads], threads.workers: [1, cores]}}")
+    fleet.at(imaginary(), Surface())
+
+    def detect() -> Machine:
+        looks.append(imaginary())
+        return looks[-1]
+
+    monkeypatch.setattr(machine, "detect", detect)
+    fleet.trials.on_describe = file.unlink
+    settings = Settings(space=str(file), blocks=(0, 0), budget_seconds=None)
+    found, tuned = tuning.run("train.py:workload", settings, Watcher())
+    assert tuned is not None
+    ours = [pick.parse_config(each.config) for each in found.trials if each.origin is not Origin.BASELINE]
+    assert {each.loader.worker_count() for each in ours} <= {1, 4}
+    assert len(looks) == 1
+
+
+def test_what_looks_odd_about_the_data_in_a_trial_is_warned_of_once_where_nobody_else_is_told() -> None:
+    watcher = Watcher()
+    watcher.on_trial(protocol.Log(text="The model's first training step took 40 s."))
+    odd = protocol.Log(text="4 of 4 images lie on their side.", of_data=True)
+    with pytest.warns(DataWarning, match="lie on their side") as warned:
+        list(map(watcher.on_trial, [odd] * 3))
+    assert len(warned) == 1
+
+
+def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_dataset() -> None:
+        pass
+
+    kernel = types.ModuleType("__main__")
+    make_dataset.__module__, make_dataset.__qualname__ = "__main__", "make_dataset"
+    vars(kernel)["make_dataset"] = make_dataset
+    monkeypatch.setitem(sys.modules, "__main__", kernel)
+    with pytest.raises(ConfigError, match="must be a function that stands in a file"):
+        tune("train.py:workload", baseline=make_dataset)
+
+
+def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+
+    def run(workload: str, settings: Settings, watcher: object) -> tuple[None, str]:
+        asked.append(settings)
+        return None, "tuned"
+
+    monkeypatch.setattr(tuning, "run", run)
+    only = {"cache": "none", "threads.workers": 4, "loader": ["threads", "tfdata"]}
+    tune("train.py:workload", only=only, space=Path("space.yaml"))  # type: ignore[arg-type]  # a path is taken, too
+    (settings,) = asked
+    assert settings.space == "space.yaml"
+    assert settings.limits.only == {"cache": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"workload": 5}, "`workload` must be an ap.Workload or the name of one, but got 5."),
+        ({"space": None}, "`space` must be the name of a search space, or a YAML file, but got None."),
+        ({"storage": Path("study.db")}, "`storage` must be the URL of an Optuna storage, or None, but got "),
+        ({"baseline": 5}, "`baseline` must be a function of your own, its name, or None, but got 5."),
+        ({"on_event": 5}, "`on_event` must be a function, or None, but got 5."),
+        ({"only": 5}, "`only` must be a mapping from parameters to their values, or None, but got 5."),
+        ({"only": {"loader": None}}, "`only` must be a mapping from parameters to their values, or None, but got {'lo"),
+        ({"only": {5: "threads"}}, "`only` must be a mapping from parameters to their values, or None, but got {5: '"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
+    arguments = {"workload": "train.py:workload", **given}
+    with pytest.raises(ConfigError) as raised:
+        tune(**arguments)
+    assert raised.value.message.startswith(message)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "ends"), [({"out": 5}, "out=5."), ({"trails": 3}, "trails=3. Did you mean `trials`?")]
+)
+def test_an_argument_that_there_is_not_is_named_with_its_value(given: dict[str, Any], ends: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        tune("train.py:workload", **given)
+    assert raised.value.message.startswith(
+        "`ap.tune` takes workload, budget, trials, space, storage, join, seed, only, "
+    )
+    assert raised.value.message.endswith(f", but got {ends}")
+    assert '.save("autopipe.json")' in str(raised.value.hint)
+    assert "budget" in inspect.signature(tune).parameters

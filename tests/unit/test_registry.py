@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autopipe.errors import ConfigError
+from autopipe.pipeline.config import LOADERS
+
+
+def test_the_modules_of_a_package_are_its_plugins() -> None:
+    assert {"processes", "tfdata", "threads", "wrapped"} <= {*LOADERS}
+    assert LOADERS["threads"].__name__ == "Threads"
+
+
+def test_an_unknown_name_is_refused_with_the_near_one() -> None:
+    with pytest.raises(ConfigError, match=r"'thread'\. Did you mean `threads`\?"):
+        LOADERS["thread"]
+
+
+LOADER = """
+from typing import Literal
+
+import pydantic
+
+from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.loaders.threads import Threads
+
+
+class Borrowed(LoaderConfig):
+    kind: Literal["borrowed"] = "borrowed"
+    workers: int = pydantic.Field(default=1, ge=1)
+
+    def worker_count(self) -> int:
+        return self.workers
+
+    def buffered_batches(self) -> int:
+        return 1
+
+    def open(self, job: LoadJob) -> Loader:
+        return Threads(workers=self.workers, queue_size=1).open(job)
+"""
+
+STORAGE = """
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage.array import Array
+
+
+class Copied(Array):
+    name = "copied"
+
+
+STORAGES.register(Copied.name, Copied())
+"""
+
+OP = """
+import dataclasses
+
+from autopipe.workload.op import Op
+
+
+@dataclasses.dataclass(frozen=True)
+class Invert(Op):
+    batchable = True
+
+    def apply(self, sample, spec, random, out=None):
+        return self.apply_batch(*sample, spec, None)
+
+    def apply_batch(self, x, y, spec, xp):
+        return 255 - x, y
+"""
+
+SOURCE = """
+import numpy as np
+
+
+class Numbers:
+    def __init__(self, count):
+        self._count = count
+
+    def __len__(self):
+        return self._count
+
+    def read(self, index):
+        return np.full((4, 4, 3), index, np.uint8), index
+"""
+
+STRATEGY = """
+from contextlib import nullcontext
+
+from autopipe.pipeline.devices.strategy import SharingStrategy
+
+
+class Pair(SharingStrategy):
+    looks_ahead = False
+
+    def __init__(self, devices):
+        self.devices = devices
+
+    @classmethod
+    def accelerators(cls):
+        return 2
+
+    def scope(self):
+        return nullcontext()
+
+    def place(self, array):
+        return array
+"""
+
+USE = """
+import warnings
+from pathlib import Path
+
+import autopipe as ap
+from autopipe.artifact import converting
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.params import parameter_types, to_config
+from autopipe.pipeline.devices import choose
+
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    config = to_config({"loader": "borrowed", "borrowed.workers": 2, "storage": "copied"})
+assert ["broken" in str(one.message) and "their-package" in str(one.message) for one in said] == [True], said
+assert "borrowed.workers" in parameter_types()
+assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
+workload = ap.Workload(data=ap.Numbers(8), ops=[ap.Invert()], batch_size=4, converted="kept")
+converting.job(workload, "copied").run()
+with ap.build_loader(workload, config) as loader:
+    print(sorted(int(label) for _, y in loader.epoch(0) for label in y))
+    print(all((x[:, 0, 0, 0] == 255 - y).all() for x, y in loader.epoch(0)))
+print(type(choose.strategy(2)).__name__)
+"""
+
+ENTRIES = """
+[autopipe.loaders]
+borrowed = their_package.loader
+broken = their_package.missing
+[autopipe.storage]
+copied = their_package.storage
+[autopipe.device_strategies]
+numpy = their_package.strategy:Pair
+[autopipe.ops]
+Invert = their_package.op:Invert
+[autopipe.sources]
+Numbers = their_package.source:Numbers
+"""
+
+
+def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_path: Path) -> None:
+    """Installed by what an installer leaves behind: the package, and its dist-info on the path."""
+    (tmp_path / "their_package").mkdir()
+    (tmp_path / "their_package" / "__init__.py").touch()
+    texts = {"loader": LOADER, "storage": STORAGE, "op": OP, "source": SOURCE, "strategy": STRATEGY}
+    for name, text in texts.items():
+        (tmp_path / "their_package" / f"{name}.py").write_text(text)
+    info = tmp_path / "their_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRIES)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", USE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": "numpy"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:3] == ["[0, 1, 2, 3, 4, 5, 6, 7]", "True", "Pair"]

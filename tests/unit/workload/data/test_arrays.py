@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.errors import DataError
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+
+IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
+LABELS = np.array([3, 1, 4, 1])
+
+
+def parts(data: Arrays, index: int) -> tuple[Any, Any]:
+    value = data.read(index)
+    assert isinstance(value, tuple)
+    return value
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, *, in_file: bool) -> None:
+    x = np.arange(4 * 6 * 6, dtype=">u2").reshape(4, 6, 6, 1)
+    np.save(tmp_path / "x.npy", x)
+    data = Arrays(tmp_path / "x.npy" if in_file else x, LABELS.astype(">i4"))
+    plan = make_plan(Workload(data=data, ops=[Resize(3, 3)], batch_size=2))
+    assert [plan.source.x.dtype, plan.source.y and plan.source.y.dtype] == [np.dtype("uint16"), np.dtype("int32")]
+    value, _ = parts(data, 3)
+    small, _ = Resize(3, 3).apply((value, 1), plan.source, np.empty(0))
+    np.testing.assert_array_equal(small, cv2.resize(x[3].astype(np.uint16), (3, 3))[..., None])
+    out = np.zeros((2, 6, 6, 1), np.uint16), np.zeros(2, np.int32)
+    data.read_many(np.array([3, 1]), out)
+    np.testing.assert_array_equal(out[0], x[[3, 1]])
+
+
+def test_several_inputs_without_y_are_x_alone() -> None:
+    data = Arrays((IMAGES, LABELS))
+    value: Any = data.read(1)
+    ((image, number),) = value
+    np.testing.assert_array_equal(image, IMAGES[1])
+    assert (number, data.y_kind) == (1, None)
+    with pytest.raises(DataError, match=r"`x\.0` and `x\.1` must be equally long, but got 4 and 3 rows"):
+        Arrays((IMAGES, LABELS[:3]))
+
+
+def test_rows_cannot_be_written_to_and_the_users_array_still_can() -> None:
+    mine = IMAGES.copy()
+    x, _ = parts(Arrays(mine, LABELS), 0)
+    with pytest.raises(ValueError, match="read-only"):
+        x[0] = 0
+    mine[0] = 0
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_npy_files_are_mapped_and_pickle_without_their_content(tmp_path: Path, *, opened: bool) -> None:
+    file = tmp_path / "x.npy"
+    np.save(file, np.zeros((1000, 100), np.float32))
+    pickled = pickle.dumps(Arrays(np.load(file, mmap_mode="r") if opened else file))
+    assert len(pickled) < 1000
+    data = pickle.loads(pickled)
+    assert len(data) == 1000
+    assert data.files() == [str(file)]
+    assert not np.asarray(data.read(0)).flags.writeable
+
+
+def test_a_part_of_a_mapped_file_pickles_with_its_content(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    data = pickle.loads(pickle.dumps(Arrays(np.load(tmp_path / "x.npy", mmap_mode="r")[5:])))
+    assert [data.read(i) for i in range(len(data))] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        (IMAGES, LABELS, (FieldKind.IMAGE, FieldKind.LABEL)),
+        (IMAGES, IMAGES[..., 0], (FieldKind.IMAGE, FieldKind.MASK)),
+        (IMAGES, IMAGES, (FieldKind.IMAGE, FieldKind.MASK)),
+        (IMAGES, LABELS.astype("float32"), (FieldKind.IMAGE, FieldKind.ARRAY)),
+        (IMAGES, np.eye(4, dtype=int), (FieldKind.IMAGE, FieldKind.ARRAY)),
+        (IMAGES[..., 0], LABELS, (FieldKind.IMAGE, FieldKind.LABEL)),
+        (np.zeros((4, 3, 2)), None, (FieldKind.ARRAY, None)),
+        (np.zeros((4, 5, 5, 7)), None, (FieldKind.ARRAY, None)),
+    ],
+)
+def test_kinds_follow_from_shapes_and_dtypes(x: NDArray[Any], y: NDArray[Any] | None, expected: object) -> None:
+    data = Arrays(x, y)
+    assert expected == (data.x_kind, data.y_kind)
+
+
+def test_what_was_changed_in_memory_is_not_read_from_the_file_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", IMAGES)
+    changed = np.load(tmp_path / "x.npy", mmap_mode="c")
+    changed += 1
+    for rows in (changed, changed[:]):
+        data = pickle.loads(pickle.dumps(Arrays(rows)))
+        np.testing.assert_array_equal(data.read(3), IMAGES[3] + 1)
+        assert data.files() == []
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3)), np.array(3), np.array([object()])])
+def test_what_has_no_rows_of_numbers_is_refused(array: NDArray[Any]) -> None:
+    with pytest.raises(DataError, match="at least one row of plain numbers"):
+        Arrays(array)
+
+
+@pytest.mark.parametrize("names", [np.array(["cat", "dog"]), np.array([b"cat", b"dog"])])
+def test_texts_are_no_targets(names: NDArray[Any]) -> None:
+    with pytest.raises(DataError, match=r"`y\.kind` must hold numbers, but holds text\. .*numpy\.unique"):
+        Arrays(IMAGES[:2], {"kind": names})
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with pytest.raises(DataError, match=r"must be a NumPy array .*numpy\.asarray"):
+        Arrays([1, 2, 3])  # type: ignore[arg-type]  # the mistake that is tested
+
+
+def test_the_digest_covers_shape_and_content() -> None:
+    digests = {Arrays(x).digest() for x in (IMAGES, IMAGES[:3], IMAGES + 1, IMAGES.astype("int16"))}
+    assert len(digests) == 4
+    assert Arrays(IMAGES, LABELS).digest() != Arrays(IMAGES, LABELS + 1).digest()
+    assert Arrays(IMAGES, LABELS).digest() == Arrays(IMAGES.copy(), LABELS.copy()).digest()
+
+
+def test_a_file_that_holds_no_single_array_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.npy"
+    with pytest.raises(DataError, match=r"x\.npy` does not exist"):
+        Arrays(file)
+    for content in (b"", b"\x93NUMPY", b"no array at all", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4"):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"must be a \.npy file"):
+            Arrays(file)
+    np.savez(tmp_path / "x.npz", a=LABELS)
+    with pytest.raises(DataError, match="archive of several arrays"):
+        Arrays(tmp_path / "x.npz")

@@ -1,0 +1,266 @@
+"""Images in folders, alone or with a mask each."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.errors import DataError, DataWarning
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.sample import FieldKind, Source
+
+
+def write(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+    return root
+
+
+def test_samples_are_file_bytes_and_class_numbers_in_sorted_order(tmp_path: Path) -> None:
+    data = ImageFolder(write(tmp_path, "dog/2.jpg", "dog/1.PNG", "cat/b.webp", "cat/a.tif"))
+    assert data.classes == ("cat", "dog")
+    expected = [(b"cat/a.tif", 0), (b"cat/b.webp", 0), (b"dog/1.PNG", 1), (b"dog/2.jpg", 1)]
+    assert expected == [data.read(i) for i in range(len(data))]
+    assert isinstance(data, Source)
+    assert (data.x_kind, data.y_kind) == (FieldKind.ENCODED, FieldKind.LABEL)
+
+
+def test_it_survives_pickling_and_a_change_of_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "photos/a/1.jpg", "photos/a/2.jpg")
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(DataWarning, match="not beside"):
+        pickled = pickle.dumps(ImageFolder("photos"))
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickled).read(1) == (b"photos/a/2.jpg", 0)
+
+
+def test_names_that_are_no_text_can_be_read(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a/\xff\xfe.jpg")).write_bytes(b"odd")
+    assert ImageFolder(tmp_path).read(1) == (b"odd", 0)
+
+
+def test_images_of_kinds_that_are_not_read_warn(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "a/1.jpg",
+        "a/2.jpg",
+        "a/3.GIF",
+        "a/old/4.jfif",
+        "b/1.jpg",
+        "b/2.jpg",
+        "b/5.gif",
+        "b/.6.gif",
+        "b/7.txt",
+    )
+    said = r"3 files below `.*` are left out \(\.gif, \.jfif\)\. Images are files that end in jpg, "
+    both: tuple[dict[str, Any], ...] = ({}, {"labels": None})
+    for options in both:
+        with pytest.warns(DataWarning, match=said) as told:
+            data = ImageFolder(tmp_path, **options)
+        assert (len(data), [each.filename for each in told]) == (4, [__file__])
+
+
+def test_class_folders_that_are_links_to_nowhere_warn(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
+    (tmp_path / "gone").symlink_to(tmp_path / "unmounted")
+    (tmp_path / "latest").symlink_to("latest")
+    with pytest.warns(DataWarning, match=r"`gone`, `latest` in `.*` are links that lead nowhere") as told:
+        data = ImageFolder(tmp_path)
+    assert (data.classes, [each.filename for each in told]) == (("a", "b"), [__file__])
+    assert len(ImageFolder(tmp_path, class_names=["b", "a"])) == 4
+
+
+def test_links_to_nowhere_that_never_led_to_a_folder_are_no_lost_classes(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
+    for name, target in (("labels.csv", "gone"), ("README", "notes.md"), ("old.GIF", "gone"), (".git", "gone")):
+        (tmp_path / name).symlink_to(target)
+    assert ImageFolder(tmp_path).classes == ("a", "b")  # a warning would be an error
+    (tmp_path / "001.Albatross").symlink_to("unmounted.v2")
+    with pytest.warns(DataWarning, match=r"^`001\.Albatross` in `.*` are links that lead nowhere"):
+        ImageFolder(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg")
+    (tmp_path / "a").chmod(0)
+    try:
+        with pytest.raises(DataError, match="Permission denied"):
+            ImageFolder(tmp_path)
+    finally:
+        (tmp_path / "a").chmod(0o700)
+
+
+def test_classes_may_be_chosen_and_ordered(tmp_path: Path) -> None:
+    root = write(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg", "emu/1.jpg", "emu/2.jpg")
+    data = ImageFolder(root, class_names=["emu", "cat"])
+    assert data.classes == ("emu", "cat")
+    expected = [(b"emu/1.jpg", 0), (b"emu/2.jpg", 0), (b"cat/1.jpg", 1), (b"cat/2.jpg", 1)]
+    assert expected == [data.read(number) for number in range(4)]
+    assert data.digest() != ImageFolder(root, class_names=["cat", "emu"]).digest()
+
+
+def test_targets_are_what_the_label_mode_says(tmp_path: Path) -> None:
+    root = write(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg")
+    for mode, kind, wanted in (
+        ("int", FieldKind.LABEL, 1),
+        ("binary", FieldKind.ARRAY, [1.0]),
+        ("categorical", FieldKind.ARRAY, [0.0, 1.0]),
+    ):
+        data = ImageFolder(root, label_mode=mode)  # type: ignore[arg-type]  # one of them
+        assert data.y_kind is kind
+        np.testing.assert_array_equal(data.read(2)[1], wanted)
+        assert mode == "int" or data.read(2)[1].dtype == np.float32
+    alone = ImageFolder(root, label_mode=None)
+    assert (alone.y_kind, alone.read(3)) == (None, b"dog/2.jpg")
+
+
+def test_labels_may_be_given_for_images_in_one_folder(tmp_path: Path) -> None:
+    root = write(tmp_path, "b.jpg", "a.jpg", "c.jpg", "below/z.jpg")
+    data = ImageFolder(root, labels=[7, 7, 3, 9])
+    assert data.classes == ("3", "7", "9")
+    assert [data.read(number) for number in range(4)] == [
+        (b"a.jpg", 7),
+        (b"b.jpg", 7),
+        (b"c.jpg", 3),
+        (b"below/z.jpg", 9),
+    ]
+    assert data.digest() != ImageFolder(root, labels=[7, 7, 3, 8]).digest()
+    assert data.digest() == ImageFolder(root, labels=np.array([7, 7, 3, 9])).digest()
+    assert ImageFolder(root, labels=None).read(3) == b"below/z.jpg"
+
+
+@pytest.mark.parametrize("names", [None, ["dog", "cat"]])
+@pytest.mark.parametrize("seed", [None, 1, 123])
+def test_a_split_is_the_one_of_keras(tmp_path: Path, seed: int | None, names: list[str] | None) -> None:
+    files = [f"{name}/{number:02}.jpg" for name in ("cat", "dog", "emu") for number in range(9)]
+    root = write(tmp_path, *files, "cat/b-x/1.jpg", "cat/b/1.jpg", "cat/b/c/1.jpg", "dog/B/1.PNG")
+    for subset in ("training", "validation"):
+        part: dict[str, Any] = {"class_names": names, "validation_split": 0.3, "subset": subset, "seed": seed}
+        wanted = keras.utils.image_dataset_from_directory(root, shuffle=seed is not None, verbose=False, **part)
+        data = ImageFolder(root, **part)
+        assert sorted(wanted.file_paths) == sorted(data.files())
+        assert wanted.class_names == list(data.classes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"class_names": ["cat", "dig"]}, "Did you mean `dog`"),
+        ({"class_names": ["cat", "cat"]}, "different folders"),
+        ({"labels": [1, 2]}, "one for each of the 4 images, but got 2"),
+        ({"labels": [1, 2, 3, 0.5]}, "whole numbers"),
+        ({"labels": 3}, "one for each of the 4 images, but got 1"),
+        ({"labels": [0, 1, 2**63, 1]}, r"from -2\*\*63 to 2\*\*63 - 1, but that of image 2 is 9223372036854775808"),
+        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "that of image 3 is 18446744073709551615"),
+        ({"class_names": [b"cat", b"dog"]}, r"as text, but got \[b'cat', b'dog'\]"),
+        ({"class_names": "cat"}, "list of the names of folders, as text, but got 'cat'"),
+        ({"labels": "labels.csv"}, r'`labels` must be "inferred", None .* got \'labels\.csv\''),
+        ({"labels": [1, 2, 3, 4], "class_names": ["cat"]}, "class_names"),
+        ({"labels": [0, 1, 2, 3], "label_mode": "binary"}, "needs two classes, but there are 4"),
+        ({"labels": [1, 2, 1, 2], "label_mode": "binary"}, "must be 0 to 1 with"),
+        ({"labels": [1, 2, 3, 1], "label_mode": "categorical"}, "must be 0 to 2 with"),
+        ({"label_mode": "text"}, "'text'"),
+        ({"validation_split": 0.2}, "given together"),
+        ({"validation_split": 0.2, "subset": "test"}, "'test'"),
+        ({"validation_split": 2, "subset": "training"}, "between 0 and 1"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
+    root = write(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg")
+    with pytest.raises(DataError, match=said):
+        ImageFolder(root, **arguments)
+
+
+def pairs(root: Path, **options: str) -> ImagePairs:
+    return ImagePairs(root / "images", root / "masks", **options)
+
+
+def test_files_of_the_same_name_are_pairs_whatever_their_extension(tmp_path: Path) -> None:
+    write(tmp_path, "images/b.jpg", "images/a.jpg", "images/sub/c.jpg", "masks/a.png", "masks/b.bmp", "masks/sub/c.png")
+    data = pickle.loads(pickle.dumps(pairs(tmp_path)))
+    expected = [
+        (b"images/a.jpg", b"masks/a.png"),
+        (b"images/b.jpg", b"masks/b.bmp"),
+        (b"images/sub/c.jpg", b"masks/sub/c.png"),
+    ]
+    assert expected == [data.read(i) for i in range(len(data))]
+    assert (data.x_kind, data.y_kind) == (FieldKind.ENCODED, FieldKind.ENCODED)
+    assert data.name(0) == f"{tmp_path}/images/a.jpg with {tmp_path}/masks/a.png"
+    assert data.files([1]) == [f"{tmp_path}/images/b.jpg", f"{tmp_path}/masks/b.bmp"]
+
+
+def test_a_suffix_of_the_masks_is_left_out_of_the_match(tmp_path: Path) -> None:
+    write(tmp_path, "images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png")
+    assert pairs(tmp_path, mask_suffix="_L").read(1) == (b"images/2.png", b"masks/2_L.png")
+
+
+def test_the_first_few_without_a_partner_are_listed(tmp_path: Path) -> None:
+    write(tmp_path, "images/0.jpg", "masks/0.png", "masks/extra.png", *(f"images/x{i}.jpg" for i in range(7)))
+    with pytest.raises(DataError) as caught:
+        pairs(tmp_path)
+    assert f"7 files of `{tmp_path}/images` have no partner: x0.jpg, x1.jpg, x2.jpg, x3.jpg, x4.jpg and 2 more" in str(
+        caught.value
+    )
+    assert f"1 files of `{tmp_path}/masks` have no partner: extra.png" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["1.jpg", "2.jpg"], r"the 2 images lie in .* itself.*One folder for each class"),
+        (["1.jpg"], r"an image lies in .* itself"),
+        (["a/1.pdf", "b/readme.txt"], r"no images below .*in 2 folders.*jpg, jpeg, png"),
+        (["a/1.jpg", "a/2.jpg", "logs/run.txt"], r"`logs` hold none.*Remove them"),
+    ],
+)
+def test_a_folder_that_is_not_one_of_classes_is_refused(tmp_path: Path, names: list[str], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        ImageFolder(write(tmp_path, *names))
+
+
+@pytest.mark.parametrize(
+    ("names", "said", "classes"),
+    [
+        (
+            ["preview.jpg", "a/1.jpg", "a/2.jpg"],
+            r"Images in .* itself belong to no class.* left out, 1 of them",
+            ("a",),
+        ),
+        (
+            ["Train/cat/1.jpg", "Train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"],
+            r'`Train`, `val` are taken for classes.*ap\.ImageFolder\(".*/Train"\)',
+            ("Train", "val"),
+        ),
+    ],
+)
+def test_a_folder_that_looks_like_another_layout_warns(
+    tmp_path: Path, names: list[str], said: str, classes: tuple[str, ...]
+) -> None:
+    with pytest.warns(DataWarning, match=said):
+        assert ImageFolder(write(tmp_path, *names)).classes == classes
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png"], r'Pass mask_suffix="_L"'),
+        (["images/0.jpg", "images/0.png", "masks/0.png"], r"`0\.png` and `0\.jpg` .* differ only in their ending"),
+        (["images/0.jpg", "masks/readme.txt"], r"no images in .*masks"),
+    ],
+)
+def test_folders_that_make_no_pairs_are_refused(tmp_path: Path, names: list[str], said: str) -> None:
+    write(tmp_path, *names)
+    with pytest.raises(DataError, match=said):
+        pairs(tmp_path)
+    with pytest.raises(DataError, match="must be two folders"):
+        ImagePairs(tmp_path, f"{tmp_path}/")

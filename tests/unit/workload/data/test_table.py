@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.errors import DataError
+from autopipe.workload.data.table import Table
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.plain_code import names, packed
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    for name in ("1.jpg", "2.jpg", "sub/3.jpg"):
+        (tmp_path / name).write_bytes(name.encode())
+    return tmp_path
+
+
+def table(folder: Path, text: str, **options: Any) -> Table:
+    (folder / "labels.csv").write_text(text, encoding="utf-8")
+    return Table(folder / "labels.csv", **options)
+
+
+def read_all(data: Table) -> list[object]:
+    return [data.read(i) for i in range(len(data))]
+
+
+def test_whole_numbers_of_any_length_are_labels_as_far_as_int64_holds_them(folder: Path) -> None:
+    text = f"path,label\n1.jpg,{2**63 - 1}\n2.jpg,{-(2**63)}\n"
+    assert read_all(table(folder, text)) == [(b"1.jpg", 2**63 - 1), (b"2.jpg", -(2**63))]
+    larger = f"path,label\n1.jpg,7\n\n2.jpg,{2**63}\n"
+    for label in ("label", ["label", "label"]):
+        with pytest.raises(
+            DataError, match=r"`label` must be from -2.*, but row 4 has '9223372036854775808'\..*=\"class"
+        ):
+            table(folder, larger, label=label)
+    assert table(folder, larger, label_mode="class").classes == ("7", "9223372036854775808")
+    assert table(folder, larger, label_mode="number").read(1) == (b"2.jpg", np.float32(2**63))
+
+
+def test_other_numbers_are_float32_targets(folder: Path) -> None:
+    data = table(folder, "path,label\n1.jpg,7\n2.jpg,0.5\n")
+    assert data.y_kind is FieldKind.ARRAY
+    assert read_all(data) == [(b"1.jpg", np.float32(7)), (b"2.jpg", np.float32(0.5))]
+
+
+def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:
+    text = "path,label\n1.jpg,70\n2.jpg,8\n"
+    ages = table(folder, text, label_mode="number")
+    assert (ages.y_kind, ages.classes) == (FieldKind.ARRAY, None)
+    assert read_all(ages) == [(b"1.jpg", np.float32(70)), (b"2.jpg", np.float32(8))]
+    houses = table(folder, text, label_mode="class")
+    assert houses.classes == ("70", "8")
+    assert read_all(houses) == [(b"1.jpg", 0), (b"2.jpg", 1)]
+    assert len({ages.digest(), houses.digest(), table(folder, text).digest()}) == 3
+    with pytest.raises(DataError, match="column `label` must hold finite numbers, but row 3 has 'old'"):
+        table(folder, "path,label\n1.jpg,70\n2.jpg,old\n", label_mode="number")
+    with pytest.raises(DataError, match="'text'"):
+        table(folder, text, label_mode="text")
+
+
+@pytest.mark.parametrize("others", ["1.5", "7"])
+@pytest.mark.parametrize("missing", ["nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "None", "nil", "1e300"])
+def test_numbers_of_which_one_is_missing_are_no_classes(folder: Path, others: str, missing: str) -> None:
+    text = f"path,label\n1.jpg,{others}\n\n2.jpg,{missing}\n"
+    with pytest.raises(
+        DataError, match=f"`label` must hold finite numbers, but row 4 has '{missing}'.*label_mode=\"cla"
+    ):
+        table(folder, text)
+    with pytest.raises(DataError, match=f"row 4 has '{missing}'"):
+        table(folder, text, label=["label", "label"])
+    with pytest.raises(DataError, match=f"row 4 has '{missing}'"):
+        table(folder, text, label_mode="number")
+    assert table(folder, text, label_mode="class").classes == tuple(sorted((others, missing)))
+
+
+@pytest.mark.parametrize("missing", ["?", "-"])
+def test_signs_among_numbers_are_missing_values(folder: Path, missing: str) -> None:
+    text = f"path,label\n1.jpg,7\n2.jpg,{missing}\n"
+    with pytest.raises(DataError, match=re.escape(f"row 3 has '{missing}'")):
+        table(folder, text)
+    assert table(folder, text, label_mode="class").classes == tuple(sorted(("7", missing)))
+    assert table(folder, "path,label\n1.jpg,+\n2.jpg,-\n").classes == ("+", "-")
+
+
+def test_numbers_with_decimal_commas_are_no_classes(folder: Path) -> None:
+    text = "path;label\n1.jpg;7\n2.jpg;-0,5\nsub/3.jpg;1,25\n"
+    for mode in ("auto", "number"):
+        with pytest.raises(DataError, match=r"finite numbers, but row 3 has '-0,5'.*Write a point for the comma"):
+            table(folder, text, label_mode=mode)
+    with pytest.raises(DataError, match=r"row 3 has '-0,5'.*Write a point for the comma"):
+        table(folder, text.replace("7", "NA"))
+    assert table(folder, text, label_mode="class").classes == ("-0,5", "1,25", "7")
+    assert table(folder, text.replace("7", "a,b")).classes == ("-0,5", "1,25", "a,b")
+
+
+def test_texts_among_which_one_looks_like_a_missing_number_are_classes(folder: Path) -> None:
+    assert table(folder, "path,label\n1.jpg,NA\n2.jpg,7\nsub/3.jpg,ZW\n").classes == ("7", "NA", "ZW")
+    assert table(folder, "path,label\n1.jpg,null\n2.jpg,nan\n").classes == ("nan", "null")
+
+
+def test_several_columns_are_one_vector(folder: Path) -> None:
+    text = "path,x,y,kind,day\n1.jpg,0.5,2,dog,3\n2.jpg,1,4,cat,1\n"
+    places = table(folder, text, label=["x", "y"])
+    assert (places.y_kind, places.classes) == (FieldKind.ARRAY, (None, None))
+    np.testing.assert_array_equal(places.read(0)[1], [0.5, 2])  # type: ignore[index]  # a pair
+    assert places.read(0)[1].dtype == np.float32  # type: ignore[index]
+    both = pickle.loads(pickle.dumps(table(folder, text, label=["kind", "day"])))
+    assert both.classes == (("cat", "dog"), None)
+    np.testing.assert_array_equal([both.read(number)[1] for number in range(2)], [[1, 3], [0, 1]])
+    assert both.read(0)[1].dtype == np.int64
+    with pytest.raises(DataError, match="no column `z`"):
+        table(folder, text, label=["x", "z"])
+    with pytest.raises(DataError, match="empty list"):
+        table(folder, text, label=[])
+
+
+def test_features_and_weights_go_with_the_image(folder: Path) -> None:
+    text = "path,rooms,age,price,trust\n1.jpg,3,0.5,70,1\n2.jpg,4,12,80,0.25\n"
+    houses = table(folder, text, label="price", features=["rooms", "age"], sample_weight="trust")
+    x, y, weight = pickle.loads(pickle.dumps(houses)).read(1)
+    assert x["image"] == b"2.jpg"
+    assert x["features"].dtype == np.float32
+    assert (x["features"].tolist(), y, weight) == ([4, 12], 80, 0.25)
+    assert houses.x_kind == {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
+    assert houses.mean_bytes() == 5 + 8
+    alone = table(folder, text, label=None, features=["rooms"])
+    assert alone.read(0)["features"].tolist() == [3]  # type: ignore[index]  # a dictionary
+    others = [table(folder, text.replace("12", "13"), label="price", features=["rooms", "age"], sample_weight="trust")]
+    others += [table(folder, text, label="price"), table(folder, text, label="price", sample_weight="trust")]
+    assert len({each.digest() for each in (houses, *others)}) == 4
+
+
+def test_features_and_weights_are_columns_of_numbers(folder: Path) -> None:
+    text = "path,rooms,label\n1.jpg,three,1\n2.jpg,4,0\n"
+    with pytest.raises(DataError, match="column `rooms` must hold finite numbers, but row 2 has 'three'"):
+        table(folder, text, features=["rooms"])
+    for told, message in (
+        ({"features": "rooms"}, "must be a list"),
+        ({"label": None, "sample_weight": "rooms"}, "label=None"),
+    ):
+        with pytest.raises(DataError, match=message):
+            table(folder, text, **told)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_separators_byte_order_mark_quotes_and_blank_lines_are_understood(folder: Path, separator: str) -> None:
+    text = '\ufefffile;kind\r\n"1.jpg";"a cat"\r\n\r\n2.jpg;dog\r\n'.replace(";", separator)
+    data = table(folder, text, path="file", label="kind")
+    assert data.classes == ("a cat", "dog")
+    assert data.name(1) == f"{folder}/2.jpg (row 4 of {folder}/labels.csv)"
+
+
+def test_paths_may_be_absolute_or_start_at_another_root(folder: Path, tmp_path: Path) -> None:
+    data = table(folder, f"path,label\n3.jpg,1\n{folder}/1.jpg,2\n", root=str(folder / "sub"))
+    assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
+
+
+@pytest.mark.parametrize("row", ["1.jpg", "1.jpg,", ",3"])
+def test_an_incomplete_row_is_named(folder: Path, row: str) -> None:
+    with pytest.raises(DataError, match=r"Row 3 of .* must have a path and a label"):
+        table(folder, f"path,label\n1.jpg,1\n{row}\n")
+
+
+def test_a_row_whose_cells_are_moved_by_a_separator_in_a_text_is_named(folder: Path) -> None:
+    said = r"Row 3 of .* a cell for each of the 3 columns, but has 4\. Put quotes"
+    with pytest.raises(DataError, match=said):
+        table(folder, "path,seen,label\n1.jpg,a dog,3,\n2.jpg,a cat, asleep,7\n")
+    quoted = table(folder, 'path,seen,label\n1.jpg,a dog,3,\n2.jpg,"a cat, asleep",7\n')
+    assert read_all(quoted) == [(b"1.jpg", 3), (b"2.jpg", 7)]
+
+
+def test_the_digest_covers_the_labels(folder: Path) -> None:
+    before = table(folder, "path,label\n1.jpg,1\n2.jpg,2\n").digest()
+    after = table(folder, "path,label\n1.jpg,1\n2.jpg,3\n").digest()
+    assert before.split()[:4] == after.split()[:4]
+    assert before.split()[4] != after.split()[4]
+
+
+def test_a_cell_that_is_empty_is_told_with_its_column(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"Row 3 .* one of them is empty") as told:
+        table(folder, "path,x,y\n1.jpg,1,2\n2.jpg,,2\n", label=["x", "y"])
+    assert told.value.hint == "Fill in its column `x`, or remove the row."
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("label", {"kind": "label"}),
+        ("label", ["label", None]),
+        ("features", {"rooms": "label"}),
+        ("path", ["path"]),
+        ("sample_weight", ["label"]),
+    ],
+)
+def test_what_names_no_column_is_refused_with_what_was_given(folder: Path, option: str, value: Any) -> None:
+    with pytest.raises(DataError, match=f"`{option}` must be .*{re.escape(repr(value))}"):
+        table(folder, "path,label\n1.jpg,1\n2.jpg,2\n", **{option: value})
+
+
+def test_any_series_of_names_names_columns(folder: Path) -> None:
+    data = table(folder, "path,a,b\n1.jpg,1,2\n", label=np.array(["a", "b"]))
+    np.testing.assert_array_equal(data.read(0)[1], [1, 2])  # type: ignore[index]  # a pair
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("path,label\n", "at least one row"),
+        (b"path,label\n\xff\xfe.jpg,1\n", "no CSV file in UTF-8"),
+        ("path,label,label\n1.jpg,1,2\n", "2 columns named `label`"),
+        ("path,labels\n1.jpg,1\n", r"no column `label`; its columns are `path`, `labels`\. Did you mean `labels`"),
+        (
+            "path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n",
+            r"2 of 3 are missing: row 3: .*/no\.jpg; row 4: .*/nor\.jpg",
+        ),
+        ("path,label\nsub\\3.jpg,1\n", r"1 of 1 are missing.*sub\\3\.jpg.*Write `/` for the `\\` between folders"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_with_the_reason(folder: Path, text: str | bytes, said: str) -> None:
+    with pytest.raises(DataError, match=r"labels\.csv` does not exist"):
+        Table(folder / "labels.csv")
+    (folder / "labels.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=said):
+        Table(folder / "labels.csv")
+
+
+TEXT = "file;rooms;age;kind;day;price;trust\n1.png;1;20;old;3;1.5;0.5\n2.png;2;3;new;1;2;0.25\n"
+
+
+def kept(value: Any) -> Any:
+    """Return what can be compared: values with their dtypes."""
+    if isinstance(value, dict):
+        return {key: kept(part) for key, part in value.items()}
+    array = np.asarray(value)
+    return array.tolist(), array.dtype
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"label": "price", "features": ["rooms", "age"], "sample_weight": "trust"},
+        {"label": "day", "label_mode": "class", "sample_weight": "trust"},
+        {"label": "day", "label_mode": "number"},
+        {"label": ["kind", "day"]},
+        {"label": ["kind", "price"], "features": ["age"]},
+        {"label": None, "features": ["age", "rooms"]},
+    ],
+    ids=str,
+)
+def test_plain_code_gives_the_columns_as_the_table_does(tmp_path: Path, settings: dict[str, Any]) -> None:
+    for number in (1, 2):
+        (tmp_path / f"{number}.png").write_bytes(f"file {number}".encode())
+    (tmp_path / "houses.csv").write_text(TEXT)
+    data = Table(tmp_path / "houses.csv", path="file", **settings)
+    spec = make_plan(Workload(data=data, ops=[Map(len)], batch_size=2)).source  # these files are no images
+    plain = data.plain_numpy(spec)
+    assert plain.arguments == names(spec)
+    lines = ["import csv", "from pathlib import Path", "import numpy as np", *plain.constants, plain.functions]
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    columns = scope["samples"]()
+    for index in range(2):
+        row = dict(zip(plain.arguments, (column[index] for column in columns), strict=True))
+        row[plain.arguments[0]] = Path(row[plain.arguments[0]]).read_bytes()
+        found = eval(packed(spec), row)
+        found, read = (value if isinstance(value, tuple) else (value,) for value in (found, data.read(index)))
+        assert [kept(part) for part in found] == [kept(part) for part in read]

@@ -1,0 +1,273 @@
+"""TFRecord files: their frames, their examples and the source over them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pwd
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.errors import BadSampleError, DataError, DataWarning
+from autopipe.workload.data import example, records
+from autopipe.workload.data.example import serialise
+from autopipe.workload.data.records import frame
+from autopipe.workload.data.tfrecords import TFRecords
+from autopipe.workload.sample import FieldKind
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(file: Path, *labels: int) -> Path:
+    values: list[dict[str, bytes | int]] = [
+        {"image/encoded": b"image %d" % n, "image/class/label": n, "mask": b"mask %d" % n} for n in labels
+    ]
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"".join(frame(serialise(value)) for value in values))
+    return file
+
+
+def test_records_of_several_files_are_one_sequence(tmp_path: Path) -> None:
+    for number, labels in enumerate(((1, 2), (), (3,), (4, 5, 6))):
+        write(tmp_path / f"{number}.tfrecord", *labels)
+    data = pickle.loads(pickle.dumps(TFRecords(tmp_path / "*.tfrecord")))
+    assert [data.read(i) for i in range(len(data))] == [(b"image %d" % n, n) for n in range(1, 7)]
+    assert (data.x_kind, data.y_kind) == (FieldKind.ENCODED, FieldKind.LABEL)
+    assert data.name(4).startswith(f"{tmp_path}/3.tfrecord, record 1 at byte ")
+    assert data.files([0, 1, 3]) == [f"{tmp_path}/0.tfrecord", f"{tmp_path}/3.tfrecord"]
+    assert len(data.files()) == 4
+    assert data.mean_bytes() == sum(file.stat().st_size for file in tmp_path.glob("*.tfrecord")) / 6
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_there_is_no_record_outside(tmp_path: Path, index: int) -> None:
+    with pytest.raises(IndexError):
+        TFRecords(write(tmp_path / "a", 1, 2)).read(index)
+
+
+def test_keys_can_be_named_and_labels_left_out(tmp_path: Path) -> None:
+    file = str(write(tmp_path / "a", 1, 2))
+    assert TFRecords(file, image_key="mask", label_key=None).read(1) == b"mask 2"
+    assert TFRecords([file], mask_key="mask").read(0) == (b"image 1", b"mask 1")
+    assert TFRecords(file, mask_key="mask").y_kind is FieldKind.ENCODED
+    assert TFRecords(file, label_key=None).y_kind is None
+
+
+def test_a_later_record_without_the_key_is_a_bad_sample(tmp_path: Path) -> None:
+    file = write(tmp_path / "a", 1)
+    with file.open("ab") as stream:
+        stream.write(frame(serialise({"other": 1})))
+    with pytest.raises(BadSampleError, match=r"record at byte \d+ of .* has no feature `image/encoded`"):
+        TFRecords(file).read(1)
+
+
+def test_a_set_with_files_missing_warns(tmp_path: Path) -> None:
+    write(tmp_path / "train-00000-of-00003.tfrecord", 1)
+    write(tmp_path / "train-00002-of-00003.tfrecord", 3)
+    with pytest.warns(DataWarning, match=r"should be 3 files .* 1 are missing, the first is number 1"):
+        data = TFRecords(tmp_path / "train-*")
+    assert len(data) == 2
+
+
+def test_the_digest_stays_when_the_folder_moves_and_changes_with_a_file(tmp_path: Path) -> None:
+    write(tmp_path / "old" / "a", 1)
+    before = TFRecords(tmp_path / "old" / "*").digest()
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert before == TFRecords(tmp_path / "new" / "*").digest()
+    os.utime(tmp_path / "new" / "a", ns=(0, 0))
+    assert before != TFRecords(tmp_path / "new" / "*").digest()
+
+
+def raw(file: Path, *pixels: object, key: str = "raw") -> TFRecords:
+    values: list[dict[str, bytes | int]] = [
+        {"other": b"x" * n, key: np.asarray(each).tobytes(), "label": n} for n, each in enumerate(pixels)
+    ]
+    file.write_bytes(b"".join(frame(serialise(value)) for value in values))
+    return TFRecords(file, image_key="raw", label_key="label", shape=(2, 2), dtype="uint16")
+
+
+def test_raw_pixels_come_one_by_one_or_a_batch_at_a_time_also_in_worker_processes(tmp_path: Path) -> None:
+    pixels = np.arange(20, dtype=np.uint16).reshape(5, 2, 2)
+    made = raw(tmp_path / "a", *pixels)
+    assert (made.x_kind, made.y_kind) == (FieldKind.ARRAY, FieldKind.LABEL)
+    data: Any
+    for data in (made, pickle.loads(pickle.dumps(made))):
+        image, label = data.read(3)
+        np.testing.assert_array_equal(image, pixels[3])
+        assert (image.dtype, label) == (np.uint16, 3)
+        for order in ([4, 0, 4], [1, 4, 2]):
+            x, y = np.empty((3, 2, 2), np.uint16), np.empty(3, np.int64)
+            data.read_many(np.array(order), (x, y))
+            np.testing.assert_array_equal(x, pixels[order])
+            assert y.tolist() == order
+
+
+def test_raw_pixels_of_another_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"first record .* holds 2 bytes of pixels, but uint16\[2x2\] takes 8"):
+        raw(tmp_path / "a", np.uint16(3))
+    data: Any = raw(tmp_path / "b", np.zeros((2, 2), np.uint16), np.zeros(3, np.uint16))
+    with pytest.raises(BadSampleError, match=r"record at byte \d+ of .* holds 6 bytes of pixels"):
+        data.read(1)
+    with pytest.raises(ValueError, match="holds 6 bytes"):
+        data.read_many(np.array([0, 1]), (np.empty((2, 2, 2), np.uint16), np.empty(2, np.int64)))
+    with pytest.raises(DataError, match=r"whole numbers above 0, but got shape=\(2, 0\)"):
+        TFRecords(tmp_path / "a", image_key="raw", label_key="label", shape=(2, 0))
+
+
+DATA = [b"", b"a", b"12345" * 100, b"x" * 400_000, b"y" * 300_000, *(b"short %d" % i for i in range(1000))]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "autopipe" / "tfrecord"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> bytes:
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(map(records.frame, DATA)))
+    return os.fsencode(tmp_path / "a.tfrecord")
+
+
+def rewrite(path: bytes, content: bytes) -> None:
+    Path(os.fsdecode(path)).write_bytes(content)
+
+
+def test_the_checksum_is_that_of_the_format() -> None:
+    # 123456789 -> 0xE3069283 is the check value of CRC-32C; the mask is TensorFlow's.
+    assert records.masked_crc(b"123456789") == (((0xE3069283 >> 15) | (0xE3069283 << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_records_are_found_and_read_in_any_order(path: bytes) -> None:
+    offsets = records.record_offsets(path).tolist()
+    found = {i: records.read_record(path, offsets[i], offsets[i + 1]) for i in reversed(range(len(DATA)))}
+    assert len(offsets) == len(DATA) + 1
+    assert [found[i] for i in range(len(DATA))] == DATA
+
+
+def test_a_missing_file_is_refused_at_once_and_a_bad_sample_later() -> None:
+    with pytest.raises(DataError, match="No such file"):
+        records.record_offsets(b"/nowhere")
+    with pytest.raises(BadSampleError, match="No such file"):
+        records.read_record(b"/nowhere", 0, 20)
+
+
+def test_the_index_is_kept_until_the_file_changes(path: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = records.record_offsets(path)
+    assert len(list(cache.iterdir())) == 1
+    with monkeypatch.context() as patched:
+        patched.delattr(records, "scan_records")  # whoever scans again fails
+        np.testing.assert_array_equal(first, records.record_offsets(path))
+    rewrite(path, records.frame(b"new"))
+    assert records.record_offsets(path).tolist() == [0, 19]
+
+
+def test_a_cache_folder_that_cannot_be_made_costs_nothing_but_time(path: bytes, cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_text("in the way")
+    assert len(records.record_offsets(path)) == len(DATA) + 1
+
+
+def test_a_user_without_a_name_and_without_a_home_has_the_cache_of_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    for variable in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert records.cache_folder() == Path("/.cache/autopipe/tfrecord")
+
+
+@pytest.mark.timeout(20)
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.tfrecord")
+    with pytest.raises(DataError, match="must be a regular file, but is a named pipe"):
+        records.record_offsets(os.fsencode(tmp_path / "train.tfrecord"))
+
+
+def test_equal_values_give_equal_bytes_in_any_order() -> None:
+    assert example.serialise({"a": b"1", "b": 2}) == example.serialise({"b": 2, "a": b"1"})
+
+
+WHOLE = records.frame(b"whole")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((WHOLE + records.frame(b"x" * 20)[:-cut], "record at byte 21 .* is cut short") for cut in (1, 4, 5, 15)),
+        (WHOLE + records.frame(b"cut")[:7], "record at byte 21 .* ends within its header, at 28 bytes"),
+        (WHOLE + b"\xff" + records.frame(b"wrong")[1:], "record at byte 21 .* header does not match its checksum"),
+        (b"\xff\xd8\xff\xe0 this is a JPEG", "is no TFRecord file"),
+        *(
+            (magic + bytes(30), "compressed as a whole.*without compression")
+            for magic in (b"\x1f\x8b\x08\0", b"\x78\x9c")
+        ),
+    ],
+)
+def test_a_file_that_is_damaged_or_none_is_refused_with_the_offset(path: bytes, content: bytes, said: str) -> None:
+    rewrite(path, content)
+    with pytest.raises(DataError, match=said):
+        records.record_offsets(path)
+
+
+def test_a_record_that_changed_or_shrank_since_is_a_bad_sample(path: bytes) -> None:
+    frame = bytearray(records.frame(b"content"))
+    rewrite(path, bytes(frame[:-3]))
+    with pytest.raises(BadSampleError, match="has shrunk"):
+        records.read_record(path, 0, len(frame))
+    frame[14] ^= 1
+    rewrite(path, bytes(frame))
+    with pytest.raises(BadSampleError, match=r"record at byte 0 of .*a\.tfrecord` is corrupt"):
+        records.read_record(path, 0, len(frame))
+
+
+def test_an_index_that_is_broken_or_of_other_offsets_is_made_anew(path: bytes, cache: Path) -> None:
+    first = records.record_offsets(path)
+    kept = next(cache.iterdir())
+    for content in (b"", b"broken", struct.pack("<4Q", 0, 1, 2, 3)):
+        kept.write_bytes(content)
+        np.testing.assert_array_equal(first, records.record_offsets(path))
+        np.testing.assert_array_equal(first, np.load(kept))
+    for wrong in (first[1:], first[:-1], first[::-1], first.astype("int64"), first[None], np.array([], "uint64")):
+        np.save(kept, wrong)
+        np.testing.assert_array_equal(first, records.record_offsets(path))
+
+
+def test_what_an_example_lacks_is_named() -> None:
+    parsed = example.features(example.serialise({"image/jpeg": b"1", "label": 2}))
+    with pytest.raises(example.ExampleError, match="no feature `image/encoded`; it has `image/jpeg`, `label`"):
+        example.bytes_feature(parsed, "image/encoded")
+    assert sorted(parsed) == ["image/jpeg", "label"]
+    with pytest.raises(example.ExampleError, match=r"int64_list of `image/jpeg`, but has 0 \(it holds bytes_list\)"):
+        example.int_feature(parsed, "image/jpeg")
+    with pytest.raises(example.ExampleError, match=r"is no tf\.train\.Example"):
+        example.features(b"\xff\xd8\xff\xe0 this is a JPEG")
+
+
+def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
+    file, other = write(tmp_path / "a", 1), tmp_path / "other"
+    other.write_bytes(frame(b"\xff\xd8\xff\xe0 a JPEG"))
+    assert TFRecords(file).read_many is None  # encoded images have no batch half
+    refused: list[tuple[Callable[[], object], str]] = [
+        (
+            lambda: TFRecords(file, mask_key="masks"),
+            r"no feature `masks`; it has .*Did you mean `mask`\? Name the feat",
+        ),
+        (lambda: TFRecords(file, label_key="mask"), r"int64_list of `mask`.*holds bytes_list"),
+        (lambda: TFRecords(other), r"first record of .* is no tf\.train\.Example"),
+        (lambda: TFRecords(tmp_path / "*.tfrecord"), "No file matches"),
+        (lambda: TFRecords([]), "empty sequence"),
+        (lambda: TFRecords(write(tmp_path / "empty")), "no records in the 1 files"),
+    ]
+    for make, said in refused:
+        with pytest.raises(DataError, match=said):
+            make()

@@ -1,0 +1,374 @@
+"""From the bytes of image files to pixels, whole and reduced, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import io
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+
+from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
+from autopipe.workload.digests import ops_digest
+from autopipe.workload.op import Op
+from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, reduced
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.image_file import image_size
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.targets import MaskToClass
+from autopipe.workload.plan import Step
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+RNG = np.random.default_rng(0)
+SMOOTH = cv2.resize(RNG.integers(0, 256, (5, 7, 3), np.uint8), (41, 29), interpolation=cv2.INTER_CUBIC)
+ENCODED = Field(FieldKind.ENCODED, None, None)
+
+
+def encoded(pixels: Any, extension: str, *options: int) -> bytes:
+    return bytes(cv2.imencode(extension, pixels, options)[1])
+
+
+FILES = {
+    "jpeg": encoded(SMOOTH, ".jpg"),
+    "jpeg 4:4:4": encoded(SMOOTH, ".jpg", cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444),
+    "progressive jpeg": encoded(SMOOTH, ".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "grey jpeg": encoded(SMOOTH[..., 0], ".jpg"),
+    "png": encoded(SMOOTH, ".png"),
+    "grey png": encoded(SMOOTH[..., 0], ".png"),
+    "png with alpha": encoded(np.dstack([SMOOTH, SMOOTH[..., :1]]), ".png"),
+    "16 bit png": encoded(SMOOTH.astype(np.uint16) * 256 + 200, ".png"),
+    "bmp": encoded(SMOOTH, ".bmp"),
+    "tiff": encoded(SMOOTH, ".tiff"),
+    "lossless webp": encoded(SMOOTH, ".webp", cv2.IMWRITE_WEBP_QUALITY, 101),
+    "webp": encoded(SMOOTH, ".webp", cv2.IMWRITE_WEBP_QUALITY, 80),
+}
+
+
+def turned(jpeg: bytes, orientation: int) -> bytes:
+    """Return a JPEG whose EXIF says that it is to be rotated."""
+    tag = struct.pack(">HHIHH", 0x0112, 3, 1, orientation, 0)
+    tiff = b"MM\0*" + struct.pack(">IH", 8, 1) + tag + struct.pack(">I", 0)
+    exif = b"Exif\0\0" + tiff
+    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + jpeg[2:]
+
+
+def test_an_exif_rotation_is_left_alone_and_followed_by_opencvs_defaults(tmp_path: Path) -> None:
+    """What docs/migrate.md says."""
+    content = turned(FILES["jpeg"], 6)
+    assert decode_image(content, 3).shape == (29, 41, 3)
+    file = tmp_path / "turned.jpg"
+    file.write_bytes(content)
+    read, decoded = cv2.imread(str(file)), cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+    assert read is not None
+    assert decoded is not None
+    assert read.shape == decoded.shape == (41, 29, 3)
+
+
+@pytest.mark.slow
+def test_tensorflow_and_pil_leave_an_exif_rotation_alone(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    content = turned(FILES["jpeg"], 6)
+    assert tuple(tf.io.decode_jpeg(content).shape) == tuple(tf.io.decode_image(content).shape) == (29, 41, 3)
+    image = pytest.importorskip("PIL.Image")
+    assert image.open(io.BytesIO(content)).size == (41, 29)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", list(FILES))
+def test_every_format_becomes_8_bit_rgb_or_grey(name: str, channels: Literal[1, 3]) -> None:
+    pixels = decode_image(FILES[name], channels)
+    assert (pixels.shape, str(pixels.dtype)) == ((29, 41, channels), "uint8")
+
+
+def test_colours_come_as_red_green_blue() -> None:
+    np.testing.assert_array_equal(decode_image(FILES["png"], 3), SMOOTH[..., ::-1])
+    np.testing.assert_array_equal(decode_mask(FILES["png"]), SMOOTH[..., ::-1])
+
+
+def test_a_mask_keeps_its_channels() -> None:
+    assert decode_mask(FILES["grey png"]).shape == (29, 41)
+    assert decode_mask(FILES["png with alpha"]).shape == (29, 41, 3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", [name for name in FILES if "jpeg" in name])
+def test_a_jpeg_has_the_very_pixels_that_opencv_and_tensorflow_give(name: str, channels: Literal[1, 3]) -> None:
+    import tensorflow as tf
+
+    found = decode_image(FILES[name], channels)
+    flag = cv2.IMREAD_COLOR_RGB if channels == 3 else cv2.IMREAD_GRAYSCALE
+    of_opencv = cv2.imdecode(np.frombuffer(FILES[name], np.uint8), flag)
+    np.testing.assert_array_equal(found, np.reshape(np.asarray(of_opencv), found.shape))
+    of_tensorflow = tf.io.decode_jpeg(FILES[name], channels, dct_method="INTEGER_ACCURATE")
+    np.testing.assert_array_equal(found, of_tensorflow.numpy())
+
+
+def test_a_jpeg_of_four_inks_is_left_to_opencv() -> None:
+    pixels = np.ascontiguousarray(np.dstack([SMOOTH, SMOOTH[..., :1]]))
+    data = simplejpeg.encode_jpeg(pixels, colorspace="CMYK")
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    np.testing.assert_array_equal(decode_image(data, 3), expected)
+    with pytest.raises(BadSampleError, match="damaged"):
+        decode_image(damaged(data), 3)
+
+
+def test_a_jpeg_is_decoded_to_where_it_belongs_if_it_fits() -> None:
+    out = np.zeros((29, 41, 3), np.uint8)
+    assert np.shares_memory(decode_image(FILES["jpeg"], 3, out=out), out)
+    np.testing.assert_array_equal(out, decode_image(FILES["jpeg"], 3))
+    other = np.zeros((30, 41, 3), np.uint8)
+    assert decode_image(FILES["jpeg"], 3, out=other).shape == (29, 41, 3)
+    assert not other.any()
+
+
+def test_a_mask_may_be_a_jpeg() -> None:
+    np.testing.assert_array_equal(decode_mask(FILES["grey jpeg"]), decode_image(FILES["grey jpeg"], 1)[..., 0])
+    np.testing.assert_array_equal(decode_mask(FILES["jpeg"]), decode_image(FILES["jpeg"], 3))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "extension"), [("plain_numpy", ".png"), ("plain_numpy", ".tiff"), ("plain_tensorflow", ".png")]
+)
+@pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)])
+def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dialect: str, extension: str) -> None:
+    import tensorflow as tf
+
+    mask = RNG.integers(0, 65536, shape, np.uint16)
+    data = encoded(mask, extension)
+    scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": FILES["png"], "y": data}
+    exec("\n".join(getattr(Decode(), dialect)(masked_step(mask.dtype, mask.ndim))), scope)
+    found = np.asarray(scope["y"])
+    np.testing.assert_array_equal(found, decode_mask(data))
+    assert found.dtype == np.uint16
+
+
+@pytest.mark.parametrize("dialect", ["plain_numpy", "plain_tensorflow"])
+def test_plain_code_of_masks_in_another_dtype_is_refused(dialect: str) -> None:
+    with pytest.raises(PlainCodeError, match="masks in uint8 and uint16, but these are in float32"):
+        getattr(Decode(), dialect)(masked_step(np.dtype(np.float32), 2))
+
+
+def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
+    """Return a step that decodes images, and masks of a dtype."""
+    image, mask = Field(FieldKind.IMAGE, None, np.dtype(np.uint8), 3), Field(FieldKind.MASK, None, dtype, rank)
+    return Step(Decode(), 0, SampleSpec(ENCODED, ENCODED), SampleSpec(image, mask))
+
+
+def damaged(data: bytes) -> bytes:
+    """Return the file with 16 bytes in the middle of its pixels replaced."""
+    middle = (data.index(b"\xff\xda") + len(data)) // 2
+    return data[:middle] + bytes(range(100, 116)) + data[middle + 16 :]
+
+
+@pytest.mark.parametrize("decode", [decode_mask, functools.partial(decode_image, channels=3)])
+@pytest.mark.parametrize("name", ["jpeg", "jpeg 4:4:4", "grey jpeg"])
+def test_a_jpeg_that_is_damaged_in_its_middle_is_refused(name: str, decode: Callable[[bytes], Any]) -> None:
+    with pytest.raises(BadSampleError, match=r"damaged: Corrupt JPEG data.*strict=False"):
+        decode(damaged(FILES[name]))
+
+
+def test_a_damaged_jpeg_is_taken_on_request_but_not_one_that_is_cut_short() -> None:
+    data = damaged(FILES["jpeg"])
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    np.testing.assert_array_equal(decode_image(data, 3, strict=False), expected)
+    with pytest.raises(BadSampleError, match="truncated"):
+        decode_image(data[:-9], 3, strict=False)
+
+
+@pytest.mark.parametrize("name", ["png", "grey png", "16 bit png"])
+def test_a_png_with_any_changed_byte_is_refused(name: str) -> None:
+    data = FILES[name]
+    for place in range(60, len(data) - 12, 37):
+        changed = data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
+        with pytest.raises(BadSampleError):
+            decode_image(changed, 3)
+
+
+@pytest.mark.parametrize("name", list(FILES))
+def test_an_image_of_more_pixels_than_allowed_is_refused_before_it_is_decoded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert image_size(FILES[name]) == (29, 41)
+    assert decode_image(FILES[name], 3, max_pixels=29 * 41).shape == (29, 41, 3)
+    monkeypatch.setattr(cv2, "imdecode", None)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
+    with pytest.raises(BadSampleError, match=r"at most 1,188 pixels, but its header says 41 x 29.*max_pixels"):
+        decode_image(FILES[name], 3, max_pixels=29 * 41 - 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"MM\0*\0\0\0\x08\0\x02\x01\0\0\x04\0\0\0\x01\0\0\0\x29\x01\x01\0\x03\0\0\0\x01\0\x1d\0\0",
+        b"GIF89a\x29\0\x1d\0",
+        b"BM" + b"\0" * 12 + b"\x0c\0\0\0\x29\0\x1d\0",
+    ],
+    ids=["tiff", "gif", "old bmp"],
+)
+def test_the_header_tells_the_size_in_other_formats_too(data: bytes) -> None:
+    assert image_size(data) == (29, 41)
+    for end in range(len(data)):
+        assert image_size(data[:end]) in (None, (29, 41))
+
+
+def test_a_small_file_that_claims_to_be_huge_is_refused() -> None:
+    data = bytearray(FILES["jpeg"])
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
+    with pytest.raises(BadSampleError, match="20000 x 20000"):
+        decode_image(bytes(data), 3)
+
+
+def test_each_setting_counts_in_the_digest() -> None:
+    assert len({ops_digest([op]) for op in (Decode(), Decode(strict=False), Decode(max_pixels=9))}) == 3
+
+
+@pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "png"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_a_truncated_file_is_refused(name: str, share: float) -> None:
+    data = FILES[name]
+    with pytest.raises(BadSampleError):
+        decode_image(data[: int(len(data) * share)], 3)
+
+
+def test_bytes_after_the_end_do_no_harm() -> None:
+    for name in ("jpeg", "png"):
+        np.testing.assert_array_equal(decode_image(FILES[name], 3), decode_image(FILES[name] + b"trailer" * 9, 3))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"), [(b"", "0 bytes"), (b"GIF89a", "cannot decode"), ("text", "must be bytes")]
+)
+def test_what_is_no_image_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(BadSampleError, match=message):
+        decode_image(data, 3)
+
+
+def test_arrays_pass_unchanged() -> None:
+    spec = SampleSpec(Field(FieldKind.IMAGE, SMOOTH.shape, SMOOTH.dtype), Field(FieldKind.LABEL, (), np.dtype("int64")))
+    assert Decode().apply((SMOOTH, 3), spec, np.empty(0)) == (SMOOTH, 3)
+
+
+def test_other_channels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="max_pixels=0"):
+        Decode(max_pixels=0)
+    with pytest.raises(ConfigError, match="channels=4"):
+        Decode(channels=4)  # type: ignore[arg-type]  # the mistake under test
+
+
+NOISE = np.random.default_rng(0)
+ENCODED_IMAGE = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
+IMAGE = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8"), 3), None)
+REDUCED = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
+
+
+def jpeg(height: int, width: int, extension: str = ".jpg") -> bytes:
+    pixels = cv2.resize(NOISE.integers(0, 256, (9, 11, 3), np.uint8), (width, height), interpolation=cv2.INTER_CUBIC)
+    return bytes(cv2.imencode(extension, pixels)[1])
+
+
+def decoded(data: bytes, **settings: Any) -> np.ndarray[Any, Any]:
+    pixels: np.ndarray[Any, Any] = Decode(**settings).apply((data, None), ENCODED_IMAGE, np.empty(0))[0]
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("size", "least", "ratio"),
+    [((161, 203), (20, 20), 8), ((161, 203), (21, 26), 8), ((161, 203), (22, 20), 4), ((161, 203), (20, 52), 2)],
+)
+def test_a_large_jpeg_is_reduced_as_far_as_it_stays_large_enough(
+    size: tuple[int, int], least: tuple[int, int], ratio: int
+) -> None:
+    data = jpeg(*size)
+    found = decoded(data, reduce=least)
+    assert found.shape == (-(-size[0] // ratio), -(-size[1] // ratio), 3)
+    np.testing.assert_array_equal(found[..., ::-1], cv2.imdecode(np.frombuffer(data, np.uint8), REDUCED[ratio]))
+
+
+@pytest.mark.parametrize("least", [(82, 10), (161, 203), (500, 500)])
+def test_one_that_is_not_twice_as_large_is_decoded_whole(least: tuple[int, int]) -> None:
+    data = jpeg(161, 203)
+    np.testing.assert_array_equal(decoded(data, reduce=least), decoded(data))
+
+
+def test_other_formats_are_decoded_whole() -> None:
+    assert decoded(jpeg(160, 200, ".png"), reduce=(20, 20)).shape == (160, 200, 3)
+
+
+def test_it_is_written_where_there_is_room() -> None:
+    data = jpeg(160, 200)
+    out = np.zeros((20, 25, 3), np.uint8)
+    assert Decode(reduce=(20, 20)).apply((data, None), ENCODED_IMAGE, np.empty(0), out)[0].base is not None
+    np.testing.assert_array_equal(out, decoded(data, reduce=(20, 20)))
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize("data", [jpeg(161, 203), jpeg(60, 203), jpeg(161, 203, ".png")], ids=["large", "low", "png"])
+def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any) -> None:
+    import simplejpeg
+    import tensorflow as tf
+
+    op = Decode(channels, reduce=(40, 50))
+    wanted, step = decoded(data, channels=channels, reduce=(40, 50)), Step(op, 0, ENCODED_IMAGE, IMAGE)
+    names: dict[str, Any] = {"x": data, "cv2": cv2, "np": np, "simplejpeg": simplejpeg}
+    exec("\n".join(op.plain_numpy(step)), names)  # code that this package writes
+    np.testing.assert_array_equal(wanted, names["x"])
+    if channels == 1 and data[:2] != b"\xff\xd8":
+        return  # TensorFlow makes grey of a coloured PNG in another way, as without reducing
+    lines = "\n".join(f"    {line}" for line in op.plain_tensorflow(step))
+    scope: dict[str, Any] = {"tf": tf}
+    exec(f"def load(x):\n{lines}\n    return x", scope)  # the same
+    found = tf.function(scope["load"])(tf.constant(data)).numpy()
+    assert found.shape == wanted.shape
+    assert np.abs(found.astype(float) - wanted).mean() < 2  # its transform is a faster one, of fewer digits
+
+
+class _Photos:
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, index: int) -> bytes:
+        return b""
+
+
+def ops(*given: Op) -> tuple[Op, ...]:
+    return tuple(Workload(data=_Photos(), ops=given, batch_size=2).ops)
+
+
+def test_a_workload_reduces_to_the_size_of_the_resize_that_follows() -> None:
+    found = ops(Decode(reduce=True), MaskToClass(((0, 0, 0),)), Resize(224, 192))
+    assert found[0] == Decode(reduce=(224, 192))
+    assert ops_digest(found[:1]) != ops_digest([Decode()])
+    assert ops_digest(found[:1]) == ops_digest(ops(*found)[:1])
+
+
+@pytest.mark.parametrize("rest", [(), (RandomFlip(), Resize(8, 8))], ids=["nothing", "flip"])
+def test_without_a_resize_next_a_size_must_be_named(rest: tuple[Op, ...]) -> None:
+    with pytest.raises(ConfigError, match="needs a resize"):
+        ops(Decode(reduce=True), *rest)
+
+
+@pytest.mark.parametrize("wrong", [(0, 4), (4,), (4, 4, 4), (1.5, 2)])
+def test_what_is_no_size_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError):
+        Decode(reduce=wrong)
+
+
+def test_decoding_by_itself_needs_a_size() -> None:
+    with pytest.raises(ConfigError, match="reduce=True"):
+        decoded(jpeg(9, 9), reduce=True)
+
+
+def test_no_side_falls_below_the_least() -> None:
+    for height in range(1, 90):
+        for least in range(1, 30):
+            side = reduced((height, height), (least, least))[0]
+            assert side >= min(height, least)

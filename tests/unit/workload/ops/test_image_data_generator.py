@@ -1,0 +1,104 @@
+"""From the arguments of Keras's ImageDataGenerator to ops: in the ranges that Keras itself draws from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from autopipe.errors import ConfigError
+from autopipe.workload.op import Op
+from autopipe.workload.ops.colors import RandomBrightness
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomAffine, RandomFlip
+from autopipe.workload.ops.image_data_generator import from_image_data_generator
+from autopipe.workload.ops.values import Cast, Rescale
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+
+ImageDataGenerator = tf.keras.preprocessing.image.ImageDataGenerator
+SPEC = SampleSpec(Field(FieldKind.IMAGE, (8, 8, 3), np.dtype("uint8")), None)
+
+
+def double(image: Any) -> Any:
+    return image * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, [Cast("float32")]),
+        ({"rescale": 1 / 255}, [Rescale(1 / 255)]),
+        ({"horizontal_flip": True, "dtype": "float16"}, [RandomFlip(), Cast("float16")]),
+        ({"vertical_flip": True, "rescale": 2}, [RandomFlip(horizontal=False, vertical=True), Rescale(2)]),
+        ({"brightness_range": [0.5, 1.5]}, [RandomBrightness(factor=(0.5, 1.5)), Cast("float32")]),
+        (
+            {"rotation_range": 20, "width_shift_range": 0.1, "shear_range": 5, "zoom_range": 0.2, "rescale": 2.0},
+            [RandomAffine(20, (0, 0.1), 5, (0.8, 1.2), keep_aspect=False, fill="nearest"), Rescale(2.0)],
+        ),
+        (
+            {"zoom_range": [0.5, 1.5], "fill_mode": "constant", "cval": 7, "interpolation_order": 0, "rescale": 2.0},
+            [
+                RandomAffine(zoom=(0.5, 1.5), keep_aspect=False, fill="constant", value=7, interpolation="nearest"),
+                Rescale(2.0),
+            ],
+        ),
+        (
+            {"preprocessing_function": double, "rescale": 0.5, "data_format": "channels_last"},
+            [Cast("float32"), Map(double), Rescale(0.5)],
+        ),
+    ],
+)
+def test_arguments_become_ops_in_the_order_of_the_generator(arguments: dict[str, Any], expected: list[Op]) -> None:
+    assert expected == from_image_data_generator(**arguments)
+    ImageDataGenerator(**arguments)  # Keras takes them too
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"featurewise_center": True}, r"pass over the data.*ap\.Normalize"),
+        ({"featurewise_std_normalization": True}, "Normalize"),
+        ({"samplewise_center": True}, r"ap\.Map"),
+        ({"samplewise_std_normalization": True}, r"ap\.Map"),
+        ({"zca_whitening": True}, "whitening matrix"),
+        ({"channel_shift_range": 10.0}, "random=True"),
+        ({"validation_split": 0.2}, "ImageFolder"),
+        ({"width_shift_range": 10}, "in pixels"),
+        ({"height_shift_range": [1, 2]}, "in pixels"),
+        ({"interpolation_order": 3}, "order 3"),
+        ({"data_format": "channels_first"}, "channels"),
+        ({"rotation": 20}, "Did you mean `rotation_range`"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        from_image_data_generator(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore:Please import `affine_transform`:DeprecationWarning")  # Keras's own
+@pytest.mark.parametrize("low", [True, False])
+def test_the_extremes_of_every_range_are_those_of_keras(low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the ends of all its ranges, Keras's own transformation of a square image is that of the op."""
+    arguments: dict[str, Any] = {
+        "rotation_range": 30,
+        "width_shift_range": 0.1,
+        "height_shift_range": 0.1,
+        "shear_range": 10.0,
+        "zoom_range": (0.8, 1.1),
+        "fill_mode": "nearest",
+        "data_format": "channels_last",
+    }
+
+    def end(lower: float, upper: float, size: int | None = None) -> Any:
+        value = lower if low else upper
+        return value if size is None else np.full(size, value)
+
+    monkeypatch.setattr(np.random, "uniform", end)
+    image = np.add.outer(np.arange(24.0) ** 1.5, np.arange(24.0) * 3)[..., None].repeat(3, axis=-1).astype(np.float32)
+    generator = ImageDataGenerator(**arguments)
+    wanted = generator.apply_transform(image, generator.get_random_transform(image.shape))
+    affine, _ = from_image_data_generator(**arguments)
+    found, _ = affine.apply((image, None), SPEC, np.full(6, 0.0 if low else 1 - 2**-53))
+    np.testing.assert_allclose(found, wanted, atol=0.05)

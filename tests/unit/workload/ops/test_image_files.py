@@ -1,0 +1,279 @@
+"""PNG by either decoder, and images that are to be rotated by their EXIF tags."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
+from autopipe.hardware import own_process
+from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, png_pixels
+from autopipe.workload.ops.image_file import image_size, is_truncated, orientation_of
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
+Decoder = Callable[[bytes], NDArray[Any]]
+DECODERS: dict[str, Decoder] = {
+    "mask": decode_mask,
+    "RGB": lambda data: decode_image(data, 3),
+    "grey": lambda data: decode_image(data, 1),
+}
+
+
+def encoded(mode: str = "RGB", size: tuple[int, int] = (7, 5), seed: int = 0, **how: Any) -> bytes:
+    """Return a PNG of noise and of flat parts, so that the encoder takes different filters."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    pixels[: size[1] // 2] //= 64
+    if mode == "I;16":
+        return bytes(cv2.imencode(".png", pixels[..., 0].astype(np.uint16) * 257)[1])
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, "png", **how)
+    return file.getvalue()
+
+
+def result(decode: Decoder, data: bytes) -> NDArray[Any] | str:
+    try:
+        return decode(data)
+    except BadSampleError as error:
+        return error.message
+
+
+def require_alike(data: bytes) -> None:
+    for decode in DECODERS.values():
+        shared = result(decode, data)
+        with own_process.claimed():
+            alone = result(decode, data)
+        np.testing.assert_array_equal(alone, shared)
+        assert getattr(alone, "dtype", None) == getattr(shared, "dtype", None)
+
+
+@given(
+    mode=st.sampled_from(MODES), width=st.integers(1, 40), height=st.integers(1, 40), seed=st.integers(0, 99),
+    level=st.integers(0, 9),
+)  # fmt: skip
+def test_pixels_are_opencvs(mode: str, width: int, height: int, seed: int, level: int) -> None:
+    require_alike(encoded(mode, (width, height), seed, compress_level=level))
+
+
+@given(data=st.data(), mode=st.sampled_from(MODES))
+def test_a_damaged_file_is_read_or_refused_as_by_opencv(data: st.DataObject, mode: str) -> None:
+    file = bytearray(encoded(mode, (9, 9)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+    require_alike(bytes(file[: data.draw(st.integers(0, len(file)))]))
+
+
+def of_stream(stream: bytes, size: tuple[int, int] = (6, 5), colour: int = 2) -> bytes:
+    """Return a PNG whose checksums are right, whatever its compressed pixels are."""
+    chunks = (b"IHDR", struct.pack(">IIBBBBB", *size, 8, colour, 0, 0, 0)), (b"IDAT", stream), (b"IEND", b"")
+    body = (struct.pack(">I", len(b)) + n + b + struct.pack(">I", zlib.crc32(n + b)) for n, b in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
+
+
+@given(data=st.data(), colour=st.sampled_from([0, 2]), filters=st.lists(st.integers(0, 6), min_size=5, max_size=5))
+def test_pixels_that_do_not_fit_their_header(data: st.DataObject, colour: int, filters: list[int]) -> None:
+    width = 6 * (3 if colour == 2 else 1)
+    rows = [bytes([kind]) + bytes(range(3, 3 + width)) for kind in filters]
+    raw = b"".join(rows)[: data.draw(st.integers(0, 5 * (width + 1)))] + data.draw(st.binary(max_size=30))
+    stream = bytearray(zlib.compress(raw))
+    for _ in range(data.draw(st.integers(0, 2))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    require_alike(of_stream(bytes(stream[: data.draw(st.integers(1, len(stream)))]), colour=colour))
+
+
+def test_the_checksum_of_what_is_compressed_is_compared_nowhere() -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (5, 6, 3), np.uint8)
+    stream = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
+    for end in (b"Adle", b""):
+        file = of_stream(stream[:-4] + end)
+        require_alike(file)
+        np.testing.assert_array_equal(decode_image(file, 3), rows)
+
+
+def with_chunk(data: bytes, name: bytes, body: bytes) -> bytes:
+    """Return a PNG with a chunk behind its header."""
+    chunk = struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    return data[:33] + chunk + data[33:]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        (b"gAMA", struct.pack(">I", 100_000)),
+        (b"sRGB", b"\0"),
+        (b"tEXt", b"Comment\0none"),
+        (b"pHYs", bytes(9)),
+        (b"tRNS", bytes(6)),
+        (b"sBIT", b"\x05\x06\x05"),
+        (b"bKGD", bytes(6)),
+        (b"acTL", struct.pack(">II", 1, 0)),
+        (b"prVt", b"of somebody's own"),
+    ],
+)
+def test_chunks_that_say_more_of_the_pixels(name: bytes, body: bytes) -> None:
+    require_alike(with_chunk(encoded(), name, body))
+
+
+@pytest.mark.parametrize("cut", range(1, 13))
+def test_a_file_that_lacks_its_last_bytes(cut: int) -> None:
+    require_alike(encoded()[:-cut])
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        pytest.param(struct.pack(">I", 1 << 20) + b"tEXtIEND", id="a length beyond the end"),
+        pytest.param(struct.pack(">I", 0) + b"QRST" + struct.pack(">I", zlib.crc32(b"QRST")), id="a critical chunk"),
+        pytest.param(
+            struct.pack(">I", 0) + b"prVt" + struct.pack(">I", zlib.crc32(b"prVt")), id="one of somebody's own"
+        ),
+    ],
+)
+def test_what_stands_behind_the_pixels(behind: bytes) -> None:
+    data = encoded()
+    require_alike(data[:-12] + behind + data[-12:])
+
+
+def test_a_window_that_is_too_small() -> None:
+    rows = (b"\0" + bytes(range(18 * row % 256, 18 * row % 256 + 18)) for row in range(5))
+    stream = bytearray(zlib.compress(b"".join(rows) * 2))
+    stream[0], stream[1] = 0x08, 0x1D
+    require_alike(of_stream(bytes(stream), size=(6, 10)))
+
+
+def test_an_interlaced_file() -> None:
+    data = bytearray(encoded())
+    data[28] = 1
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    require_alike(bytes(data))
+
+
+def test_it_is_for_what_both_read_alike() -> None:
+    assert png_pixels(encoded(), None) is not None
+    assert png_pixels(encoded("L"), 1) is not None
+    assert png_pixels(memoryview(encoded()), 3) is not None  # type: ignore[arg-type]  # a part of a file
+    for other in (encoded("L"), encoded("P"), encoded("RGBA"), b"", b"no picture", encoded()[:20]):
+        assert png_pixels(other, 3) is None
+
+
+PIXELS = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8), (9, 9), 4)
+ENCODED = Field(FieldKind.ENCODED, None, None)
+
+
+def photograph(orientation: int | None, kind: str = "JPEG") -> bytes:
+    exif = Image.Exif()
+    exif[0x010F] = "a camera"
+    if orientation is not None:
+        exif[0x0112] = orientation
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, kind, exif=exif, **({"quality": 95} if kind != "PNG" else {}))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_and_masks_are_turned_as_pil_turns_them(kind: str, orientation: int) -> None:
+    content = photograph(orientation, kind)
+    assert orientation_of(content) == orientation
+    tagged = Image.open(io.BytesIO(content))
+    shape = np.asarray(ImageOps.exif_transpose(tagged)).shape
+    x, y = Decode(orientation="exif").apply((content, content), SampleSpec(ENCODED, ENCODED), np.empty(0))
+    assert x.shape == y.shape == shape
+    np.testing.assert_allclose(x, np.asarray(ImageOps.exif_transpose(tagged)), atol=4 if kind == "WEBP" else 1)
+    np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [photograph(None), photograph(6)[:30], photograph(9), b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a"],
+    ids=["no tag", "cut", "no such orientation", "empty", "short", "short PNG", "another format"],
+)
+def test_what_has_no_tag_or_a_damaged_one_is_upright(content: bytes) -> None:
+    assert orientation_of(content) == 1
+
+
+def test_bytes_that_fill_up_a_jpeg_hide_neither_its_tag_nor_its_size_nor_its_end() -> None:
+    content = photograph(6)
+    at = content.index(b"\xff\xe1")
+    filled = content[:at] + b"\xff" * 3 + content[at:]
+    assert orientation_of(filled) == 6
+    assert image_size(filled) == (24, 40)
+    assert not is_truncated(filled + b"trailer")
+    assert is_truncated(filled[:-9])
+
+
+def test_a_slot_for_the_stored_shape_is_not_given_the_turned_one() -> None:
+    slot = np.zeros((24, 40, 3), np.uint8)
+    for orientation in (3, 6):
+        x, _ = Decode(orientation="exif").apply(
+            (photograph(orientation), None), SampleSpec(ENCODED, None), np.empty(0), slot
+        )
+        alone, _ = Decode(orientation="exif").apply(
+            (photograph(orientation), None), SampleSpec(ENCODED, None), np.empty(0)
+        )
+        assert not np.may_share_memory(x, slot)
+        np.testing.assert_array_equal(x, alone)
+
+
+def test_a_photograph_on_its_side_is_reduced_to_the_size_that_is_seen() -> None:
+    content, spec = photograph(6), SampleSpec(ENCODED, None)  # 24 x 40 as it is stored
+    reduced = Decode(orientation="exif", reduce=(20, 10)).apply((content, None), spec, np.empty(0))[0]
+    assert reduced.shape == (20, 12, 3)
+
+
+def folder(root: Path, *orientations: int) -> ImageFolder:
+    for number, orientation in enumerate(orientations):
+        (root / "a").mkdir(exist_ok=True)
+        (root / "a" / f"{number}.jpg").write_bytes(photograph(orientation))
+    return ImageFolder(root)
+
+
+def test_a_folder_with_turned_photographs_is_told_of_unless_the_choice_was_made(tmp_path: Path) -> None:
+    data = folder(tmp_path, 1, 6, 8, 1)
+    with pytest.warns(DataWarning, match=r'2 of 4 images.*ap\.Decode\(orientation="exif"\)'):
+        plan = make_plan(Workload(data=data, ops=[Decode(), Resize(8, 8)], batch_size=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for choice in ("exif", "ignore"):
+            ops = [Decode(orientation=choice), Resize(8, 8)]
+            assert make_plan(Workload(data=data, ops=ops, batch_size=2)).compact == plan.compact
+
+
+def test_what_tensorflow_cannot_turn_has_no_plain_code() -> None:
+    with pytest.raises(PlainCodeError, match="EXIF"):
+        Decode(orientation="exif").plain_tensorflow(None)  # type: ignore[arg-type]  # it is not looked at
+
+
+def test_another_choice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'upright'"):
+        Decode(orientation="upright")  # type: ignore[arg-type]
+
+
+def test_keras_leaves_them_as_they_are_stored(tmp_path: Path) -> None:
+    """What docs/migrate.md says."""
+    import keras
+
+    folder(tmp_path, 6, 6)
+    file = tmp_path / "a" / "0.jpg"
+    assert keras.utils.img_to_array(keras.utils.load_img(file)).shape == (24, 40, 3)
+    arguments: dict[str, Any] = {"image_size": (24, 40), "batch_size": None, "shuffle": False, "verbose": False}
+    image, _ = next(iter(keras.utils.image_dataset_from_directory(tmp_path, **arguments)))
+    stored, _ = Decode(orientation="ignore").apply((file.read_bytes(), None), SampleSpec(ENCODED, None), np.empty(0))
+    assert np.abs(np.asarray(image) - stored).mean() < 2  # turned and resized, it would be 30 and more

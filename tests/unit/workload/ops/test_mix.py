@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.errors import ConfigError, OpError, WorkloadError
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching.kernel import WholeBatches
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.op import Op
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.mix import CutMix, MixUp
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.targets import OneHot
+from autopipe.workload.ops.values import Rescale
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+RNG = np.random.default_rng(3)
+IMAGES = RNG.integers(0, 256, (5, 8, 10, 3), np.uint8)
+TARGETS = np.eye(5, dtype=np.float32)
+MASKS = RNG.integers(0, 4, (5, 8, 10), np.uint8)
+RANDOM = RNG.random((5, 6))
+IMAGE = Field(FieldKind.IMAGE, (8, 10, 3), np.dtype("uint8"), 3)
+
+
+def spec(y: NDArray[Any] | None) -> SampleSpec:
+    if y is None:
+        return SampleSpec(IMAGE, None)
+    kind = FieldKind.MASK if y.shape[1:3] == (8, 10) else FieldKind.ARRAY
+    return SampleSpec(IMAGE, Field(kind, y.shape[1:], y.dtype, y.ndim - 1))
+
+
+def made(op: Op, y: NDArray[Any] | None = TARGETS) -> tuple[Any, Any]:
+    return op.apply_many((IMAGES.copy(), None if y is None else y.copy()), spec(y), RANDOM)
+
+
+def partners() -> list[int]:
+    """Row r is mixed with the row whose first number is the r-th smallest."""
+    return sorted(range(5), key=lambda row: float(RANDOM[row, 0]))
+
+
+def shares(alpha: float) -> list[float]:
+    keys = [[int(number * 2**53) for number in row[2:4]] for row in RANDOM.tolist()]
+    return [float(np.random.Generator(np.random.Philox(key=key)).beta(alpha, alpha)) for key in keys]
+
+
+def test_mixup_adds_image_and_target_of_another_sample_by_one_share() -> None:
+    x, y = made(MixUp(0.9))
+    for row, (other, share) in enumerate(zip(partners(), shares(0.9), strict=True)):
+        wanted = IMAGES[row] * share + IMAGES[other] * (1 - share)
+        np.testing.assert_allclose(x[row], wanted, atol=0.51)
+        np.testing.assert_allclose(y[row], TARGETS[row] * share + TARGETS[other] * (1 - share), atol=1e-6)
+    assert x.dtype == np.uint8
+
+
+@pytest.mark.parametrize("y", [TARGETS, MASKS, None], ids=["targets", "masks", "none"])
+def test_cutmix_puts_a_rectangle_of_another_sample_in(y: NDArray[Any] | None) -> None:
+    x, mixed = made(CutMix(), y)
+    for row, (other, share) in enumerate(zip(partners(), shares(1.0), strict=True)):
+        tall, wide = (math.floor(side * math.sqrt(1 - share) + 0.5) for side in (8, 10))
+        top, left = (
+            math.floor(at * free) for at, free in zip(RANDOM[row, 4:], (8 - tall + 1, 10 - wide + 1), strict=True)
+        )
+        inside = np.zeros((8, 10), bool)
+        inside[top : top + tall, left : left + wide] = True
+        np.testing.assert_array_equal(x[row], np.where(inside[..., None], IMAGES[other], IMAGES[row]))
+        if y is MASKS:
+            np.testing.assert_array_equal(mixed[row], np.where(inside, MASKS[other], MASKS[row]))
+        elif y is not None:
+            kept = 1 - tall * wide / 80
+            np.testing.assert_allclose(mixed[row], TARGETS[row] * kept + TARGETS[other] * (1 - kept), atol=1e-6)
+
+
+def test_a_sample_is_mixed_by_chance() -> None:
+    x, y = made(MixUp(1.0, 0.5))
+    same = [bool((x[row] == IMAGES[row]).all()) for row in range(5)]
+    assert same == [
+        bool(number >= 0.5 or partner == row)
+        for row, (number, partner) in enumerate(zip(RANDOM[:, 1], partners(), strict=True))
+    ]
+    assert 0 < sum(same) < 5
+    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ops", "labels", "error", "said"),
+    [
+        ([MixUp()], np.arange(5), OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
+        ([CutMix()], np.arange(5), OpError, r"CutMix.*ap\.OneHot"),
+        ([MixUp()], MASKS, OpError, "class numbers"),
+        ([OneHot(5), MixUp(), RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(
+    ops: list[Op], labels: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        make_plan(Workload(data=Arrays(IMAGES, labels), ops=ops, batch_size=2))
+
+
+def test_what_follows_on_each_value_alone_may_run_on_the_device() -> None:
+    ops = [RandomFlip(), OneHot(5), MixUp(), CutMix(), Rescale(1 / 255)]
+    plan = make_plan(Workload(data=Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2))
+    assert [type(step.op) for step in plan.body] == [RandomFlip, OneHot, MixUp, CutMix]
+    assert [type(step.op) for step in plan.suffix] == [Rescale]
+
+
+@pytest.mark.parametrize("arguments", [(0,), (-1,), (0.2, 0), (0.2, 1.5)])
+def test_impossible_settings_are_refused(arguments: Any) -> None:
+    with pytest.raises(ConfigError, match="of MixUp must be in"):
+        MixUp(*arguments)
+
+
+def test_small_samples_that_are_batched_at_once_are_mixed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = [RandomFlip(), OneHot(5), CutMix(), MixUp(0.4), Rescale(1 / 255)]
+    workload = Workload(data=Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2)
+
+    def batches() -> list[NDArray[Any]]:
+        with build_loader(workload, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
+            return [np.array(part) for epoch in (0, 1) for batch in loader.batches(epoch) for part in batch]
+
+    at_once = batches()
+    monkeypatch.setattr(WholeBatches, "of", lambda recipe, cache: None)
+    for one, other in zip(at_once, batches(), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,389 @@
+"""What ops refuse to be told, samples that they refuse to work on, and masks of any dtype, which keep their numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataWarning, OpError
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.op import Op
+from autopipe.workload.ops.colors import (
+    GaussianBlur,
+    RandomBrightness,
+    RandomContrast,
+    RandomGrayscale,
+    RandomHue,
+    RandomSaturation,
+)
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomAffine, RandomErasing, RandomFlip
+from autopipe.workload.ops.on_parts import On
+from autopipe.workload.ops.pixels import PixelOp
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
+
+NUMBERS = itertools.count()
+IMAGE = np.zeros((6, 8, 3), np.uint8)
+LABELLED = SampleSpec(
+    Field(FieldKind.IMAGE, (6, 8, 3), np.dtype("uint8")), Field(FieldKind.LABEL, (), np.dtype("int64"))
+)
+MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), np.dtype("uint8")))
+
+
+@pytest.mark.parametrize(
+    ("make", "of", "message"),
+    [
+        (lambda of: of(0, 5), Resize, "height=0"),
+        (lambda of: of(5, 2.5), Resize, "width=2.5"),
+        (lambda of: of(5, 5, "cubic"), Resize, "'cubic'"),
+        (lambda of: of("1/255"), Rescale, "scale='1/255'"),
+        (lambda of: of(True, 5), RandomCrop, "height=True"),
+        (lambda of: of(5, -1), Pad, "width=-1"),
+        (lambda of: of(horizontal=False), RandomFlip, "neither"),
+        (lambda of: of("horizontal_and_vertical"), RandomFlip, "horizontal='horizontal_and_vertical'"),
+        (lambda of: of(0), RandomBrightness, "delta=0"),
+        (lambda of: of(factor=(2, 1)), RandomBrightness, "factor="),
+        (lambda of: of(1.5, 0.5), RandomContrast, "lower=1.5"),
+        (lambda of: of(0.6), RandomHue, r"\(0, 0.5\], but got delta=0.6"),
+        (lambda of: of(-1, 0.5), RandomSaturation, "lower=-1"),
+        (lambda of: of(0), RandomGrayscale, "probability=0"),
+        (lambda of: of(4), GaussianBlur, "odd number of pixels, but got size=4"),
+        (lambda of: of(3, (0, 1)), GaussianBlur, "more than 0, but got sigma"),
+        (lambda of: of(area=(0.5, 1.5)), RandomErasing, "at most 1, but got area"),
+        (lambda of: of(5, 0), RandomResizedCrop, "width=0"),
+        (lambda of: of(5, 5, ratio=(2, 1)), RandomResizedCrop, "ratio="),
+        (lambda of: of(5, 5, "cubic"), ResizeKeepingAspect, "'cubic'"),
+        (lambda of: of(200), RandomAffine, "rotation=200"),
+        (lambda of: of(zoom=1.5), RandomAffine, "zoom="),
+        (lambda of: of(shift=(2, 0)), RandomAffine, "shift="),
+        (lambda of: of(fill="mirror"), RandomAffine, "'mirror'"),
+        (lambda of: of(0), OneHot, "classes=0"),
+        (lambda of: of(0, 0), Normalize, "std=0"),
+        (lambda of: of(1, dtype="float31"), Rescale, "float31"),
+        (lambda of: of("int"), Cast, "'int'"),
+        (lambda of: of(3), Map, "callable"),
+        (lambda of: of(abs, on="label"), Map, "label"),
+        (lambda of: of([(0, 0)]), MaskToClass, "rows of red"),
+        (lambda of: of([(0, 0, 0), (0, 0, 0)]), MaskToClass, "twice"),
+        (lambda of: of([(0, 0, 256)]), MaskToClass, "0 to 255"),
+        (lambda of: of([]), MaskToClass, "1 to 255 colours"),
+        (lambda of: of("nowhere.csv"), MaskToClass, "nowhere.csv"),
+        (lambda of: of([(0, 0, 0)], unknown=255), MaskToClass, "255"),
+    ],
+)
+def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(of)
+
+
+@pytest.mark.parametrize(
+    ("op", "sample", "spec", "error", "message"),
+    [
+        (CenterCrop(7, 7), (IMAGE, 1), LABELLED, BadSampleError, "7x7 out of 6x8"),
+        (RandomCrop(2, 2), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, "image is 6x8 pixels and the mask 3x4"),
+        (Pad(9, 9), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, r"of one size.*ap\.Resize before ap\.Pad"),
+        (Resize(4, 4), (b"data", 1), LABELLED, OpError, "Decode"),
+        (Rescale(2.0), (b"data", 1), LABELLED, OpError, "Decode"),
+        (RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
+        (RandomContrast(), (IMAGE.astype(np.int32), 1), LABELLED, OpError, "but got int32"),
+        (OneHot(3), (IMAGE, None), LABELLED, OpError, "no y"),
+        (OneHot(2), (IMAGE, np.float32(1)), LABELLED, OpError, r"whole numbers in y, but got float32\. .*ap\.Cast"),
+        (OneHot(2), (IMAGE, np.bool_(1)), LABELLED, OpError, "but got bool"),
+        (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED, BadSampleError, r"\(0, 0, 0\), which is not"),
+        (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED, BadSampleError, "colour mask"),
+        (Map(lambda x, y: x, on="both"), (IMAGE, 1), LABELLED, OpError, r"return \(x, y\)"),
+    ],
+)
+def test_samples_that_do_not_fit_are_named(
+    op: Op, sample: Any, spec: SampleSpec, error: type[AutopipeError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        op.apply(sample, spec, np.zeros(op.draws))
+
+
+def test_labels_are_left_alone_by_ops_on_both() -> None:
+    for op in (CenterCrop(4, 4), RandomFlip(), Resize(3, 3)):
+        assert op.apply((IMAGE, 7), LABELLED, np.zeros(op.draws))[1] == 7
+
+
+def test_a_palette_can_be_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "palette.csv").write_text("0,0,0\n\n255,128,0\n")
+    mask = np.array([[[255, 128, 0], [0, 0, 0]]], np.uint8)
+    op = MaskToClass(tmp_path / "palette.csv")
+    np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[1, 0]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name,r,g,b\nAnimal,64,128,64\nArchway,192,0,128\n",  # as CamVid ships it
+        "64,128,64\n192,0,128\n",
+        "r,g,b\n64,128,64\n192,0,128\n",
+        "Red,Green,Blue,Name\n64,128,64,Animal\n192,0,128,Archway\n",
+        "\ufeffname, r, g, b\n\nAnimal, 64, 128, 64\nArchway, 192, 0, 128\n",
+        "Animal,64,128,64\nArchway,192,0,128\n",
+    ],
+)
+def test_a_palette_may_have_a_header_and_names(tmp_path: Path, text: str) -> None:
+    (tmp_path / "class_dict.csv").write_text(text)
+    assert MaskToClass(tmp_path / "class_dict.csv") == MaskToClass([(64, 128, 64), (192, 0, 128)])
+
+
+def test_unknown_colours_get_the_class_that_is_named() -> None:
+    mask = np.array([[[9, 9, 9], [0, 0, 1]]], np.uint8)
+    op = MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=0)
+    np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[0, 1]])
+
+
+def test_ids_outside_the_classes_become_zeros() -> None:
+    _, y = OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
+    np.testing.assert_array_equal(y, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
+    assert y.dtype == np.float32
+
+
+def test_a_random_function_gets_its_samples_generator() -> None:
+    op = Map(lambda image, rng: image + rng.integers(0, 100, image.shape, np.uint8), random=True)
+    one, again, other = (
+        op.apply((IMAGE, 0), LABELLED, np.array(key))[0] for key in ((0.1, 0.2), (0.1, 0.2), (0.1, 0.3))
+    )
+    np.testing.assert_array_equal(one, again)
+    assert np.any(one != other)
+
+
+PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+
+
+COINS = itertools.cycle((True, True, False))  # a real one may well fall alike as often as it is looked at
+
+
+def _by_chance(image: Any) -> Any:
+    return image[:, ::-1] if next(COINS) else image
+
+
+def _draws_in_vain(image: Any) -> Any:
+    np.random.rand()
+    random.random()
+    return image
+
+
+def _ignores_its_generator(image: Any, rng: Any) -> Any:
+    return image + np.random.default_rng().integers(0, 100, image.shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("op", "said", "mend"),
+    [
+        (Map(lambda x: x + np.random.default_rng().normal(size=x.shape)), "would freeze it", "random=True"),
+        (Map(_by_chance), "would freeze it", "random=True"),
+        (Map(_draws_in_vain), "would freeze it", "random=True"),
+        (Map(lambda x, y: (x, next(NUMBERS)), on="both"), "would freeze it", "random=True"),
+        (Map(_ignores_its_generator, random=True), "same generator", "last argument only"),
+        (Map(keras.layers.RandomFlip()), "the Keras layer RandomFlip", r"ap\.RandomFlip"),
+        (
+            Map(keras.Sequential([keras.layers.RandomZoom(0.2)])),
+            "the Keras layer RandomZoom",
+            "put the layer into the model",
+        ),
+    ],
+)
+def test_a_function_that_does_not_repeat_is_refused_when_a_loader_opens(op: Map, said: str, mend: str) -> None:
+    workload = Workload(data=Arrays(PIXELS[None].repeat(4, axis=0), np.arange(4)), ops=[op], batch_size=2)
+    with pytest.raises(OpError, match=said) as error:
+        make_plan(workload)
+    assert re.search(mend, str(error.value.hint))
+
+
+def test_a_function_is_tried_once_and_only_its_copies_are_written_to() -> None:
+    calls: list[Any] = []
+
+    def invert(image: Any) -> Any:
+        calls.append(image)
+        return np.subtract(255, image, out=image)
+
+    op, image = Map(invert), PIXELS.copy()
+    op.check((image, 1), LABELLED)
+    tried = len(calls)
+    op.check((image, 1), LABELLED)
+    assert len(calls) == tried >= 2
+    np.testing.assert_array_equal(PIXELS, image)
+
+
+def test_what_repeats_is_taken_whatever_it_draws_from() -> None:
+    def seeded(image: Any) -> Any:
+        np.random.seed(0)
+        return image + np.random.randint(0, 9, image.shape).astype(np.uint8)
+
+    state = np.random.get_state()
+    try:
+        for op in (Map(seeded), Map(lambda x, rng: x + rng.normal(size=x.shape), random=True)):
+            op.check((PIXELS, 1), LABELLED)
+    finally:
+        np.random.set_state(state)
+
+
+def test_a_keras_layer_that_is_not_random_is_taken() -> None:
+    op = Map(keras.layers.Rescaling(1 / 255))
+    op.check((PIXELS, 1), LABELLED)
+    np.testing.assert_allclose(op.apply((PIXELS, 1), LABELLED, np.empty(0))[0], PIXELS / np.float32(255), rtol=1e-6)
+
+
+@pytest.mark.parametrize("on", ["image", "mask", "both"])
+def test_several_parts_do_not_silently_become_one(on: Any) -> None:
+    op = Map(lambda *parts: (parts[0], (1, 2)) if on == "both" else (1, 2), on=on)
+    with pytest.raises(OpError, match=r"returned \(1, 2\)"):
+        op.apply((PIXELS, 1), LABELLED, np.empty(0))
+
+
+def test_class_numbers_of_any_whole_number_type_are_moved_with_their_image() -> None:
+    mask = np.arange(48).reshape(6, 8) * 2**33
+    _, moved = RandomAffine(rotation=90).apply((IMAGE, mask), MASKED, np.array([0, 0.5, 0.5, 0.5, 0.5, 0.5]))
+    assert moved.dtype == np.int64
+    assert set(moved.ravel()) <= set(mask.ravel())
+
+
+PLACES = np.arange(48).reshape(6, 8)
+OPS = [
+    RandomFlip(vertical=True),
+    Pad(9, 9),
+    ResizeKeepingAspect(12, 12),
+    Resize(3, 4),
+    RandomCrop(4, 4),
+    RandomResizedCrop(4, 4),
+]
+
+
+def spec(dtype: str, shape: tuple[int, ...]) -> SampleSpec:
+    image = Field(FieldKind.IMAGE, IMAGE.shape, IMAGE.dtype, 3)
+    return SampleSpec(image, Field(FieldKind.MASK, shape, np.dtype(dtype), len(shape)))
+
+
+def large(numbers: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return numbers that need all of a dtype, made of some below 64."""
+    factor = 1 if dtype in ("bool", "int8", "float16") else int(np.iinfo(dtype).max) // 64
+    return (numbers.astype(object) * factor).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "uint32", "int64", "uint64", "float16"])
+@pytest.mark.parametrize("channels", [(), (1,)])
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_mask_keeps_its_dtype_and_its_numbers(op: PixelOp, channels: tuple[int, ...], dtype: str) -> None:
+    usual = PLACES.astype(np.uint8).reshape(6, 8, *channels)
+    mask = large(usual, dtype)
+    random = np.full(op.draws, 0.25)
+    _, expected = op.apply((IMAGE, usual), spec("uint8", usual.shape), random)
+    _, found = op.apply((IMAGE, mask), spec(dtype, mask.shape), random)
+    assert (found.dtype, found.shape) == (mask.dtype, expected.shape)
+    np.testing.assert_array_equal(found, large(expected, dtype))
+
+
+FILLING = [
+    Pad(9, 9),
+    ResizeKeepingAspect(12, 12),
+    RandomAffine(shift=(0.5, 0), fill="constant"),
+    RandomErasing(on="both"),
+]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", -1), ("uint8", 256), ("uint8", 2.5), ("uint32", -1), ("uint64", -1)]
+)
+@pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
+def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: float) -> None:
+    mask, random = PLACES.astype(dtype), np.full(op.draws, 0.25)
+    filling = dataclasses.replace(op, mask_value=value)
+    with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
+        filling.apply((IMAGE, mask), spec(dtype, mask.shape), random)
+    with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", mask.shape), random)
+    assert with_sign[1].min() == -1
+    filling.apply((IMAGE, np.int64(3)), dataclasses.replace(spec(dtype, ()), y=None), random)  # no mask is filled
+
+
+@pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
+def test_such_a_mask_is_refused_before_any_loader_opens(op: Any) -> None:
+    data = Arrays(IMAGE[None].repeat(4, axis=0), PLACES.astype(np.uint8)[None].repeat(4, axis=0))
+    workload = Workload(data=data, ops=[dataclasses.replace(op, mask_value=300)], batch_size=2)
+    with pytest.raises(OpError, match="cannot fill masks of uint8 with mask_value=300"):
+        make_plan(workload)
+
+
+def test_a_batch_of_masks_is_not_either() -> None:
+    masks = PLACES.astype("uint16")[None].repeat(3, axis=0)
+    with pytest.raises(OpError, match="they hold 0 to 65535"):
+        Pad(9, 9, mask_value=70_000).pixels_many(masks, FieldKind.MASK, np.empty((3, 0)))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint32", "int64", "uint64"])
+def test_a_batch_of_such_masks_is_flipped_alike(dtype: str) -> None:
+    op, random = RandomFlip(vertical=True), np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75]])
+    masks = large(PLACES, dtype)[None].repeat(3, axis=0)
+    alone = [op.pixels(mask, FieldKind.MASK, numbers, None) for mask, numbers in zip(masks, random, strict=True)]
+    np.testing.assert_array_equal(op.pixels_many(masks.copy(), FieldKind.MASK, random), np.stack(alone))
+
+
+IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize("value", [300, -5, (0, 0, 256)])
+def test_a_level_that_images_cannot_hold_is_refused_whether_or_not_chance_has_it_painted(value: object) -> None:
+    op = RandomErasing(probability=1e-9, value=value)  # type: ignore[arg-type]
+    workload = Workload(data=Arrays(IMAGES), ops=[op], batch_size=2)
+    with pytest.raises(OpError, match=r"cannot paint value=.* on images of uint8: they hold 0 to 255"):
+        make_plan(workload)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 300), ("uint8", 255), ("uint8", 127.5), ("int16", -5)])
+def test_a_level_that_they_can_hold_is_painted(dtype: str, value: float) -> None:
+    images = IMAGES.astype(dtype)
+    spec = SampleSpec(Field(FieldKind.IMAGE, images.shape[1:], images.dtype, 3), None)
+    op = RandomErasing(probability=1, value=value)
+    made = op.apply((images[0], None), spec, np.full(op.draws, 0.5))[0]
+    assert isinstance(made, np.ndarray)
+    assert set(np.unique(made)) == {0, np.dtype(dtype).type(value)}
+
+
+def mask(*levels: int) -> NDArray[np.int16]:
+    return np.resize(np.array(levels, np.int16), IMAGES.shape[:3])
+
+
+def plan(y: Any, *ops: Op) -> None:
+    make_plan(Workload(data=Arrays(IMAGES, y), ops=ops, batch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (np.array([1, 2, 3, 4]), "OneHot.4.` knows the classes 0 to 3 .* 1 of 4 samples .* such as 4"),
+        (np.array([0, 1, -1, 3]), "1 of 4 samples .* such as -1"),
+        (mask(0, 255), "4 of 4 samples .* such as 255"),
+        (mask(0, 1, 255, 7), "4 of 4 samples"),
+        (mask(255), "4 of 4 samples"),
+    ],
+)
+def test_class_numbers_that_become_zeros_are_told(y: NDArray[Any], said: str) -> None:
+    with pytest.warns(DataWarning, match=said):
+        plan(y, OneHot(4))
+    with pytest.warns(DataWarning, match=said):
+        plan({"kind": y, "more": np.zeros(4)}, On("kind", OneHot(4)))
+
+
+@pytest.mark.parametrize("y", [np.arange(4), mask(0, 1, 3), mask(0, 1, 255), mask(2, 3, -1)])
+def test_pixels_of_no_class_and_numbers_of_classes_are_as_meant(y: NDArray[Any]) -> None:
+    plan(y, OneHot(4))
+
+
+def test_the_numbers_are_those_that_reach_the_op() -> None:
+    plan(mask(0, 255), Map(lambda y: y // 255, on="mask"), OneHot(2))

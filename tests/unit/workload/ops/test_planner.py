@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from autopipe.errors import BadSampleError, DataError, DataWarning, OpError, WorkloadError
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.table import Table
+from autopipe.workload.op import Op
+from autopipe.workload.ops.colors import RandomBrightness
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan, op_failure, read_failure
+from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.ops.targets import MaskToClass, OneHot
+from autopipe.workload.ops.values import Normalize, Rescale
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+
+
+def names(steps: Any) -> list[str]:
+    return [step.op.name for step in steps]
+
+
+def parts(data: Any, *ops: Op) -> tuple[list[str], list[str], list[str]]:
+    plan = make_plan(Workload(data=data, ops=ops, batch_size=2))
+    return names(plan.prefix), names(plan.body), names(plan.suffix)
+
+
+def test_a_list_is_split_at_the_first_random_op_and_before_the_cheap_end(photos: Path) -> None:
+    ops = [Decode(), Resize(8, 8), RandomFlip(), Resize(6, 6), Rescale(1 / 255), Normalize(0, 1)]
+    found = parts(Table(photos / "labels.csv"), *ops)
+    assert found == (["Decode", "Resize"], ["RandomFlip", "Resize"], ["Rescale", "Normalize"])
+
+
+def test_a_cheap_op_between_pixel_ops_stays_where_it_is(photos: Path) -> None:
+    found = parts(Table(photos / "labels.csv"), Decode(), Rescale(1 / 255), Resize(8, 8), RandomFlip())
+    assert found == (["Decode", "Rescale", "Resize"], ["RandomFlip"], [])
+
+
+def test_a_one_hot_label_goes_last_from_wherever_it_stands(photos: Path) -> None:
+    found = parts(Table(photos / "labels.csv"), OneHot(23), Decode(), Resize(8, 8), RandomFlip())
+    assert found == (["Decode", "Resize"], ["RandomFlip"], ["OneHot"])
+
+
+def halved(x: Any, y: Any) -> tuple[Any, Any]:
+    return x // 2, y / 2
+
+
+@pytest.mark.parametrize("structured", [False, True])
+def test_a_label_stays_before_a_function_that_gets_it(structured: bool) -> None:
+    labels = np.arange(8)
+    data = Arrays(np.ones((8, 4, 4, 3), np.uint8), {"kind": labels} if structured else labels)
+    assert parts(data, OneHot(8), Map(halved, on="both")) == (["OneHot", "Map"], [], [])
+
+
+def test_the_plain_code_of_a_function_of_both_gives_it_the_label() -> None:
+    data = Arrays(np.ones((8, 4, 4, 3), np.uint8), np.arange(8))
+    step = make_plan(Workload(data=data, ops=[Map(halved, on="both")], batch_size=2)).prefix[0]
+    assert step.op.plain_numpy(step) == ["x, y = halved_0(x, y)"]
+
+
+def test_a_one_hot_mask_stays_before_ops_that_move_its_pixels(pairs: Path, palette: Any) -> None:
+    data = ImagePairs(pairs / "images", pairs / "masks")
+    ops = (Decode(), MaskToClass(palette), OneHot(4), Resize(8, 8))
+    assert parts(data, *ops)[2] == []
+    assert parts(data, *ops[:2], ops[3], ops[2])[2] == ["OneHot"]
+
+
+def test_the_stream_of_random_numbers_is_the_ops_place_in_the_users_list(photos: Path) -> None:
+    ops = [OneHot(23), Decode(), RandomCrop(8, 8), Rescale(1.0), RandomFlip(), RandomBrightness()]
+    plan = make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
+    steps = plan.prefix + plan.body + plan.suffix
+    assert all(type(step.op) is type(ops[step.stream]) for step in steps)
+
+
+def test_shapes_and_dtypes_are_found_by_looking(photos: Path) -> None:
+    plan = make_plan(
+        Workload(data=Table(photos / "labels.csv"), ops=[Decode(), Resize(8, 9), Rescale(1.0)], batch_size=2)
+    )
+    assert plan.source.x.kind is FieldKind.ENCODED
+    assert (plan.cut(1).x.shape, plan.cut(1).x.rank) == (None, 3)
+    assert (plan.compact.x.shape, str(plan.compact.x.dtype)) == ((8, 9, 3), "uint8")
+    assert [str(field.dtype) for field in plan.finished.fields] == ["float32", "int64"]
+
+
+def test_no_ops_are_a_plan_too() -> None:
+    plan = make_plan(Workload(data=Arrays(np.zeros((4, 2)), np.zeros(4)), ops=[], batch_size=2))
+    assert plan.compact == plan.finished == plan.source
+
+
+@pytest.mark.parametrize(
+    ("ops", "error", "message"),
+    [
+        ([Decode()], WorkloadError, r"one size to be batched.*0\.jpg"),
+        ([], WorkloadError, "still encoded"),
+        ([Resize(8, 8)], OpError, r"Resize on sample 0 .*0\.jpg.*Decode"),
+        ([Decode(), RandomCrop(41, 60)], BadSampleError, "41x60 out of 40x60"),
+        ([Decode(), Map(lambda x: 1 / 0)], OpError, "ZeroDivisionError"),
+        ([Decode(), Resize(8, 8), Map(lambda x: np.array(["a"]))], DataError, "arrays of numbers"),
+    ],
+)
+def test_what_cannot_be_batched_is_said_before_anything_starts(
+    photos: Path, ops: list[Op], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
+
+
+@pytest.mark.parametrize("target", [((1, 2), 3), {"label": {"first": 1}}, (None, 1), {}, {1: 2}])
+def test_parts_within_parts_are_refused(target: Any) -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return 4
+
+        def read(self, index: int) -> Any:
+            return np.zeros((4, 4, 3), np.uint8), target
+
+    with pytest.raises(DataError, match="`y` must be one part, or a tuple or a dictionary of parts"):
+        make_plan(Workload(data=Samples(), ops=(), batch_size=2))
+
+
+@pytest.mark.parametrize("target", [2**63, -(2**63) - 1, 2**64, {"kind": 1, "id": 2**63}])
+def test_a_label_that_int64_does_not_hold_is_named_with_its_sample(target: Any) -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return 4
+
+        def read(self, index: int) -> Any:
+            return np.zeros((4, 4, 3), np.uint8), target
+
+    large = target["id"] if isinstance(target, dict) else target
+    with pytest.raises(DataError, match=rf"^sample 0: `y(\.id)?` is a label, .* 2\*\*63 - 1, but got {large}\. Number"):
+        make_plan(Workload(data=Samples(), ops=(), batch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(None, "sample 3"), ("sample 3 of set", "sample 3 of set"), ("sample 30", "sample 3 (sample 30)")],
+)
+def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said: str) -> None:
+    source: Any = SimpleNamespace() if name is None else SimpleNamespace(name=lambda index: name)
+    assert str(read_failure(OSError("torn"), source, 3)) == f"{said} cannot be read: OSError: torn"
+    assert str(read_failure(BadSampleError("It is torn."), source, 3)) == f"{said}: It is torn."
+    assert str(op_failure(BadSampleError("It is torn."), Decode(), source, 3)) == f"Decode on {said}: It is torn."
+
+
+def test_an_error_of_a_users_own_kind_is_told_as_the_kind_that_it_is_one_of() -> None:
+    class Missing(BadSampleError):
+        def __init__(self, path: str) -> None:
+            super().__init__(f"`{path}` is missing.", hint="Fetch it.")
+
+    source: Any = SimpleNamespace()
+    for failure in (read_failure(Missing("a"), source, 3), op_failure(Missing("a"), Decode(), source, 3)):
+        assert type(failure) is BadSampleError
+        assert (failure.message.partition("sample 3: ")[2], failure.hint) == ("`a` is missing.", "Fetch it.")
+
+
+def test_images_whose_channels_come_first_warn() -> None:
+    data = Arrays(np.zeros((4, 3, 20, 30), np.uint8))
+    with pytest.warns(DataWarning, match=r"images of shape \(3, 20, 30\) .*numpy\.moveaxis\(x, 1, -1\)"):
+        make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    make_plan(Workload(data=data, ops=[Rescale(1 / 255)], batch_size=2))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32])
+@pytest.mark.parametrize("shape", [(8, 20, 30), (8, 20, 30, 1)])
+def test_what_looks_like_a_mask_and_is_taken_for_none_warns(shape: tuple[int, ...], dtype: Any) -> None:
+    data = Arrays(np.zeros((8, 20, 30, 3), np.uint8), np.zeros(shape, dtype))
+    with pytest.warns(DataWarning, match=rf"`RandomFlip` .* it is {dtype.__name__.rstrip('_')}\..*astype"):
+        make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    make_plan(Workload(data=data, ops=[RandomFlip(on="image"), RandomBrightness()], batch_size=2))
+
+
+def test_a_mask_of_a_users_own_source_that_does_not_say_so_warns() -> None:
+    class Own:
+        def __len__(self) -> int:
+            return 8
+
+        def read(self, index: int) -> Any:
+            return np.zeros((20, 30, 3), np.uint8), np.zeros((20, 30), np.uint8)
+
+    with pytest.warns(DataWarning, match=r"it is uint8\. A source of your own .* y_kind = .*FieldKind\.MASK"):
+        make_plan(Workload(data=Own(), ops=[RandomFlip()], batch_size=2))
+    own: Any = Own()
+    own.y_kind = FieldKind.MASK
+    make_plan(Workload(data=own, ops=[RandomFlip()], batch_size=2))
+
+
+def test_masks_that_lie_on_their_side_warn(tmp_path: Path) -> None:
+    for folder, shape in (("images", (40, 60, 3)), ("masks", (60, 40)), ("half", (20, 30)), ("rounded", (13, 20))):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            cv2.imwrite(str(tmp_path / folder / f"{number}.png"), np.zeros(shape, np.uint8))
+    ops = [Decode(), Resize(16, 16)]
+    with pytest.warns(DataWarning, match=r"3 of 3 images .* 40x60 and 60x40 pixels.*orientation=\"exif\""):
+        make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / "masks"), ops=ops, batch_size=2))
+    for smaller in ("half", "rounded"):
+        make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / smaller), ops=ops, batch_size=2))
+
+
+class Returning:
+    """Two samples that are both this."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, index: int) -> Any:
+        return self.value
+
+
+class Picture:
+    """What may be made an array, and is none, as of PIL and TensorFlow."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ([np.zeros((4, 4, 3), np.uint8), 1], "as a tuple"),
+        ((np.zeros((4, 4, 3), np.uint8), "cat"), "Number the classes"),
+        (None, r"numpy\.asarray"),
+        ((Picture(), 1), r"numpy\.asarray\(image\)"),
+    ],
+    ids=["list", "name", "nothing", "picture"],
+)
+def test_what_read_may_not_return_is_told_with_what_it_should(value: Any, hint: str) -> None:
+    with pytest.raises((DataError, OpError)) as told:
+        parts(Returning(value), RandomFlip())
+    assert re.search(hint, told.value.hint or "")

@@ -1,0 +1,237 @@
+"""What makes two workloads the same: ops, functions, and what functions look up beside them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from autopipe.workload.digests import digest, op_settings, ops_digest
+from autopipe.workload.lookups import looked_up
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.on_parts import On
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.workload import Workload
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def test_parts_are_kept_apart() -> None:
+    assert digest("ab", "c") != digest("a", "bc")
+    assert digest(1, None) == digest(1, None)
+
+
+def test_settings_and_order_of_ops_count() -> None:
+    base = ops_digest([Decode(), RandomCrop(4, 4)])
+    assert base == ops_digest([Decode(), RandomCrop(4, 4)])
+    assert base != ops_digest([Decode(), RandomCrop(4, 5)])
+    assert base != ops_digest([RandomCrop(4, 4), Decode()])
+    assert ops_digest([RandomFlip()]) != ops_digest([RandomFlip(vertical=True)])
+
+
+def test_an_op_that_gives_other_pixels_than_before_counts_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [RandomFlip()], [On("left", RandomFlip())]
+    before = [ops_digest(ops) for ops in lists]
+    monkeypatch.setattr(RandomFlip, "revision", 2)
+    assert not {ops_digest(ops) for ops in lists} & {*before}
+
+
+def test_a_function_is_its_code() -> None:
+    def made(number: int) -> Callable[[Any], Any]:
+        return (lambda x: x + 1) if number == 1 else (lambda x: x + 2)
+
+    assert ops_digest([Map(made(1))]) == ops_digest([Map(made(1))])
+    assert ops_digest([Map(made(1))]) != ops_digest([Map(made(2))])
+    assert ops_digest([Map(double)]) == ops_digest([Map(double)])
+
+
+def test_a_function_of_a_script_is_the_same_where_that_is_run_and_where_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def digest_in(name: str) -> str:
+        module = types.ModuleType(name)
+        module.__file__ = "/project/train.py"
+        exec("def half(x):\n    return x // 2\nclass Half:\n    __call__ = half\n", vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+        return ops_digest([Map(module.half), Map(module.Half())])
+
+    assert digest_in("__main__") == digest_in("train")
+    assert digest_in("train") != digest_in("other")
+
+
+class Gain:
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def __call__(self, image: object) -> object:
+        return image
+
+    def apply(self, image: object) -> object:
+        return image
+
+
+def captured(value: object) -> Callable[[Any], Any]:
+    return lambda image: (image, value)
+
+
+def by_default(value: object) -> Callable[[Any], Any]:
+    def function(image: Any, gain: object = value) -> Any:
+        return image, gain
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        captured,
+        by_default,
+        Gain,
+        lambda value: Gain(value).apply,
+        lambda value: functools.partial(captured, np.array([value])),
+        lambda value: captured([np.full(9, value), captured(value)]),
+        lambda value: captured({"gain": Gain(value)}),
+    ],
+    ids=["closure", "default", "object", "method", "array in a partial", "array in a list", "object in a dict"],
+)
+def test_what_a_function_has_captured_counts(made: Callable[[float], Callable[..., Any]]) -> None:
+    assert ops_digest([Map(made(0.5))]) == ops_digest([Map(made(0.5))])
+    assert ops_digest([Map(made(0.5))]) != ops_digest([Map(made(0.9))])
+
+
+def test_a_function_that_has_captured_itself_has_a_digest() -> None:
+    def countdown(number: Any) -> Any:
+        return countdown(number - 1) if number else 0
+
+    assert ops_digest([Map(countdown)]) == ops_digest([Map(countdown)])
+
+
+class TwoImages:
+    """Samples of two parts."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, index: int) -> dict[str, Any]:
+        return {"left": np.full((2, 2, 3), index, np.uint8), "right": np.full((2, 2, 3), index, np.uint8)}
+
+
+def test_an_op_within_another_is_the_same_after_its_check_as_before() -> None:
+    ops = [On("left", Map(double))]
+    before = ops_digest(ops), op_settings(ops[0])
+    plan = make_plan(Workload(data=TwoImages(), ops=ops, batch_size=2))
+    assert (ops_digest(ops), op_settings(ops[0])) == before
+    assert ops_digest(ops) != ops_digest([On("left", Map(np.negative))])
+    assert ops_digest(ops) != ops_digest([On("left", Map(double, on="both"))])
+    again = make_plan(Workload(data=TwoImages(), ops=[On("left", Map(double))], batch_size=2))
+    assert ops_digest([step.op for step in plan.prefix]) == ops_digest([step.op for step in again.prefix])
+
+
+WRITTEN = """
+import cv2, numpy as np
+
+MEAN, SIZES, UNUSED, CALLS = 0.5, (3, 4), 7, 0
+BUFFER = np.zeros(3)
+
+def lighter(image):
+    return image + MEAN
+
+def prepared(image):
+    global CALLS
+    CALLS += 1
+    assert __name__ and CALLS
+    BUFFER[:] = 1
+    return np.stack([lighter(row) for row in cv2.resize(image, SIZES)])
+
+def again(image):
+    return again(image) if image.size else image
+
+class Prepared:
+    def __call__(self, image):
+        return lighter(image)
+
+    def method(self, image):
+        return lighter(image)
+
+def wrapped(function):
+    return lambda image: function(image)
+
+closed = wrapped(lighter)
+"""
+
+
+def module(text: str = WRITTEN) -> Any:
+    """Return the module that a file of this text makes."""
+    made = ModuleType("users")
+    exec(compile(text, "users.py", "exec"), made.__dict__)  # as an import would
+    return made
+
+
+def names(function: Any) -> list[str]:
+    return [name.removeprefix("users.") for name in looked_up([Resize(2, 2), Map(function)])]
+
+
+def test_constants_and_functions_count_wherever_they_are_looked_up_from() -> None:
+    users = module()
+    assert names(users.prepared) == ["MEAN", "SIZES", "lighter"]
+    assert looked_up([On("left", Map(users.prepared))]) == looked_up([Map(users.prepared)])
+
+
+@pytest.mark.parametrize("name", ["closed", "of a class", "a method", "a part"])
+def test_a_function_is_found_in_whatever_is_called(name: str) -> None:
+    users = module()
+    made = users.Prepared()
+    forms = {"closed": users.closed, "of a class": made, "a method": made.method}
+    assert "MEAN" in names(forms.get(name, functools.partial(users.lighter)))
+
+
+def test_other_values_and_other_code_are_told_by_their_names() -> None:
+    before, after = (looked_up([Map(module(text).prepared)]) for text in (WRITTEN, WRITTEN.replace("0.5", "0.4")))
+    assert [name for name in before if before[name] != after[name]] == ["users.MEAN"]
+    after = looked_up([Map(module(WRITTEN.replace("image + MEAN", "image - MEAN")).prepared)])
+    assert [name for name in before if before[name] != after[name]] == ["users.lighter"]
+    assert looked_up([Map(module().prepared)]) == before
+
+
+def test_what_calls_itself_and_what_is_not_the_users_come_to_an_end() -> None:
+    assert names(module().again) == ["again"]
+    assert [names(function) for function in (np.negative, np.flipud, cv2.flip)] == [[], [], []]
+
+
+def test_what_another_function_stores_does_not_count() -> None:
+    text = """
+LOADED, SIZE = None, 3
+
+def load():
+    global LOADED
+    LOADED = LOADED or object()
+
+def prepared(image):
+    load()
+    return image if LOADED else SIZE
+
+def within(image):
+    def store():
+        global LOADED
+        LOADED = object()
+    store()
+    return LOADED
+"""
+    users = module(text)
+    before = names(users.prepared)
+    assert before == ["SIZE", "load"]
+    users.prepared(1)
+    assert names(users.prepared) == before
+    assert names(users.within) == []

@@ -1,0 +1,116 @@
+"""The order of samples and the numbers drawn for them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from autopipe.errors import ConfigError
+from autopipe.workload import randomness
+from autopipe.workload.order import BatchOrder
+
+
+def order(**changes: object) -> BatchOrder:
+    return BatchOrder(**{"count": 10, "batch_size": 4, "seed": 0, "shuffle": True, "drop_remainder": False, **changes})  # type: ignore[arg-type]
+
+
+def test_a_short_last_batch_counts_unless_it_is_dropped() -> None:
+    assert (order().batches, order().has_short_batch) == (3, True)
+    assert (order(drop_remainder=True).batches, order(drop_remainder=True).has_short_batch) == (2, False)
+    assert [order().batch_samples(batch) for batch in range(3)] == [4, 4, 2]
+
+
+def test_without_shuffle_the_order_is_the_datas() -> None:
+    np.testing.assert_array_equal(order(shuffle=False).epoch(5), range(10))
+    np.testing.assert_array_equal(order(shuffle=False, shard=(1, 3)).epoch(0), [1, 4, 7])
+
+
+@pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0)])
+def test_an_impossible_shard_is_refused(shard: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match="shard"):
+        order(shard=shard)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"drop_remainder": True, "shard": (1, 4)},
+            "part 1 of 4 holds 3 of 10 .* fewer parts, smaller batches, or drop",
+        ),
+        ({"drop_remainder": True, "count": 3}, "part 0 of 1 holds 3 of 3 samples, with batch_size=4"),
+        ({"shard": (11, 12)}, r"part 11 of 12 holds 0 of 10 samples.* Use fewer parts\."),
+    ],
+)
+def test_a_part_without_a_batch_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        order(**changes)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("count", "drop"), [(26, False), (24, False), (27, True), (8, True)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_together_have_each_batch_that_one_loader_has(count: int, drop: bool, shuffle: bool, ranks: int) -> None:
+    if not drop and count % 8 % ranks:
+        return
+
+    def order(rank: int, ranks: int) -> BatchOrder:
+        size = 8 // ranks
+        return BatchOrder(
+            count=count, batch_size=size, seed=3, shuffle=shuffle, drop_remainder=drop, rank=(rank, ranks)
+        )
+
+    whole, parts = order(0, 1), [order(rank, ranks) for rank in range(ranks)]
+    assert {part.batches for part in parts} == {whole.batches}
+    for batch in range(whole.batches):
+        first = batch * 8
+        size = whole.batch_samples(batch)
+        together = [part.epoch(1)[batch * part.batch_size :][: part.batch_samples(batch)].tolist() for part in parts]
+        assert [index for part in together for index in part] == whole.epoch(1)[first : first + size].tolist()
+        assert {len(each) for each in together} == {size // ranks}
+
+
+def test_a_last_batch_that_ranks_cannot_share_is_refused() -> None:
+    with pytest.raises(ConfigError, match="between 4 processes, but the last one of an epoch holds 2 samples"):
+        BatchOrder(count=26, batch_size=2, seed=0, shuffle=True, drop_remainder=False, rank=(0, 4))
+
+
+MANY = np.arange(20_000)
+EXPECTED_ORDER = [7, 3, 5, 6, 1, 2, 4, 0]
+EXPECTED_UNIFORMS = [0.5618980249980841, 0.962312026162305, 0.45051450458465236]
+
+
+def test_the_numbers_of_a_release_are_those_of_the_next() -> None:
+    """A changed generator would change every training silently: these are written down."""
+    np.testing.assert_array_equal(randomness.epoch_order(0, 0, 8), EXPECTED_ORDER)
+    np.testing.assert_allclose(randomness.uniforms(1, 2, np.array([3]), 4, 3)[0], EXPECTED_UNIFORMS, rtol=1e-15)
+
+
+@pytest.mark.parametrize("changed", ["seed", "epoch", "stream", "sample"])
+def test_every_key_makes_other_numbers(changed: str) -> None:
+    keys = {"seed": 1, "epoch": 2, "stream": 3, "sample": 0}
+    other = {**keys, changed: keys[changed] + 1}
+
+    def drawn(key: dict[str, int]) -> np.ndarray:
+        return randomness.uniforms(key["seed"], key["epoch"], MANY + key["sample"], key["stream"], 2)
+
+    assert not np.any(drawn(keys) == drawn(other))
+
+
+def test_numbers_are_uniform_and_unrelated() -> None:
+    columns = [
+        randomness.uniforms(seed, epoch, MANY, stream, 2)[:, draw]
+        for seed, epoch, stream, draw in itertools.product((0, 1), (0, 1), (0, 1), (0, 1))
+    ]
+    for column in columns:
+        counts = np.histogram(column, bins=20, range=(0, 1))[0]
+        assert np.sum((counts - 1000) ** 2 / 1000) < 60  # chi-square, 19 degrees of freedom
+        assert abs(np.corrcoef(column[:-1], column[1:])[0, 1]) < 0.03
+    correlations = np.corrcoef(columns) - np.eye(len(columns))
+    assert np.abs(correlations).max() < 0.03
+
+
+def test_each_epoch_has_an_order_of_its_own() -> None:
+    assert len({tuple(randomness.epoch_order(0, epoch, 50)) for epoch in range(20)}) == 20

@@ -1,0 +1,240 @@
+"""What a workload may be, how its samples are built, and where its relative paths start."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from autopipe.errors import DataError, DataWarning, WorkloadError
+from autopipe.pipeline.assembly import batch_order
+from autopipe.workload import script
+from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.structure import Structure
+from autopipe.workload.workload import Workload
+
+DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": "photos/"}, "`data` must have"),
+        ({"ops": [abs]}, "ap.Map"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.0}, r"batch_size=2\.0"),
+        ({"batch_size": True}, "batch_size=True"),
+        ({"batch_size": 11}, "there are 10 samples"),
+        ({"on_bad_sample": "ignore"}, "ignore"),
+        ({"seed": None}, "`seed` must be a whole number, but got seed=None"),
+        ({"seed": 0.5}, r"seed=0\.5"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        Workload(**{"data": DATA, "ops": [], "batch_size": 2, **changes})
+
+
+def test_a_seed_of_numpy_is_the_same_as_one_of_python() -> None:
+    seeds: list[Any] = [7, np.int64(7), np.uint8(7)]
+    workloads = [Workload(data=DATA, ops=[], batch_size=2, seed=seed) for seed in seeds]
+    assert [(each.seed, type(each.seed)) for each in workloads] == [(7, int)] * 3
+    orders = [batch_order(each).epoch(3).tolist() for each in workloads]
+    assert orders[0] == orders[1] == orders[2] != sorted(orders[0])
+
+
+def test_data_without_samples_are_refused() -> None:
+    class Empty:
+        def __len__(self) -> int:
+            return 0
+
+        def read(self, index: int) -> int:
+            return index
+
+    with pytest.raises(WorkloadError, match="at least one sample"):
+        Workload(data=Empty(), ops=[], batch_size=1)
+
+
+def structure(value: Any, image: Any = None) -> Structure | None:
+    return Structure.of(value, lambda path, part: part is image)
+
+
+@pytest.mark.parametrize(
+    ("value", "flat", "labels"),
+    [
+        (((1, 2), 3), (1, 3, 2), ("x.0", "y", "x.1")),
+        (({"a": 1, "b": 2}, {"c": 3, "d": 4}), (1, 3, 2, 4), ("x.a", "y.c", "x.b", "y.d")),
+        ((1, 2, 3), (1, 2, 3), ("x", "y", "sample_weight")),
+        ((1, (2, 3), (4, 5)), (1, 2, 3, 4, 5), ("x", "y.0", "y.1", "sample_weight.0", "sample_weight.1")),
+        ({"a": 1, "b": 2}, (1, None, 2), ("x.a", "y", "x.b")),
+    ],
+)
+def test_samples_are_taken_apart_and_put_together_again(value: Any, flat: Any, labels: Any) -> None:
+    found = structure(value)
+    assert found is not None
+    assert flat == found.flat(value)
+    assert labels == found.labels
+    assert found.packed(flat) == (value if isinstance(value, tuple) else (value,))
+
+
+def test_an_image_comes_first_wherever_it_stands() -> None:
+    found = structure((("numbers", "image"), 3), image="image")
+    assert found is not None
+    assert found.flat((("numbers", "image"), 3)) == ("image", 3, "numbers")
+    assert found.packed(("image", 3, "numbers")) == (("numbers", "image"), 3)
+
+
+@pytest.mark.parametrize("other", [(1, 2), ({"a": 1}, 2), ({"a": 1, "c": 2}, 2), ((1, 2), 2), ({}, 1, 2)])
+def test_a_sample_that_is_built_otherwise_is_refused(other: Any) -> None:
+    found = structure(({"a": 1, "b": 2}, 3))
+    assert found is not None
+    with pytest.raises(DataError, match=r"All samples must be built alike, but `(x|y|sample_weight)` is"):
+        found.flat(other)
+
+
+def test_a_part_is_named_by_its_key_or_in_full() -> None:
+    found = structure(({"a": 1, "b": 2}, {"b": 3, "d": 4}))
+    assert found is not None
+    assert [found.named(name) for name in ("a", "d", "x.b", "y.b", "b", "z")] == [0, 3, 2, 1, None, None]
+
+
+SOURCES = {
+    "folder": 'ap.ImageFolder("photos/")',
+    "pairs": 'ap.ImagePairs("photos/cat", "photos/dog")',
+    "table": 'ap.Table("labels.csv", path="file", label="label", root="photos")',
+    "arrays": 'ap.Arrays("x.npy")',
+    "subclass": 'type("Mine", (ap.ImageFolder,), {})("photos")',
+    "library": "__import__('helper').folder('photos')",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder [of a project], whose name is a pattern, too, with data beside a script."""
+    folder = tmp_path / "home[1]"
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(2):
+            cv2.imwrite(str(folder / "photos" / name / f"{number}.png"), np.zeros((4, 4, 3), np.uint8))
+    (folder / "labels.csv").write_text("file,label\ncat/0.png,1\ndog/1.png,2\n")
+    np.save(folder / "x.npy", np.zeros((3, 2)))
+    return folder
+
+
+def _imported(home: Path, text: str) -> types.ModuleType:
+    (home / "train.py").write_text(f"import autopipe as ap\n{text}\n")
+    spec = importlib.util.spec_from_file_location("train_of_a_test", home / "train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("source", list(SOURCES)[:-1])
+def test_every_source_starts_at_the_script(home: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    data = _imported(home, f"data = {SOURCES[source]}").data
+    assert all(Path(file).is_relative_to(home) and Path(file).exists() for file in data.files())
+    data.read(1)
+
+
+def test_a_pattern_starts_at_the_script_whatever_its_folder_is_called(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    found = _imported(
+        home, "from autopipe.workload.script import located_pattern\nfound = located_pattern('photos/*/0.png')"
+    )
+    assert found.found == f"{home.parent}/home[[]1]/photos/*/0.png"
+    with pytest.raises(DataError, match="No file matches"):
+        _imported(home, "data = ap.TFRecords('nothing-*')")
+
+
+def test_a_library_between_the_script_and_the_source_does_not_count(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site"
+    installed.mkdir()
+    (installed / "helper.py").write_text("import autopipe as ap\ndef folder(path):\n    return ap.ImageFolder(path)\n")
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.setattr(script, "_NOBODYS", (*script._NOBODYS, f"{installed}/"))
+    monkeypatch.chdir("/")
+    assert len(_imported(home, f"data = {SOURCES['library']}").data) == 4
+
+
+def test_an_absolute_path_is_as_it_is(home: Path) -> None:
+    assert script.located(home) == str(home)
+    assert script.located_pattern(f"{home}/*") == f"{home}/*"
+
+
+@pytest.mark.parametrize("how", ["-c", "-"])
+def test_an_interpreter_starts_at_the_working_directory(home: Path, how: str) -> None:
+    code = "import autopipe as ap; print(len(ap.ImageFolder('photos')))"
+    arguments = [sys.executable, "-W", "error", *(["-c", code] if how == "-c" else ["-"])]
+    done = subprocess.run(arguments, input=code, cwd=home, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+
+
+def test_a_notebooks_cell_starts_at_the_working_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    cell: dict[str, object] = {"__name__": "__main__"}
+    exec(compile("import autopipe as ap\ndata = ap.ImageFolder('photos')", "/tmp/ipykernel_1/1.py", "exec"), cell)
+    assert len(cell["data"]) == 4  # type: ignore[arg-type]  # a source
+
+
+def test_what_lies_only_in_the_working_directory_is_taken_with_a_warning(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before there was this rule; but `tuned_pipeline`, run from elsewhere, would not find it."""
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    monkeypatch.chdir(home)
+    with pytest.warns(DataWarning, match=r"`photos` is not beside `.*scripts/train\.py`") as caught:
+        data = _imported(scripts, 'data = ap.ImageFolder("photos")').data
+    assert len(data) == 4
+    assert Path(caught[0].filename).name == "train.py"
+
+
+def test_what_is_nowhere_is_looked_for_beside_the_script(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    with pytest.raises(DataError, match="does not exist") as error:
+        _imported(home, 'data = ap.ImageFolder("phots")')
+    assert f"`{home}/phots`" in error.value.message
+    assert error.value.hint == script.RULE
+
+
+def test_a_script_run_from_elsewhere_and_its_spawned_workers_agree(home: Path) -> None:
+    (home / "train.py").write_text(
+        textwrap.dedent("""
+            import multiprocessing
+            import autopipe as ap
+
+            data = ap.ImageFolder("photos")
+
+            def count(_):
+                return len(data)
+
+            if __name__ == "__main__":
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    print(pool.map(count, [0]), len(data))
+        """)
+    )
+    command = [sys.executable, "-W", "error", "home[1]/train.py"]
+    done = subprocess.run(command, cwd=home.parent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[4] 4\n"), done.stderr
+
+
+def test_one_part_each_needs_no_structure_and_weights_need_targets() -> None:
+    assert [structure(value) for value in (1, [1, 2], (1, 2), (1, None))] == [None] * 4
+    for x in (1, (1, 2), {"a": 1}):
+        with pytest.raises(DataError, match=r"needs `y`, but got \(x, None, 0\.5\)"):
+            structure((x, None, 0.5))
