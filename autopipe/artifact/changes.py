@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from autopipe.artifact.schema import OpRecord
+from autopipe.measure.facts import OpRecord
 
 _MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
 """A function, or an object that can be called, by its module, name and the digest of its code."""

@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from autopipe.artifact import pick
 from autopipe.artifact.drift import LEAST_SHARE
-from autopipe.artifact.schema import Artifact, Hardware, Profile, WorkloadDigest
-from autopipe.measure.fingerprint import MatchLevel, compare_hardware, compare_workload
+from autopipe.artifact.schema import Artifact, Profile
+from autopipe.measure.fingerprint import Hardware, MatchLevel, WorkloadDigest, compare_hardware, compare_workload
 from autopipe.measure.stats import FEWEST_PAIRS, median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, rate_text

@@ -10,12 +10,12 @@ from typing import Final
 from autopipe.artifact import check as rules
 from autopipe.artifact import pick
 from autopipe.artifact.check import Rates, Result
-from autopipe.artifact.schema import Hardware
 from autopipe.artifact.stored_workload import Stored
 from autopipe.errors import NothingMeasuredError
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
+from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig

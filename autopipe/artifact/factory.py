@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import drift, joining, pick, pin, reference
-from autopipe.artifact.schema import Artifact, Hardware, Profile, Reference
+from autopipe.artifact.schema import Artifact, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.backend import keras_backend
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling
+from autopipe.measure.fingerprint import Hardware
 from autopipe.pipeline import assembly, kept_sets
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from autopipe.artifact.converting import imported
 from autopipe.errors import ConfigError
 from autopipe.hardware import cpu
-from autopipe.measure.outcome import FileVerification
 from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.storage.conversion import Conversion
-from autopipe.pipeline.storage.inspection import inspect
+from autopipe.pipeline.storage.inspection import FileVerification, inspect
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 

@@ -14,10 +14,9 @@ import filelock
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
 from autopipe.artifact.factory import ProfileWarning, Tuned
-from autopipe.artifact.schema import Hardware
 from autopipe.errors import AutopipeError, ConfigError
 from autopipe.measure import fingerprint
-from autopipe.measure.fingerprint import MatchLevel
+from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.reports import profile_report
 from autopipe.workload import digests

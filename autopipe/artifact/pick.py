@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from autopipe import again
-from autopipe.artifact.schema import Artifact, Hardware, Profile
+from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, ConfigError
-from autopipe.measure.fingerprint import Match, MatchLevel, compare_hardware, compare_workload
+from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_hardware, compare_workload
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import JsonObject
 

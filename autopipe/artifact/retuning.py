@@ -18,13 +18,13 @@ from autopipe.artifact import checking, factory, joining, pick, repointing
 from autopipe.artifact.arguments import unfit
 from autopipe.artifact.check import Result, Verdict
 from autopipe.artifact.factory import ProfileWarning, Tuned
-from autopipe.artifact.schema import Hardware, Profile
+from autopipe.artifact.schema import Profile
 from autopipe.artifact.stored_workload import Stored, read
 from autopipe.hardware import machine
 from autopipe.hardware.backend import keras_backend
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
-from autopipe.measure.fingerprint import MatchLevel
+from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.trial import workload_import
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import kept_sets

@@ -11,8 +11,10 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from autopipe.artifact.request import Request
+from autopipe.measure.fingerprint import Hardware, WorkloadDigest
 from autopipe.measure.outcome import StepTime
 from autopipe.search.result import Result, Winner
+from autopipe.values import Value
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -25,52 +27,7 @@ _NameText = Annotated[str, pydantic.Field(pattern=_NAME, max_length=256)]
 _Count = Annotated[int, pydantic.Field(ge=0, le=2**62)]
 
 
-class Record(pydantic.BaseModel):
-    """Anything in the artefact: frozen, and exact about keys and types."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Gpu(Record):
-    """One graphics card."""
-
-    name: str
-    memory_bytes: _Count | None = None
-
-
-class Hardware(Record):
-    """What a figure depends on besides the workload; `autopipe.measure.fingerprint` says when two are the same.
-
-    Attributes:
-        cpu_model: as /proc/cpuinfo names it.
-        cores: that the process could use, by affinity and cgroups.
-        memory_bytes: that the process could use.
-        gpus: the cards that the process could see.
-        gpu_driver: its version.
-        storage: the file system that the data lie on, such as "ext4" or "nfs4 over the network".
-        system: the operating system and its kernel.
-        python: its version.
-        packages: versions of what does the work.
-        keras_backend: what Keras trained on; None where that is not known.
-        visible_gpus: which cards CUDA_VISIBLE_DEVICES let through, as it was set; None where it was not.
-        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 where there were none.
-    """
-
-    cpu_model: str
-    cores: int = pydantic.Field(ge=1, le=2**20)
-    memory_bytes: _Count
-    gpus: tuple[Gpu, ...] = ()
-    gpu_driver: str | None = None
-    storage: str = "unknown"
-    system: str
-    python: str
-    packages: dict[str, str] = {}
-    keras_backend: str | None = None
-    visible_gpus: str | None = None
-    virtual_devices: int = pydantic.Field(default=0, ge=0)
-
-
-class FileReference(Record):
+class FileReference(Value):
     """A workload in a Python file.
 
     Attributes:
@@ -85,7 +42,7 @@ class FileReference(Record):
     attribute: _NameText = "workload"
 
 
-class ModuleReference(Record):
+class ModuleReference(Value):
     """A workload in a module that Python can import."""
 
     kind: Literal["module"] = "module"
@@ -93,7 +50,7 @@ class ModuleReference(Record):
     attribute: _NameText = "workload"
 
 
-class ImagesReference(Record):
+class ImagesReference(Value):
     """A workload without code: a folder of images by class, and a model of `keras.applications`.
 
     Attributes:
@@ -115,41 +72,7 @@ class ImagesReference(Record):
 Reference = Annotated[FileReference | ModuleReference | ImagesReference, pydantic.Field(discriminator="kind")]
 
 
-class OpRecord(Record):
-    """One op and its settings, to tell in words what has changed."""
-
-    name: _NameText
-    settings: dict[str, str] = {}
-
-    @property
-    def text(self) -> str:
-        """The op as it is written."""
-        return f"{self.name}({', '.join(f'{name}={text}' for name, text in self.settings.items())})"
-
-
-class WorkloadDigest(Record):
-    """What was trained, as far as figures depend on it.
-
-    Attributes:
-        samples: how many there are.
-        mean_bytes: of a sample as it is read.
-        sizes: bytes of some samples, spread over the data.
-        ops: a digest of the ops and their settings.
-        op_list: the ops themselves, in order.
-        batch_size: samples a batch.
-        model: a digest of the model's structure, without its weights; None where no model was built.
-    """
-
-    samples: _Count
-    mean_bytes: float = pydantic.Field(ge=0)
-    sizes: tuple[int, ...] = ()
-    ops: str
-    op_list: tuple[OpRecord, ...]
-    batch_size: int = pydantic.Field(ge=1)
-    model: str | None = None
-
-
-class Profile(Record):
+class Profile(Value):
     """The best configuration on one machine, and why it is that.
 
     Attributes:
@@ -181,7 +104,7 @@ class Profile(Record):
         return self.result.winner
 
 
-class Artifact(Record):
+class Artifact(Value):
     """All of `autopipe.json`.
 
     Attributes:

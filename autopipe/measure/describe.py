@@ -8,7 +8,7 @@ import keras
 
 from autopipe.hardware import pagecache
 from autopipe.measure import fingerprint, model_structure
-from autopipe.measure.facts import CODE, Description, Impossible, OpSettings, WrappedDataset
+from autopipe.measure.facts import CODE, Description, Impossible, WrappedDataset
 from autopipe.measure.reads import Subset, existing
 from autopipe.pipeline import assembly, kept_sets, wrap
 from autopipe.pipeline.batching.wrapped_data import WrappedData
@@ -48,7 +48,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         sizes=digests.sizes,
         storage_kind=fingerprint.storage_of(workload.data),
         ops_digest=digests.ops,
-        ops=tuple(OpSettings(name=op.name, settings=op.settings) for op in digests.op_list),
+        ops=digests.op_list,
         model_digest=digests.model or "",
         epochs=workload.epochs,
         wrapped=_wrapped(workload),

@@ -249,11 +249,16 @@ class Impossible(Value):
     reason: str
 
 
-class OpSettings(Value):
-    """One op: its name and its settings as texts."""
+class OpRecord(Value):
+    """One op and its settings, to tell in words what has changed."""
 
-    name: str
-    settings: dict[str, str]
+    name: str = pydantic.Field(pattern=r"^[^\W\d]\w*$", max_length=256)
+    settings: dict[str, str] = pydantic.Field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The op as it is written."""
+        return f"{self.name}({', '.join(f'{name}={text}' for name, text in self.settings.items())})"
 
 
 class WrappedDataset(Value):
@@ -291,7 +296,7 @@ class Description(Value):
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
     ops_digest: str  # of the ops and their settings
-    ops: tuple[OpSettings, ...] = ()  # the ops themselves, in order
+    ops: tuple[OpRecord, ...] = ()  # the ops themselves, in order
     model_digest: str  # of the model's structure, without its weights
     epochs: int | None = None
     wrapped: WrappedDataset | None = None  # what a dataset of the user's takes; None where autopipe makes the batches

@@ -12,14 +12,16 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
+import pydantic
 
 from autopipe.artifact import changes
-from autopipe.artifact.schema import Gpu, Hardware, OpRecord, WorkloadDigest
 from autopipe.errors import BadSampleError
 from autopipe.hardware import backend, disk, machine, memory, virtual
+from autopipe.measure.facts import OpRecord
+from autopipe.values import Value
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
@@ -40,6 +42,70 @@ _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
 _LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
+
+
+_Count = Annotated[int, pydantic.Field(ge=0, le=2**62)]
+
+
+class Gpu(Value):
+    """One graphics card."""
+
+    name: str
+    memory_bytes: _Count | None = None
+
+
+class Hardware(Value):
+    """What a figure depends on besides the workload; `autopipe.measure.fingerprint` says when two are the same.
+
+    Attributes:
+        cpu_model: as /proc/cpuinfo names it.
+        cores: that the process could use, by affinity and cgroups.
+        memory_bytes: that the process could use.
+        gpus: the cards that the process could see.
+        gpu_driver: its version.
+        storage: the file system that the data lie on, such as "ext4" or "nfs4 over the network".
+        system: the operating system and its kernel.
+        python: its version.
+        packages: versions of what does the work.
+        keras_backend: what Keras trained on; None where that is not known.
+        visible_gpus: which cards CUDA_VISIBLE_DEVICES let through, as it was set; None where it was not.
+        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 where there were none.
+    """
+
+    cpu_model: str
+    cores: int = pydantic.Field(ge=1, le=2**20)
+    memory_bytes: _Count
+    gpus: tuple[Gpu, ...] = ()
+    gpu_driver: str | None = None
+    storage: str = "unknown"
+    system: str
+    python: str
+    packages: dict[str, str] = pydantic.Field(default_factory=dict)
+    keras_backend: str | None = None
+    visible_gpus: str | None = None
+    virtual_devices: int = pydantic.Field(default=0, ge=0)
+
+
+class WorkloadDigest(Value):
+    """What was trained, as far as figures depend on it.
+
+    Attributes:
+        samples: how many there are.
+        mean_bytes: of a sample as it is read.
+        sizes: bytes of some samples, spread over the data.
+        ops: a digest of the ops and their settings.
+        op_list: the ops themselves, in order.
+        batch_size: samples a batch.
+        model: a digest of the model's structure, without its weights; None where no model was built.
+    """
+
+    samples: _Count
+    mean_bytes: float = pydantic.Field(ge=0)
+    sizes: tuple[int, ...] = ()
+    ops: str
+    op_list: tuple[OpRecord, ...]
+    batch_size: int = pydantic.Field(ge=1)
+    model: str | None = None
 
 
 class MatchLevel(enum.StrEnum):

@@ -195,24 +195,6 @@ class Verification(Value):
     agreements: tuple[Agreement, ...]
 
 
-class BadFile(Value):
-    """A sample that a training would stop at."""
-
-    index: int = pydantic.Field(ge=0)
-    name: str  # the path of its file, or what else a person calls it
-    reason: str  # what is wrong with it
-
-
-class FileVerification(Value):
-    """A look at every sample of a workload."""
-
-    status: Literal["inspected"] = "inspected"
-    schema_version: Literal[1] = 1
-    samples: int = pydantic.Field(ge=0)  # how many there are
-    resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
-    bad: tuple[BadFile, ...]  # those that cannot be used, in order
-
-
 class StepTime(Value):
     """The steps of a model on one batch that is already on the device.
 

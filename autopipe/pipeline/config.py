@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from autopipe.pipeline.loader import Loader
     from autopipe.workload.plan import Plan
 
+CACHE_SHARE = 0.9
+"""Of the free memory, what a cache may take: a training that fills it whole needs room for its batches as well."""
+
 LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.pipeline.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.pipeline.storage")
 

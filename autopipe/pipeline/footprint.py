@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from autopipe.measure.facts import Description
 from autopipe.pipeline import job
+from autopipe.pipeline.config import CACHE_SHARE as CACHE_SHARE
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-
-CACHE_SHARE = 0.9
-"""Of the free memory, what a cache may take: a training that fills it whole needs room for its batches as well."""
 
 
 def memory_bytes(config: PipelineConfig, workload: Description) -> int:

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.measure.outcome import Agreement, FileVerification, Verification
+from autopipe.measure.outcome import Agreement, Verification
+from autopipe.pipeline.storage.inspection import FileVerification
 
 TOLERANCE = 1.01 / 255
 """How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.artifact import check
-from autopipe.artifact.schema import Artifact, Hardware, Profile
+from autopipe.artifact.schema import Artifact, Profile
 from autopipe.hardware import opencv
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import size_text
@@ -19,6 +19,7 @@ from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
+from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Measurement, StepTime
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from autopipe.artifact import pick
-from autopipe.artifact.schema import Hardware
 from autopipe.hardware.memory import size_text
 from autopipe.measure.costs import Bounds
+from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Estimate, JsonObject, count_text, milliseconds_text, rate_text

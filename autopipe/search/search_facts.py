@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from autopipe.artifact.schema import Hardware, OpRecord, Profile, WorkloadDigest
+from autopipe.artifact.schema import Profile
 from autopipe.hardware import disk, memory
 from autopipe.hardware.machine import Machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts
+from autopipe.measure.fingerprint import Hardware, WorkloadDigest
 from autopipe.pipeline.params import Value
 from autopipe.search import asking
 from autopipe.search.library import OnMachine
@@ -80,7 +81,7 @@ def workload_digest(described: Description) -> WorkloadDigest:
         mean_bytes=described.mean_bytes,
         sizes=described.sizes,
         ops=described.ops_digest,
-        op_list=tuple(OpRecord(name=op.name, settings=op.settings) for op in described.ops),
+        op_list=described.ops,
         batch_size=described.batch_size * described.hosts,
         model=described.model_digest,
     )

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from autopipe.artifact.request import SimulatedStep
-from autopipe.artifact.schema import Hardware
 from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import backend, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WrappedDataset
+from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
-from autopipe.artifact.schema import Artifact, Hardware
+from autopipe.artifact.schema import Artifact
 from autopipe.errors import ArtifactError
 from autopipe.measure import fingerprint
+from autopipe.measure.fingerprint import Hardware
 from autopipe.workload.workload import Workload
 from tests.fakes import profiles
 

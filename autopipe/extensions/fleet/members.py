@@ -15,10 +15,10 @@ import pydantic
 from autopipe.artifact import artifact as files
 from autopipe.artifact import check, reference
 from autopipe.artifact.pick import readable
-from autopipe.artifact.schema import Artifact, Hardware, Profile
+from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
-from autopipe.measure.fingerprint import MatchLevel, compare_hardware
+from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
 from autopipe.search import studies
 from autopipe.search.storage import path_of_journal
 from autopipe.search.studies import Kept

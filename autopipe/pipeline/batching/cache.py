@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.memory import size_text
-from autopipe.pipeline import footprint
 from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig
 from autopipe.pipeline.job import Recipe
 from autopipe.workload import evaluation, randomness
 from autopipe.workload.gather import gather
@@ -204,12 +203,12 @@ def for_evaluation(
     plan = make_plan(over)
     needed = MemoryCache.bytes_of(plan.cut(len(plan.prefix)), len(data), config.cache_fraction)
     free = max(0, memory.detect().available_bytes - MemoryCache.unfilled_bytes())
-    if needed > footprint.CACHE_SHARE * free:
+    if needed > CACHE_SHARE * free:
         config = config.model_copy(update={"cache": "none"})
         warnings.warn(
             f"The {len(data)} samples for validation or prediction are read anew each time: a cache of them takes "
             f"{size_text(needed)}, but {size_text(free)} are free beside what other caches will take, of which it may "
-            f"have {footprint.CACHE_SHARE:.0%}. Smaller images, or a smaller cache_fraction, leave more room.",
+            f"have {CACHE_SHARE:.0%}. Smaller images, or a smaller cache_fraction, leave more room.",
             CacheWarning,
             stacklevel=4,
         )

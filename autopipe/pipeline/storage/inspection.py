@@ -11,13 +11,12 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import pydantic
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError
 from autopipe.hardware import allocator, opencv
-from autopipe.measure.outcome import BadFile, FileVerification
 from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.values import Value
 from autopipe.workload.data.records import cache_folder
@@ -28,6 +27,24 @@ _CHUNK = 64  # samples; what a look that is killed has to do again, for each wor
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+
+
+class BadFile(Value):
+    """A sample that a training would stop at."""
+
+    index: int = pydantic.Field(ge=0)
+    name: str  # the path of its file, or what else a person calls it
+    reason: str  # what is wrong with it
+
+
+class FileVerification(Value):
+    """A look at every sample of a workload."""
+
+    status: Literal["inspected"] = "inspected"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=0)  # how many there are
+    resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
+    bad: tuple[BadFile, ...]  # those that cannot be used, in order
 
 
 class _Good(Value):

@@ -5,7 +5,8 @@ import datetime
 import pytest
 
 from autopipe.artifact.check import Rates, Verdict, check, judge
-from autopipe.artifact.schema import Artifact, WorkloadDigest
+from autopipe.artifact.schema import Artifact
+from autopipe.measure.fingerprint import WorkloadDigest
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate
 from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile

@@ -8,9 +8,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autopipe.artifact.schema import Hardware
 from autopipe.errors import ConfigError
 from autopipe.measure.facts import Limits
+from autopipe.measure.fingerprint import Hardware
 from autopipe.search import searching
 from autopipe.search.events import Event, NotJoined
 from autopipe.search.record import ENDED

@@ -11,9 +11,9 @@ import pytest
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
-from autopipe.artifact.schema import Hardware
 from autopipe.hardware import cpu, machine
 from autopipe.measure import fingerprint
+from autopipe.measure.fingerprint import Hardware
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.workload import Workload

@@ -5,9 +5,9 @@ import datetime
 import pytest
 
 from autopipe.artifact import pick
-from autopipe.artifact.schema import Hardware, Profile
+from autopipe.artifact.schema import Profile
 from autopipe.errors import ArtifactError
-from autopipe.measure.fingerprint import MatchLevel
+from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads

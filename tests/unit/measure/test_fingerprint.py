@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.artifact.schema import OpRecord
 from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu, gpu, machine, memory
 from autopipe.measure import fingerprint, model_structure
+from autopipe.measure.facts import OpRecord
 from autopipe.measure.fingerprint import MatchLevel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.workload.data.arrays import Arrays
