@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
+    from autopipe.api.loading import load as load
+    from autopipe.api.reporting import report as report
+    from autopipe.api.retuning import retune as retune
+    from autopipe.api.tuning import tune as tune
     from autopipe.artifact.drift import DriftMonitor as DriftMonitor
-    from autopipe.artifact.inspecting import verify_files as verify_files
-    from autopipe.artifact.loading import load as load
-    from autopipe.artifact.retuning import retune as retune
-    from autopipe.artifact.tuning import tune as tune
+    from autopipe.artifact.verifying import verify_files as verify_files
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.extensions.dali.loader import Dali as Dali
     from autopipe.extensions.diagnose.run import Diagnose as Diagnose
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
     from autopipe.pipeline.loaders.tfdata import TfData as TfData
     from autopipe.pipeline.loaders.threads import Threads as Threads
     from autopipe.pipeline.wrap import wrap as wrap
-    from autopipe.reports.reporting import report as report
     from autopipe.workload.data.arrays import Arrays as Arrays
-    from autopipe.workload.data.image_folder import ImageFolder as ImageFolder
-    from autopipe.workload.data.image_pairs import ImagePairs as ImagePairs
-    from autopipe.workload.data.npz import NPZ as NPZ
+    from autopipe.workload.data.columns import NPZ as NPZ
+    from autopipe.workload.data.images import ImageFolder as ImageFolder
+    from autopipe.workload.data.images import ImagePairs as ImagePairs
     from autopipe.workload.data.table import Table as Table
     from autopipe.workload.data.tfrecords import TFRecords as TFRecords
     from autopipe.workload.ops.colors import GaussianBlur as GaussianBlur
@@ -74,20 +74,20 @@ if TYPE_CHECKING:
     from autopipe.workload.workload import Workload as Workload
 
 _HOMES = {
-    "verify_files": "artifact.inspecting",
-    "load": "artifact.loading",
-    "report": "reports.reporting",
-    "retune": "artifact.retuning",
-    "tune": "artifact.tuning",
+    "verify_files": "artifact.verifying",
+    "load": "api.loading",
+    "report": "api.reporting",
+    "retune": "api.retuning",
+    "tune": "api.tuning",
     "build_loader": "pipeline.assembly",
     "build_trainer": "pipeline.assembly",
     "PipelineConfig": "pipeline.config",
     "Loader": "pipeline.loader",
     "Workload": "workload.workload",
     "Arrays": "workload.data.arrays",
-    "NPZ": "workload.data.npz",
-    "ImageFolder": "workload.data.image_folder",
-    "ImagePairs": "workload.data.image_pairs",
+    "NPZ": "workload.data.columns",
+    "ImageFolder": "workload.data.images",
+    "ImagePairs": "workload.data.images",
     "Table": "workload.data.table",
     "TFRecords": "workload.data.tfrecords",
     "SimulatedAccelerator": "pipeline.devices.simulated",

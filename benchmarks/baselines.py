@@ -69,8 +69,7 @@ def draw(folder: Path, rows_of_arrays: int) -> None:
         for number in range(IMAGES):
             write(folder / part / f"{number}.{suffix}", folder / part / f"{number % DISTINCT}.{suffix}", files)
     (folder / "photos.csv").write_text("\n".join(rows))
-    from autopipe.workload.data.example import serialise
-    from autopipe.workload.data.records import frame
+    from autopipe.workload.data.records import frame, serialise
 
     (folder / "photos.tfrecord").write_bytes(b"".join(frame(serialise(each)) for each in records))
     np.save(folder / "x.npy", random.integers(0, 256, (rows_of_arrays, 24, 24, 3), np.uint8))

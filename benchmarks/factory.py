@@ -107,15 +107,15 @@ def keras_by_hand(folder: Path, workers: int, queue: int, *, compact: bool) -> A
 def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], Any]], int]:
     """Return both ways to train for so many epochs, and the images of an epoch."""
     from autopipe.artifact import factory
-    from autopipe.artifact.request import Request
     from autopipe.artifact.schema import Profile
     from autopipe.measure import fingerprint
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.loaders.tfdata import TfData
     from autopipe.pipeline.loaders.threads import Threads
+    from autopipe.search.request import Request
     from autopipe.search.result import Reason, Result, Stop, Winner
     from autopipe.values import Estimate
-    from autopipe.workload.data.image_folder import ImageFolder
+    from autopipe.workload.data.images import ImageFolder
     from autopipe.workload.ops.decode import Decode
     from autopipe.workload.ops.geometry import RandomFlip
     from autopipe.workload.ops.sizes import Resize
@@ -169,10 +169,10 @@ def compared(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list
 
 
 def run_row(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from autopipe.hardware import cpu
+    from autopipe.hardware import machine
     from autopipe.measure import stats
 
-    trained, images = fits(row, arguments.photos, cpu.usable_cores())
+    trained, images = fits(row, arguments.photos, machine.usable_cores())
     for fit in trained.values():
         fit(1)  # compiles, and reads the files into the page cache
     images *= arguments.epochs

@@ -30,8 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
 BATCH, SIDE, PREPARED, WARM = 32, 224, 8, 10
@@ -140,11 +139,11 @@ def waiting(photos: Path) -> dict[str, float]:
     from autopipe.pipeline.assembly import build_loader
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.devices import model as models
+    from autopipe.pipeline.devices.monitor import TimedLoader
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-    from autopipe.pipeline.devices.timed import TimedLoader
     from autopipe.pipeline.devices.trainer import Trainer
     from autopipe.pipeline.loaders.threads import Threads
-    from autopipe.workload.data.image_folder import ImageFolder
+    from autopipe.workload.data.images import ImageFolder
     from autopipe.workload.ops.decode import Decode
     from autopipe.workload.ops.geometry import RandomFlip
     from autopipe.workload.ops.sizes import Resize

@@ -35,7 +35,7 @@ import rows
 import small_rows
 
 import autopipe as ap
-from autopipe.hardware import cpu
+from autopipe.hardware import machine
 from autopipe.measure.bench import Bench, ResidentLoader
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
@@ -176,7 +176,7 @@ class Measured:
     def model(self) -> tuple[float, float]:
         """Return images/s of the model alone, and what the cores allow beside the loader."""
         alone = self._bench.alone(self._config.model_setup, again=True)
-        return alone.reading.rate.value, cpu.core_time() / (alone.core_seconds_per_image + self._busy)
+        return alone.reading.rate.value, machine.core_time() / (alone.core_seconds_per_image + self._busy)
 
     def loader(self) -> float:
         """Return images/s of the loader alone."""

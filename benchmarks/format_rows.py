@@ -21,7 +21,7 @@ from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImagePairs
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import Resize

@@ -19,7 +19,7 @@ from typing import Any
 import cv2
 from page_residency import resident_share
 
-from autopipe.hardware import pagecache
+from autopipe.hardware import disk
 from autopipe.measure import costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.feed import cost_of
@@ -28,8 +28,8 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import Converted, convert
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data.paths import spread
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -161,7 +161,7 @@ def _crossing(fast: list[float], slow: list[float]) -> float:
 
 def cold(workload: Workload, config: PipelineConfig, files: list[Path]) -> dict[str, float]:
     """Return images/s of one epoch whose files were dropped from the page cache before, and what was left in it."""
-    pagecache.drop(files)
+    disk.drop(files)
     resident = resident_share(files)
     images, began = 0, time.perf_counter()
     with build_loader(workload, config) as loader:

@@ -20,11 +20,11 @@ from replaying.search import Comparison
 from replaying.table import Header, Table
 from rich.console import Console
 
-from autopipe.artifact.retuning import KNOWN
+from autopipe.api.retuning import KNOWN
 from autopipe.cli import option_values, screen
 from autopipe.errors import AutopipeError, ConfigError, near
+from autopipe.pipeline.space import Space
 from autopipe.search import library
-from autopipe.search.space import Space
 
 
 def main() -> None:

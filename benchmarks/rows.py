@@ -18,18 +18,16 @@ import peers
 import psutil
 import small_rows
 
-from autopipe.hardware import allocator
+from autopipe.hardware import processes as allocator
 from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching.cache import RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import RandomCrop, Resize

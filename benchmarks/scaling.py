@@ -152,7 +152,7 @@ def rank(text: str) -> None:
 
 def search() -> None:
     """Let a default search on two virtual devices look at both counts."""
-    from autopipe.artifact import tuning
+    from autopipe.api import tuning
     from autopipe.search.searching import Watcher
 
     began = time.perf_counter()

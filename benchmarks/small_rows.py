@@ -28,7 +28,7 @@ from autopipe.pipeline.assembly import build_loader, build_trainer
 from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.op import Op
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip

@@ -27,8 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import autopipe as ap
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.records import frame
+from autopipe.workload.data.records import frame, serialise
 
 SIZE = 160
 

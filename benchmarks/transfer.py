@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 from replaying import machines, table
 
-from autopipe.artifact.retuning import KNOWN
+from autopipe.api.retuning import KNOWN
 from autopipe.cli import option_values
 from autopipe.errors import AutopipeError, ConfigError
+from autopipe.pipeline.space import Space
 from autopipe.search import library
-from autopipe.search.space import Space
 
 
 def main() -> None:

@@ -27,11 +27,9 @@ from whatif import Waiting, images
 import autopipe as ap
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
-from autopipe.pipeline.batching.trace_log import TraceLog
-from autopipe.pipeline.batching.traced import NOTE_SECONDS, noted
+from autopipe.pipeline.batching.traced import NOTE_SECONDS, TraceLog, noted
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 

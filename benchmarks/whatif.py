@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 
 import autopipe as ap
-from autopipe.artifact import tuning
+from autopipe.api import tuning
 from autopipe.extensions.whatif.prediction import Machine, read, what_if
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import Measurement

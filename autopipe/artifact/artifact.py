@@ -6,17 +6,25 @@ mean is in `autopipe.artifact.schema`; which profile fits a machine, in `autopip
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import itertools
 import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pydantic
 import pydantic_core
 
-from autopipe.artifact.schema import SCHEMA_VERSION, Artifact
+from autopipe.artifact import pick, reference
+from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Profile
 from autopipe.errors import ArtifactError, near, shortened
-from autopipe.hardware import atomic
-from autopipe.hardware.memory import size_text
+from autopipe.hardware import disk
+from autopipe.hardware.machine import size_text
 
 MAX_BYTES: Final = 16 * 2**20
 """A profile takes some ten kilobytes, so that anything larger is no artefact."""
@@ -86,7 +94,7 @@ def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path
     """
     file = Path(path)
     try:
-        with atomic.replacing(file, sync=True) as stream:
+        with disk.replacing(file, sync=True) as stream:
             stream.write(text.encode())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # the rest names the temporary file
@@ -129,3 +137,126 @@ def _sentence(error: pydantic.ValidationError) -> str:
     if first["type"] == "union_tag_invalid":  # pydantic repeats the value, whatever its length
         said = f"{first['ctx']['discriminator']} must be one of {first['ctx']['expected_tags']}"
     return f"`{place}` is wrong: {said}, but got {shortened(first['input'])}."
+
+
+# -------------------- joining
+# Writing to an artefact that is there already: the profiles that other machines wrote into it stay.
+#
+# Which ones those are is `autopipe.artifact.pick`'s rule, and how a file is written `autopipe.artifact.artifact`'s.
+# The file is read right before, under a lock, because what was read before a search may be minutes old.
+
+
+_PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: whoever holds the lock for longer hangs
+_POLL_SECONDS: Final = 0.02
+
+
+class KeptWarning(UserWarning):
+    """The file in an artefact's place could not be joined with it; it was kept under another name."""
+
+
+def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
+    """Write an artefact, with the profiles of other machines that the file has already, and return its path.
+
+    A file that is of another workload, or cannot be read, is kept beside as `NAME.bak`, which a `KeptWarning` tells.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    file = Path(path)
+    with alone(file):
+        return write(_joined(fresh, file), file)
+
+
+def renew(known: Artifact, profile: Profile, path: Path) -> Path:
+    """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
+
+    `known` is the artefact as it was read before, for the case that it is not there any more.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    with alone(path):
+        with contextlib.suppress(ArtifactError):
+            known = read(path)
+        return write(pick.with_profile(known, profile), path)
+
+
+def _joined(fresh: Artifact, file: Path) -> Artifact:
+    if not file.is_file():
+        return fresh
+    try:
+        return pick.joined(fresh, read(file))
+    except ArtifactError as error:
+        _set_aside(file, error.message)
+        return fresh
+
+
+def _set_aside(file: Path, why: str) -> None:
+    names = (f"{file.name}.bak{number or ''}" for number in itertools.count())
+    spare = next(path for path in map(file.with_name, names) if not path.exists())
+    try:
+        file.rename(spare)
+    except OSError as error:
+        raise ArtifactError(f"`{file}` cannot be kept as `{spare.name}`: {error.strerror}. {why}") from error
+    said = f"`{file}` was kept as `{spare.name}`, and none of its profiles were taken over. {why}"
+    warnings.warn(said, KeptWarning, stacklevel=5)
+
+
+@contextlib.contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Let nobody else write the file meanwhile. Where nothing can be locked, writing goes on, or says what is wrong."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            path = file.with_name(f".{file.name}.lock")
+            held.callback(os.close, _locked(path))
+            held.callback(_remove, path)  # first: whoever waits for it sees that it is gone, and makes another
+        yield
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor of the file that holds the lock, which lies at `path` and has no links to elsewhere."""
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < give_up:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                return descriptor
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.ENOENT):
+                os.close(descriptor)
+                raise
+        os.close(descriptor)
+        time.sleep(_POLL_SECONDS)
+    raise TimeoutError
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+# -------------------- merging
+# Merges the profiles of several machines into one artefact. `autopipe merge` calls it.
+
+
+def merge(paths: Sequence[Path], out: Path) -> Artifact:
+    """Write the profiles of several artefacts to one, and return it. Of each machine the latest profile stays.
+
+    The workload is that of the first artefact.
+
+    Args:
+        paths: the artefacts, which must be of one workload.
+        out: the file to write, which may be one of them; its folder is made if it is not there.
+
+    Raises:
+        ArtifactError: an artefact cannot be read, they have different workloads, or `out` cannot be written.
+    """
+    with alone(out):  # a retune may be writing to one of them, which `out` may be
+        merged = pick.merge([read(path) for path in paths])
+        moved = reference.moved(merged.workload, paths[0].absolute().parent, out.absolute().parent)
+        merged = merged.model_copy(update={"workload": moved})
+        with contextlib.suppress(OSError):  # the write says what is wrong
+            out.parent.mkdir(parents=True, exist_ok=True)
+        write(merged, out)
+    return merged

@@ -10,7 +10,7 @@ from typing import Final
 from autopipe.artifact import check as rules
 from autopipe.artifact import pick
 from autopipe.artifact.check import Rates, Result
-from autopipe.artifact.stored_workload import Stored
+from autopipe.artifact.pin import Stored
 from autopipe.errors import NothingMeasuredError
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
@@ -21,8 +21,7 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import asking, lock
 from autopipe.search.events import OnEvent
-from autopipe.search.search_facts import hardware_of, workload_digest
-from autopipe.search.searching import description, queue_of, runner_for
+from autopipe.search.searching import description, hardware_of, queue_of, runner_for, workload_digest
 from autopipe.search.trial_measurer import succeeded
 from autopipe.values import Estimate, JsonObject
 

@@ -13,12 +13,23 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from autopipe import again
 from autopipe._version import __version__
 from autopipe.artifact import artifact as files
-from autopipe.artifact import reference
+from autopipe.artifact import pick, reference
 from autopipe.artifact.factory import Tuned
 from autopipe.artifact.pin import MODULE_NAME
-from autopipe.artifact.schema import Reference
+from autopipe.artifact.schema import Profile, Reference
+from autopipe.errors import ArtifactError
+from autopipe.hardware import machine
+from autopipe.measure.facts import Description
+from autopipe.measure.fingerprint import Hardware, MatchLevel
+from autopipe.measure.outcome import StepTime
+from autopipe.search import asking
+from autopipe.search.result import Result
+from autopipe.search.searching import hardware_of, workload_digest
+from autopipe.search.settings import Settings
+from autopipe.workload.mode import Mode
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
 
@@ -94,3 +105,53 @@ def _literal(named: Reference | None) -> str:
 def _plain(text: str) -> str:
     """Return a text that can end no docstring, whatever somebody has called a folder."""
     return re.sub(r"[^\w ./:-]", "_", text)
+
+
+# -------------------- keeping
+# Adds later measurements to an artefact, so that its report shows them.
+
+
+def step_time(path: Path, found: StepTime, described: Description) -> Profile:
+    """Keep the model's step time in the profile of this machine, in place of an earlier one of the same mode.
+
+    Args:
+        path: the artefact.
+        found: the measured step time.
+        described: the workload that was measured.
+
+    Returns:
+        The new profile.
+
+    Raises:
+        ArtifactError: the artefact has no profile of this machine and this model, or cannot be read or written.
+    """
+    known = files.read(path)
+    profile, match = pick.nearest(known, hardware_of(machine.detect(), described))
+    renew = f"Run: {again.autopipe('retune', path)}"
+    if match.level is not MatchLevel.SAME:
+        raise ArtifactError(f"`{path}` has no profile of this machine to keep a step's time in.", hint=renew)
+    if profile.workload.model is not None and profile.workload.model != described.model_digest:
+        raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=renew)
+    others = (each for each in profile.step_times if each.mode != found.mode)
+    step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))
+    kept = profile.model_copy(update={"step_times": step_times})
+    files.renew(known, kept, path)
+    return kept
+
+
+def profile_of(
+    result: Result, described: Description, hardware: Hardware, settings: Settings, *, retune: bool = False
+) -> Profile | None:
+    """Return the profile that the artefact keeps of a search; None if the search found nothing to use.
+
+    `settings` are the search's. Those of a retune are a part of the tune's, of which the profile keeps the whole.
+    """
+    if result.winner is None:
+        return None
+    return Profile(
+        hardware=hardware,
+        workload=workload_digest(described),
+        request=asking.kept(settings, retune=retune),
+        measured_at=result.ended_at,
+        result=result,
+    )

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from autopipe.errors import ConfigError, near
-from autopipe.hardware import cpu
+from autopipe.hardware import machine
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import convert as conversions
 from autopipe.pipeline.storage import stored
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import Converted, Progress
-from autopipe.pipeline.storage.form import Storage
-from autopipe.pipeline.storage.manifest import Manifest
-from autopipe.pipeline.storage.place import Place, RemotePath, place
+from autopipe.pipeline.storage.form import Conversion, Storage
+from autopipe.pipeline.storage.layout import Manifest
+from autopipe.pipeline.storage.shard import Place, RemotePath, place
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -87,7 +86,7 @@ class Job:
 
     def _default_workers(self) -> int:
         """Return one thread per core, and more if they wait for a network."""
-        cores = cpu.usable_cores()
+        cores = machine.usable_cores()
         remote = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
         return max(cores, _REMOTE_WORKERS) if remote else cores
 

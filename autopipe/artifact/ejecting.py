@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from autopipe.artifact import pick
 from autopipe.artifact.converting import imported
+from autopipe.artifact.pin import Stored
 from autopipe.artifact.schema import Profile
-from autopipe.artifact.stored_workload import Stored
 from autopipe.errors import ConfigError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.trial import protocol

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import drift, joining, pick, pin, reference
+from autopipe.artifact import drift, pick, pin, reference
+from autopipe.artifact.artifact import write_joined
 from autopipe.artifact.schema import Artifact, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
-from autopipe.hardware.backend import keras_backend
-from autopipe.measure import fingerprint
+from autopipe.hardware.gpu import keras_backend
+from autopipe.measure import fingerprint, kept_sets
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
-from autopipe.pipeline import assembly, kept_sets
+from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.search.result import Baseline, Winner
@@ -193,14 +194,14 @@ class Tuned:
         Example:
             >>> model.fit(ap.load("autopipe.json").make_dataset(), epochs=3)  # doctest: +SKIP
         """
-        from autopipe.pipeline.devices import fit_dataset  # imports Keras
+        from autopipe.pipeline.devices import feed  # imports Keras
 
-        config = self.config.model_copy(update={"finish": "host", "channels": fit_dataset.channels()})
+        config = self.config.model_copy(update={"finish": "host", "channels": feed.channels()})
         if data is None:
             loader = assembly.build_loader(self.workload, config, shard=shard)
         else:
             loader = assembly.evaluation_loader(self.workload, config, data)
-        return fit_dataset.dataset(loader, initial_epoch)
+        return feed.dataset(loader, initial_epoch)
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
         """Write the artefact, with the profiles of all machines, and return its path.
@@ -223,7 +224,7 @@ class Tuned:
                 NamelessWarning,
                 stacklevel=2,
             )
-        return joining.write(self.artifact_for(Path(path).parent), path)
+        return write_joined(self.artifact_for(Path(path).parent), path)
 
     def artifact_for(self, folder: Path) -> Artifact:
         """Return the artefact as it reads in a file in `folder`: its paths start there."""

@@ -17,9 +17,11 @@ from typing import Any, Final
 import pydantic
 
 from autopipe import again
-from autopipe.artifact import images, reference
+from autopipe.artifact import artifact as files
+from autopipe.artifact import reference
 from autopipe.artifact.schema import Artifact, FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError
+from autopipe.measure.trial import protocol
 from autopipe.workload.workload import Workload
 
 MODULE_NAME: Final = "tuned_pipeline.py"
@@ -155,7 +157,7 @@ def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | Name
         return Name(text=reference.text(named), may_call=anywhere)
     path = reference.located(named, file, with_origin=anywhere)
     if isinstance(named, ImagesReference):
-        return images.workload_of(named, path)
+        return reference.workload_of(named, path)
     return Name(text=f"{path}:{named.attribute}", may_call=anywhere)
 
 
@@ -189,3 +191,41 @@ def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
         return statement.targets[0].id, ast.literal_eval(statement.value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
+
+
+# -------------------- stored workload
+# The workload that an artefact names, for the commands that measure it again.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An artefact on disk, and its workload as trials get it."""
+
+    path: Path
+    artifact: Artifact
+    # its name, or the object for a workload without code; it has not been imported
+    workload: Workload | protocol.Reference
+    given: str | None = None  # "train.py:workload", where it was given in place of the one that the artefact names
+
+
+def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
+    """Return an artefact with its workload.
+
+    The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
+    the artefact's folder or below the working directory, and elsewhere only if that is allowed.
+
+    Args:
+        path: the artefact.
+        workload: "train.py:workload", in place of the one that the artefact names.
+        allow_outside: trust all that the artefact names.
+
+    Raises:
+        ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
+    """
+    file = path.absolute()
+    artifact = files.read(file)
+    if workload is not None:
+        return Stored(path=file, artifact=artifact, workload=protocol.Reference(text=workload), given=workload)
+    found = workload_of(artifact, file, allow_outside=allow_outside, below=Path.cwd())
+    named = found if isinstance(found, Workload) else protocol.Reference(text=found.text, may_call=found.may_call)
+    return Stored(path=file, artifact=artifact, workload=named)

@@ -6,14 +6,21 @@ Which workloads an artefact may name is the rule of `autopipe.artifact.pin`.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from autopipe import again
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.url import is_url
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.sizes import Resize
+from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
 
 
@@ -127,3 +134,35 @@ def short_text(reference: Reference) -> str:
 def _is_remote(reference: FileReference | ImagesReference) -> bool:
     """Return whether images lie behind a URL; a workload's file never does."""
     return isinstance(reference, ImagesReference) and is_url(reference.path)
+
+
+# -------------------- images
+# The workload that `--images DIR --model NAME` stands for: a folder of images by class, and a model without code.
+#
+# It is an ordinary workload in every way; only where it comes from is special.
+
+
+def workload_of(reference: ImagesReference, images: Path | str) -> Workload:
+    """Return the workload of the images in a folder or behind a URL; `images` is where the reference leads.
+
+    The model is built when it is needed, from `keras.applications` with random weights.
+
+    Raises:
+        DataError: the folder is not laid out in classes.
+    """
+    data = ImageFolder(images)
+    size = reference.image_size
+    return Workload(
+        data=data,
+        ops=[Decode(), Resize(size, size), RandomFlip(), Rescale(1 / 255)],
+        batch_size=reference.batch_size,
+        model=functools.partial(_build, reference.model, size, len(data.classes)),
+        seed=reference.seed,
+        converted=os.path.abspath("converted"),  # noqa: PTH100  no script writes it: where the command is run
+    )
+
+
+def _build(name: str, size: int, classes: int) -> Any:
+    from autopipe.pipeline.devices import model  # imports Keras
+
+    return model.build_application(name, size, classes)

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import codegen, joining, pin, reference
+from autopipe.artifact import codegen, pin, reference
 from autopipe.artifact.converting import imported
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Difference
@@ -45,7 +45,7 @@ def point(path: Path, workload: str) -> tuple[Path, ...]:
         ArtifactError: the artefact cannot be read, or one of both cannot be written.
     """
     file = path.absolute()
-    with joining.alone(file):
+    with files.alone(file):
         named = reference.moved(reference.parse(workload), None, file.parent)
         files.write(files.read(file).model_copy(update={"workload": named}), file)
         if not pin.is_generated(file):

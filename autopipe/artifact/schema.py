@@ -10,9 +10,9 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from autopipe.artifact.request import Request
 from autopipe.measure.fingerprint import Hardware, WorkloadDigest
 from autopipe.measure.outcome import StepTime
+from autopipe.search.request import Request
 from autopipe.search.result import Result, Winner
 from autopipe.values import Value
 

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import atomic
-from autopipe.pipeline import trace
+from autopipe.hardware import disk
+from autopipe.pipeline.batching import traced
 from autopipe.pipeline.config import PipelineConfig
 
 _MOST_OF_A_TRIAL = 6000  # events, where there are many trials
@@ -83,7 +83,7 @@ class Tracing:
         notes = {}
         for number, name in enumerate(self._names):
             texts = [path.read_text() for path in sorted((folder / str(number)).iterdir())]
-            notes[f"trial {number}: {name}"] = trace.read("".join(texts).splitlines())
+            notes[f"trial {number}: {name}"] = traced.read("".join(texts).splitlines())
         many = len(self._names) > 1
-        with atomic.replacing(self._file) as stream:
-            stream.write(json.dumps(trace.merged(notes, _MOST_OF_A_TRIAL if many else None)).encode())
+        with disk.replacing(self._file) as stream:
+            stream.write(json.dumps(traced.merged(notes, _MOST_OF_A_TRIAL if many else None)).encode())

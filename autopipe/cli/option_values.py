@@ -8,9 +8,16 @@ from typing import Any
 
 from autopipe.errors import ConfigError, near
 from autopipe.measure.facts import WrappedDataset
-from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.config import (
+    LOADERS,
+    PipelineConfig,
+    Value,
+    from_config,
+    near_parameter,
+    parameter_types,
+    to_config,
+)
 from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator
-from autopipe.pipeline.params import Value, from_config, near_parameter, parameter_types, to_config
 
 WRAPPED = "wrapped."
 """The prefix of the settings of a dataset of `ap.wrap`."""

@@ -22,8 +22,8 @@ import typer
 from autopipe.errors import ConfigError, WorkloadError, shortened
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
+    from autopipe.artifact.pin import Stored
     from autopipe.artifact.schema import ImagesReference
-    from autopipe.artifact.stored_workload import Stored
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.search.settings import Settings
     from autopipe.workload.workload import Workload
@@ -161,7 +161,7 @@ class WorkloadOptions:
         if self.workload is not None:
             self._require_that_it_says_itself()
             return Chosen(workload=self.workload)
-        from autopipe.artifact.images import workload_of
+        from autopipe.artifact.reference import workload_of
         from autopipe.workload.data.url import is_url, located
 
         images = str(self.images)
@@ -244,9 +244,9 @@ class ArtifactOptions:
         Raises:
             ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
         """
-        from autopipe.artifact import stored_workload
+        from autopipe.artifact import pin
 
-        return stored_workload.read(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
+        return pin.read(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
 
 
 ARTIFACT = ArtifactOptions()

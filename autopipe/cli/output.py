@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autopipe import again
+from autopipe.api import reporting
 from autopipe.artifact import artifact as files
 from autopipe.artifact import codegen, pick, pin
 from autopipe.artifact.factory import Tuned
@@ -19,9 +20,8 @@ from autopipe.artifact.pin import MODULE_NAME
 from autopipe.artifact.schema import Profile
 from autopipe.cli import screen
 from autopipe.errors import ArtifactError
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.reports import reporting
 
 _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -20,7 +20,7 @@ from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import wording
 from autopipe.search import asking, events
-from autopipe.search.origin import Asker
+from autopipe.search.objective import Asker
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings
 

@@ -5,14 +5,120 @@ Measures and reports; whether a format fits on the disk, or a disk bounds a load
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, Final, Literal
 
-from autopipe.hardware import mounts, pagecache
+from autopipe.errors import ConfigError, near
+from autopipe.hardware import machine
+
+# -------------------- pagecache
+# Files in the kernel's page cache: put them in, take them out. None of it needs root.
+#
+# A trial that reads what the trial before it has read measures memory, not the disk. So the regime, warm or cold, is
+# chosen for a whole study (`regime`), brought about before each trial (`warm`, `drop`) and recorded with the result.
+
+
+Regime = Literal["warm", "cold"]
+"""Whether files are in memory when a trial begins."""
+
+Choice = Literal["warm", "cold", "auto"]
+"""What can be asked for; `auto` becomes one of the regimes."""
+
+_CHUNK_BYTES = 1 << 20
+_PLACES = 4  # of a file that are looked at, at most one a chunk: a look may have the kernel read what is around
+_WRITTEN_SECONDS = (
+    120  # what was changed is on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is told otherwise
+)
+
+
+def regime(choice: str, data_bytes: int, usable_bytes: int) -> Regime:
+    """Decide whether trials read from memory or from disk.
+
+    Args:
+        choice: `warm`, `cold`, or `auto`: cold if the data are larger than memory, which no epoch can then find warm.
+        data_bytes: size of the whole data set as it is read, not of a trial's part.
+        usable_bytes: memory that this process may use (`memory.Memory.usable_bytes`).
+
+    Raises:
+        ConfigError: for any other choice.
+    """
+    match choice:
+        case "warm" | "cold":
+            return choice
+        case "auto":
+            return "cold" if data_bytes > usable_bytes else "warm"
+    raise ConfigError(
+        f"`page_cache` must be `warm`, `cold` or `auto`, but got {choice!r}.{near(choice, ('warm', 'cold', 'auto'))}"
+    )
+
+
+def share_in_memory(paths: Iterable[Path]) -> float | None:
+    """Return which part of the files is in the page cache, 0 to 1, judged by a few places.
+
+    Returns:
+        None if there is nothing to look at, or the file system does not tell: it takes a read that must not wait,
+        which a Python that is built for the oldest systems, as conda's is, does not have.
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
+    found = []
+    try:
+        for path in paths:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # else a look reads ahead, up to the next
+                count = min(_PLACES, -(-size // _CHUNK_BYTES))
+                found += [_in_memory(file.fileno(), (2 * place + 1) * size // (2 * count)) for place in range(count)]
+    except (OSError, NotImplementedError):  # the latter of a Python that knows the flag and has no call that takes it
+        return None
+    return sum(found) / len(found) if found else None
+
+
+def _in_memory(descriptor: int, offset: int) -> bool:
+    try:
+        os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def warm(paths: Iterable[Path]) -> int:
+    """Read all files, so that they are in the page cache as far as it holds them; return the bytes read."""
+    return sum(count for path in paths for count in chunks(path))
+
+
+def chunks(path: Path) -> Iterator[int]:
+    """Read a file from beginning to end into a scratch buffer, and yield the bytes of each read."""
+    buffer = bytearray(_CHUNK_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            yield count
+
+
+def drop(paths: Iterable[Path]) -> None:
+    """Take files out of the page cache by `posix_fadvise(DONTNEED)`.
+
+    The kernel drops clean pages only, so a file changed lately is written to disk first; older ones it has written by
+    itself. Pages that a process has mapped stay, and so do the files of a tmpfs (which are nowhere else) and the caches
+    of ZFS and of a file server.
+    """
+    for path in paths:
+        with path.open("rb") as file:
+            if time.time() - os.fstat(file.fileno()).st_ctime < _WRITTEN_SECONDS:
+                os.fdatasync(file.fileno())  # for all files it would take 1 s for 2000, against 0.05 s
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# -------------------- disk
+
 
 _NETWORK = frozenset(
     ("9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "virtiofs")
@@ -32,12 +138,12 @@ class Disk:
         return self.kind in _NETWORK or self.kind.startswith("fuse")
 
 
-def detect(path: Path, root: Path = mounts.ROOT) -> Disk:
+def detect(path: Path, root: Path = machine.ROOT) -> Disk:
     """Return the file system that holds `path`, or would hold it once it exists."""
     place = path.resolve()
     while not place.exists():
         place = place.parent
-    mount = _mount_of(place, mounts.read(root))
+    mount = _mount_of(place, machine.read(root))
     return Disk(kind=mount.kind if mount else "unknown", free_bytes=shutil.disk_usage(place).free)
 
 
@@ -58,14 +164,14 @@ def read_bytes_per_second(
         seconds_limit: stop after this time.
         clock: the timer.
     """
-    pagecache.drop(paths)
+    drop(paths)
     started = clock()
     deadline = started + seconds_limit
 
     def read(shares: Sequence[Path]) -> int:
         total = 0
         for path in shares:
-            for count in pagecache.chunks(path):
+            for count in chunks(path):
                 total += count
                 if clock() >= deadline:
                     return total
@@ -76,7 +182,44 @@ def read_bytes_per_second(
     return read_bytes / (clock() - started) if read_bytes else 0.0
 
 
-def _mount_of(place: Path, listed: Sequence[mounts.Mount]) -> mounts.Mount | None:
+def _mount_of(place: Path, listed: Sequence[machine.Mount]) -> machine.Mount | None:
     """Return the innermost mount that holds `place`; of several at one point the last, which hides the others."""
     holding = [mount for mount in listed if place.is_relative_to(mount.point)]
     return max(reversed(holding), key=lambda mount: len(Path(mount.point).parts), default=None)
+
+
+# -------------------- atomic
+# A file that is written whole or not at all: under another name first, which then takes the place of the old one.
+#
+# What is written, and what an error means to the user, is the matter of who writes.
+
+
+PART_SUFFIX: Final = ".part"
+"""How the name of an unfinished file ends: who finds an old one may remove it."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+    """Yield a stream whose content becomes the file's when the block ends; if the block fails, all stays as it was.
+
+    Args:
+        path: of the file.
+        sync: wait until the content is on the disk before it gets its name, so that a power cut, too, leaves the old
+            file or the new one. It takes along whatever else the disk has yet to write.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: `path` can be no file's, e.g. because it holds a NUL.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART_SUFFIX}")
+    try:
+        with unfinished.open("wb") as stream:
+            yield stream
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError, ValueError):
+            unfinished.unlink(missing_ok=True)
+        raise

@@ -6,10 +6,14 @@ here starts CUDA, so it takes no GPU memory and may run beside a training.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from autopipe.errors import ConfigError, MissingExtraError, near
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +138,73 @@ def _index(entry: str, uuids: Sequence[str]) -> int | None:
         return int(entry) if int(entry) < len(uuids) else None
     matches = [index for index, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
+
+
+# -------------------- backend
+# Which backend Keras trains on in this process, as far as can be told without importing Keras.
+
+
+BACKENDS: Final = ("jax", "numpy", "openvino", "tensorflow", "torch")
+"""Those that Keras has."""
+_EXTRAS: Final = ("jax", "torch")  # backends that an extra of the same name brings
+
+
+def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules) -> str | None:
+    """Return "tensorflow", "jax", "torch", ...; None where Keras is not imported yet and nothing is set.
+
+    Keras's own file, ~/.keras/keras.json, is not asked: a training script may still choose another before it imports.
+    """
+    config = getattr(modules.get("keras"), "config", None)
+    if config is not None:
+        return str(config.backend())
+    return environment.get("KERAS_BACKEND") or None
+
+
+def require_installed(environment: Mapping[str, str] = os.environ) -> None:
+    """Do nothing if the backend that is asked for by `KERAS_BACKEND` is there, or is one that Keras itself knows of.
+
+    Raises:
+        MissingExtraError: it is one of an extra that is not installed.
+    """
+    asked = environment.get("KERAS_BACKEND", "")
+    if asked in _EXTRAS and importlib.util.find_spec(asked) is None:
+        raise MissingExtraError.of(asked, asked)
+
+
+def require_known(environment: Mapping[str, str] = os.environ) -> None:
+    """Do nothing if `KERAS_BACKEND` asks for none, or for one that Keras has.
+
+    Raises:
+        ConfigError: it asks for another, which Keras would fail at without naming the variable.
+    """
+    asked = environment.get("KERAS_BACKEND", "")
+    if asked and asked not in BACKENDS:
+        raise ConfigError(
+            f"The environment variable KERAS_BACKEND must be one of {', '.join(BACKENDS)}, but got {asked!r}."
+            f"{near(asked.lower(), BACKENDS)}",
+            hint="Set it to the backend that the workload trains on, or unset it for Keras's own choice.",
+        )
+
+
+# -------------------- virtual
+# Virtual devices: parts of the CPU that stand for accelerators, for tests and rehearsals. Made only where asked for.
+#
+# Whoever starts a process asks by an environment variable, because a framework splits the CPU before it runs anything.
+
+
+VARIABLE: Final = "AUTOPIPE_VIRTUAL_DEVICES"
+
+
+def asked(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many virtual CPU devices were asked for; 0 where none were.
+
+    Raises:
+        ConfigError: the variable holds no whole number.
+    """
+    text = environment.get(VARIABLE, "").strip() or "0"
+    if not text.isdecimal():
+        raise ConfigError(
+            f"`{VARIABLE}` must be a whole number, but got {text!r}.",
+            hint=f"Unset it to train on the CPU as one device, or use {VARIABLE}=2.",
+        )
+    return int(text)

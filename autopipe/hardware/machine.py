@@ -5,17 +5,338 @@ Gathers what the other modules of this layer find. Which differences matter is d
 
 from __future__ import annotations
 
+import math
+import os
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
 
-from autopipe.hardware import cpu, gpu, memory, mounts, opencv
-from autopipe.hardware.cpu import Cpu
+from autopipe.hardware import gpu, opencv
 from autopipe.hardware.gpu import Gpu
-from autopipe.hardware.memory import Memory, size_text
+
+# -------------------- mounts
+# The mounted file systems, as the kernel lists them in /proc/self/mountinfo (`man 5 proc`).
+#
+# `cgroup` looks here for its hierarchies, `disk` for the file system under a path. No more of either belongs here.
+
+
+ROOT = Path("/")
+"""Where the functions of this layer look for /proc and /sys; tests give them a folder that plays another machine."""
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One line of mountinfo."""
+
+    kind: str  # the file system type, such as `ext4`, `overlay` or `cgroup2`
+    inner: str  # the folder inside the file system that is mounted
+    point: str  # where it is mounted
+    options: tuple[str, ...]  # of the file system; a cgroup v1 hierarchy lists its controllers here
+
+
+def read(root: Path = ROOT) -> list[Mount]:
+    """Return the mounts in the order in which they were made; empty where the kernel lists none."""
+    lines = text_of(root / "proc/self/mountinfo").splitlines()
+    return [mount for mount in map(_parsed, lines) if mount is not None]
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a small kernel file, or an empty string if it is missing or may not be read."""
+    try:
+        return path.read_text(errors="replace")
+    except (OSError, ValueError):  # ValueError: a name from the kernel that is no path, such as one with a NUL
+        return ""
+
+
+def _parsed(line: str) -> Mount | None:
+    place, separator, system = line.partition(" - ")
+    fields, tail = place.split(" "), system.split(" ")
+    if not separator or len(fields) < 5 or len(tail) < 3:
+        return None
+    return Mount(
+        kind=tail[0],
+        inner=_unescaped(fields[3]),
+        point=_unescaped(fields[4]),
+        options=tuple(tail[2].split(",")),
+    )
+
+
+def _unescaped(field: str) -> str:
+    """Undo the octal escapes of space, tab, newline and backslash."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), field)
+
+
+# -------------------- cgroup
+# Where the control groups of this process lie, and the numbers in their files (`man 7 cgroups`).
+#
+# Finds folders and reads them, for version 1, version 2 and both at once; inside a container too, where the kernel
+# names groups by paths that are not mounted. What a limit means is said in `cpu` and `memory`.
+
+
+UNIFIED = "cgroup2"
+LEGACY = "cgroup"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The groups that limit this process in one mounted hierarchy."""
+
+    unified: bool  # version 2; otherwise version 1
+    folders: tuple[Path, ...]  # this process's own group, then its parents up to the mount point; limits of all hold
+
+
+def hierarchies(controller: str, root: Path = ROOT) -> list[Hierarchy]:
+    """Return the hierarchies that can limit this process by `controller` ("cpu" or "memory").
+
+    Version 2 is listed wherever it is mounted: with both versions at once it has no files for a controller that
+    version 1 has taken, and reading those finds no limit.
+    """
+    groups = _own_groups(root)
+    found = []
+    for mount in read(root):
+        unified = mount.kind == UNIFIED
+        if unified or (mount.kind == LEGACY and controller in mount.options):
+            group = groups.get("" if unified else controller, "/")
+            found.append(Hierarchy(unified=unified, folders=_folders(mount, group, root)))
+    return found
+
+
+def words(path: Path) -> list[str]:
+    """Return the words of a group's file; none if it is missing."""
+    return text_of(path).split()
+
+
+def number(path: Path) -> int | None:
+    """Return the number in a group's file; None if it is missing or says `max`."""
+    return whole(next(iter(words(path)), ""))
+
+
+def whole(word: str) -> int | None:
+    """Return the integer that `word` is, or None."""
+    try:
+        return int(word)
+    except ValueError:
+        return None
+
+
+def _own_groups(root: Path) -> dict[str, str]:
+    """Map controller to this process's group; version 2 has the controller "". Lines are `id:controllers:path`."""
+    lines = text_of(root / "proc/self/cgroup").splitlines()
+    fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    return {controller: group for _, controllers, group in fields for controller in controllers.split(",")}
+
+
+def _folders(mount: Mount, group: str, root: Path) -> tuple[Path, ...]:
+    base = root / mount.point.lstrip("/")
+    try:
+        inside = PurePosixPath(group).relative_to(mount.inner)
+    except ValueError:  # a container sees its own group as the mount point, whatever the host calls it
+        return (base,)
+    if ".." in inside.parts:  # outside of this cgroup namespace
+        return (base,)
+    own = base / inside
+    return (own, *list(own.parents)[: len(inside.parts)])
+
+
+# -------------------- cpu
+# The cores that this process may use. How many of them a loader should use is decided elsewhere, by measurement.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """The processor as seen from this process."""
+
+    model: str  # the name in /proc/cpuinfo, or the architecture where there is none (Arm)
+    cores: int  # logical cores that this process may keep busy; see `usable_cores`
+    logical_cores: int  # logical cores of the machine, hyper-threads counted
+
+
+def detect_cpu(root: Path = ROOT) -> Cpu:
+    """Return the processor of this machine, limited to what this process may use."""
+    return Cpu(model=model_name(root), cores=usable_cores(root), logical_cores=os.cpu_count() or 1)
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """Return how many threads can run at once: the least of CPU affinity and the cgroups' CPU quota, at least 1.
+
+    A broken quota is rounded up (1.5 cores keep two threads partly busy), as the Java runtime does.
+    """
+    return max(1, math.ceil(core_time(root)))
+
+
+def core_time(root: Path = ROOT) -> float:
+    """Return how many cores' time this process gets: the least of CPU affinity and the cgroups' CPU quota, not rounded.
+
+    A quota of 1.5 cores keeps two threads busy for three quarters of the time.
+    """
+    quota = quota_cores(root)
+    count = float(len(allowed()))
+    return count if quota is None else min(count, quota)
+
+
+def spare_cores(root: Path = ROOT) -> float:
+    """Return how many of the cores that this process may run on its CPU quota keeps it from; 0 without a quota.
+
+    What others do on so many of them takes nothing from it.
+    """
+    return len(allowed()) - core_time(root)
+
+
+def quota_cores(root: Path = ROOT) -> float | None:
+    """Return the CPU quota in cores, the lowest of all enclosing cgroups; None where there is none."""
+    quotas = [
+        quota
+        for hierarchy in hierarchies("cpu", root)
+        for folder in hierarchy.folders
+        if (quota := _quota(folder, hierarchy.unified)) is not None
+    ]
+    return min(quotas, default=None)
+
+
+def model_name(root: Path = ROOT) -> str:
+    """Return the processor's name as /proc/cpuinfo gives it, or else the architecture."""
+    try:
+        with (root / "proc/cpuinfo").open(errors="replace") as lines:  # line by line: it is long on a large machine
+            for line in lines:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name":
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def allowed() -> set[int]:
+    """Return the numbers of the logical cores that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _quota(folder: Path, unified: bool) -> float | None:
+    """Return microseconds of CPU per period, over the microseconds of that period."""
+    if unified:
+        numbers = [whole(word) for word in words(folder / "cpu.max")]
+    else:
+        numbers = [number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    match numbers:
+        case [int(quota), int(period)] if quota > 0 and period > 0:
+            return quota / period
+    return None  # version 2 says "max", version 1 says -1
+
+
+# -------------------- memory
+# How much memory this process may use, and how much is free now.
+#
+# Reads and reports; what is reserved for the model, or refused, is decided where memory is asked for.
+
+
+class _Files(NamedTuple):
+    limits: tuple[str, ...]
+    use: str
+    cache: tuple[str, str, str]  # lines of memory.stat: pages of files, inactive and active, and the mapped among them
+    kills: str  # has a line `oom_kill`
+
+
+_UNIFIED = _Files(
+    ("memory.max", "memory.high"),
+    "memory.current",
+    ("inactive_file", "active_file", "file_mapped"),
+    "memory.events",
+)
+_LEGACY = _Files(
+    ("memory.limit_in_bytes",),
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file", "total_mapped_file"),
+    "memory.oom_control",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Main memory. Two are equal if they are the same size, however full."""
+
+    usable_bytes: int  # the least of the machine's memory and the limits of all enclosing cgroups
+    # what could be allocated when this was read, page cache that can be given up counted as free
+    available_bytes: int = field(compare=False)
+
+
+def detect_memory(root: Path = ROOT) -> Memory:
+    """Return this machine's memory, limited to what this process may use."""
+    total, available = _meminfo(root)
+    for limit, used in _limits(root):
+        total = min(total, limit)
+        available = min(available, max(0, limit - used))
+    return Memory(usable_bytes=total, available_bytes=available)
+
+
+def oom_kills(root: Path = ROOT) -> int:
+    """Return how often the kernel has killed a process of this one's own cgroup for memory; 0 if none tells.
+
+    The machine's count in /proc/vmstat has those of all containers beside this one, too. `memory.failcnt` tells of no
+    kill: it rises whenever a group at its limit has to give up pages of files.
+    """
+    return sum(
+        _entries(hierarchy.folders[0] / (_UNIFIED if hierarchy.unified else _LEGACY).kills).get("oom_kill", 0)
+        for hierarchy in hierarchies("memory", root)
+    )
+
+
+def size_text(count_bytes: float) -> str:
+    """Return a size for people to read.
+
+    >>> size_text(64 * 2**20), size_text(25_165_824_000)
+    ('64 MiB', '23.4 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if round(count_bytes, 1) < 1024:  # as it is shown
+            return f"{_short(count_bytes)} {unit}"
+        count_bytes /= 1024
+    return f"{_short(count_bytes)} TiB"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _meminfo(root: Path) -> tuple[int, int]:
+    """Return total and available bytes of the machine, from /proc/meminfo (in KiB there)."""
+    entries = _entries(root / "proc/meminfo")
+    total = entries.get("MemTotal", 0) * 1024
+    return total, entries.get("MemAvailable", total // 1024) * 1024
+
+
+def _limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield limit and use, both in bytes, of every enclosing cgroup that has a limit.
+
+    `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. Pages of files
+    count as free, as in the machine's own MemAvailable: a data set that was read twice is on the active list, and goes
+    when there is need. Not so what is mapped, libraries in use above all. A version 1 group without a limit says almost
+    2**63, which is above any machine's memory.
+    """
+    for hierarchy in hierarchies("memory", root):
+        files = _UNIFIED if hierarchy.unified else _LEGACY
+        for folder in hierarchy.folders:
+            limits = [max(0, limit) for name in files.limits if (limit := number(folder / name)) is not None]
+            if limits:
+                entries = _entries(folder / "memory.stat")
+                inactive, active, mapped = (entries.get(name, 0) for name in files.cache)
+                cache = max(inactive, inactive + active - mapped)
+                yield min(limits), max(0, (number(folder / files.use) or 0) - cache)
+
+
+def _entries(path: Path) -> dict[str, int]:
+    """Return the lines `name number` or `name: number unit` of a kernel file."""
+    pairs = [line.split()[:2] for line in text_of(path).splitlines()]
+    return {pair[0].rstrip(":"): value for pair in pairs if len(pair) == 2 and (value := whole(pair[1])) is not None}
+
+
+# -------------------- machine
+
 
 _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "autopipe": ("autopipe-tuner",),
@@ -61,11 +382,11 @@ class Machine:
         return texts or ["no GPU"]
 
 
-def detect(root: Path = mounts.ROOT) -> Machine:
+def detect(root: Path = ROOT) -> Machine:
     """Look at this machine. Imports no framework and starts no CUDA."""
     return Machine(
-        cpu=cpu.detect(root),
-        memory=memory.detect(root),
+        cpu=detect_cpu(root),
+        memory=detect_memory(root),
         gpus=gpu.detect(),
         os=_distribution(),
         kernel=f"{platform.system()} {platform.release()}",

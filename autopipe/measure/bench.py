@@ -25,21 +25,18 @@ from autopipe.measure.probe import Probe, StepNotes
 from autopipe.measure.stats import median
 from autopipe.measure.windows import Reading, StopRule
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.trace_log import TraceLog
-from autopipe.pipeline.batching.traced import noted
+from autopipe.pipeline.batching.traced import TraceLog, noted
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
-from autopipe.pipeline.devices.finished_steps import FinishedSteps
 from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.values import Estimate
-from autopipe.workload.finish import Finish
 from autopipe.workload.mode import Mode
-from autopipe.workload.plan import Plan
+from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch, Field, SampleSpec
-from autopipe.workload.stand_in import standing_in
-from autopipe.workload.workload import Workload
+from autopipe.workload.workload import Workload, standing_in
 
 
 class ResidentLoader(Loader):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from autopipe.errors import LoaderError
-from autopipe.hardware import cpu, disk, memory
+from autopipe.hardware import disk, machine
 from autopipe.measure import costs as cost_model
 from autopipe.measure import op_costs, reads, stats
 from autopipe.measure.bench import Alone
@@ -27,12 +27,13 @@ from autopipe.measure.measurement import CeilingOptions
 from autopipe.measure.op_costs import Clock
 from autopipe.measure.outcome import Report
 from autopipe.measure.reads import PageCache, Subset, existing
-from autopipe.pipeline import assembly, job
+from autopipe.pipeline import assembly
+from autopipe.pipeline import loader as job
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data import source as data_source
-from autopipe.workload.plan import Plan
+from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
 
@@ -191,7 +192,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
         compact_bytes=None if made is None else made.compact_bytes,
         finished_bytes=None if made is None else made.finished_bytes,
         transfer_seconds_per_image=alone.transfer_seconds_per_image,
-        cores=cpu.core_time(),
+        cores=machine.core_time(),
         cores_elsewhere=None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
         warnings=alone.reading.warnings,
         **wanted.setup._asdict(),
@@ -208,9 +209,9 @@ def _read_bytes_per_second(workload: Workload, made: LoaderCosts | None) -> floa
 def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:
     """Return a loader that all cores work for, also where they would wait for reads; fewer where memory is short."""
     read_ahead = 0 if reading is None or not reading.waits else min(_MOST_READERS, reading.at_once)
-    cores, batch_bytes = cpu.usable_cores(), plan.compact.bytes * workload.batch_size
+    cores, batch_bytes = machine.usable_cores(), plan.compact.bytes * workload.batch_size
     together = job.at_a_time(batch_bytes, _QUEUE_SIZE, ModelSetup())
-    room = int(_MEMORY_SHARE * memory.detect().available_bytes / max(1, together * batch_bytes)) - _IN_HAND
+    room = int(_MEMORY_SHARE * machine.detect_memory().available_bytes / max(1, together * batch_bytes)) - _IN_HAND
     queue_size = _QUEUE_SIZE if room >= cores + _QUEUE_SIZE else 1
     return Threads(workers=max(1, min(cores, room - queue_size)), queue_size=queue_size, read_ahead=read_ahead)
 
@@ -219,7 +220,7 @@ def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], read
     """Return the batch size that the loader alone is run with; reads wait here only if they did when ops were timed."""
     config = PipelineConfig(loader=loader)
     waiting = reading if ops[0].wait_seconds_per_image > 0 else None
-    costs = Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=cpu.core_time(), reads=waiting)
+    costs = Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=machine.core_time(), reads=waiting)
     return round_batch_size(workload.batch_size, config, costs)
 
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import keras
 
-from autopipe.hardware import pagecache
-from autopipe.measure import fingerprint, model_structure
+from autopipe.hardware import disk
+from autopipe.measure import fingerprint, kept_sets, model_structure
 from autopipe.measure.facts import CODE, Description, Impossible, WrappedDataset
 from autopipe.measure.reads import Subset, existing
-from autopipe.pipeline import assembly, kept_sets, wrap
+from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import LOADERS, STORAGES
 from autopipe.pipeline.devices import choose
 from autopipe.pipeline.eject import module
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import estimate_bytes
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data import source as data_source
-from autopipe.workload.plan import Plan
+from autopipe.workload.op import Plan
 from autopipe.workload.workload import Workload
 
 _LOOKED_AT = 64  # samples whose files may be in memory
@@ -57,7 +57,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
 
 def _resident_share(workload: Workload) -> float | None:
     part = Subset(workload.data, _LOOKED_AT)
-    return pagecache.share_in_memory(existing(dict.fromkeys(data_source.files(part))))
+    return disk.share_in_memory(existing(dict.fromkeys(data_source.files(part))))
 
 
 def _wrapped(workload: Workload) -> WrappedDataset | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import pydantic
 
-from autopipe.pipeline import params
+from autopipe.pipeline import config
 from autopipe.pipeline.config import OfSetup, PipelineConfig
 from autopipe.values import Estimate, Value
 
@@ -321,7 +321,7 @@ class Limits:
     cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
     convert: bool = True  # whether samples may be kept in another form on disk; `--convert` and `--no-convert`
     # `--only`: {"loader": ("threads", "tfdata")}
-    only: Mapping[str, tuple[params.Value, ...]] = field(default_factory=dict)
+    only: Mapping[str, tuple[config.Value, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +343,7 @@ class Facts:
     workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
     # settings that could run and bring nothing, with the reason, such as {("channels", "first"): "there is no
     # accelerator"}; tried where the user names them
-    pointless: Mapping[tuple[str, params.Value], str] = field(default_factory=dict)
+    pointless: Mapping[tuple[str, config.Value], str] = field(default_factory=dict)
 
     @property
     def converting(self) -> Facts:

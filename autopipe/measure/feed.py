@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from autopipe.hardware import cpu
-from autopipe.hardware.pagecache import Regime
+from autopipe.hardware import machine
+from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import Bench
 from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
@@ -22,13 +22,13 @@ from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.probe import Probe, TracedLoader
 from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.batching.traced import TraceLog
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.storage.convert import Converted, convert
-from autopipe.pipeline.storage.place import place
+from autopipe.pipeline.storage.shard import place
 from autopipe.workload.data import source as data_source
-from autopipe.workload.plan import Plan
+from autopipe.workload.op import Plan
 from autopipe.workload.workload import Workload
 
 _ENDLESS = 10**9  # epochs; the probe ends the training
@@ -175,7 +175,7 @@ class Parts:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
             root = Path(self._folder.name) / "-".join(map(str, key))
-            done = convert(conversion, storage, root, workers=cpu.usable_cores())
+            done = convert(conversion, storage, root, workers=machine.usable_cores())
             self._written[key] = dataclasses.replace(part, converted=str(root)), cost_of(done, conversion.cut)
         return self._written[key]
 

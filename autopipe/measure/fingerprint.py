@@ -7,19 +7,21 @@ profile is taken in `autopipe.artifact.pick`, whether one is stale in `autopipe.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import math
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import numpy as np
 import pydantic
 
-from autopipe.artifact import changes
 from autopipe.errors import BadSampleError
-from autopipe.hardware import backend, disk, machine, memory, virtual
+from autopipe.hardware import disk, machine
+from autopipe.hardware.gpu import asked, keras_backend
 from autopipe.measure.facts import OpRecord
 from autopipe.values import Value
 from autopipe.workload import digests
@@ -27,6 +29,61 @@ from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
+
+# -------------------- changes
+# In what the ops of a workload are others than those that were tuned, in words. That they are tells their digest.
+
+
+_MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
+"""A function, or an object that can be called, by its module, name and the digest of its code."""
+
+
+def of_ops(known: Sequence[OpRecord], here: Sequence[OpRecord]) -> str:
+    """Return what was removed, added, moved and changed, such as "RandomFlip was removed"; empty if nothing was.
+
+    The module that a function is imported under does not count: a script is `__main__` where it is run, and has a name
+    where it is imported.
+    """
+    removed: list[OpRecord] = []
+    added: list[OpRecord] = []
+    said: list[str] = []
+    matcher = difflib.SequenceMatcher(a=[*map(_key, known)], b=[*map(_key, here)], autojunk=False)
+    for kind, first, last, start, end in matcher.get_opcodes():
+        if kind != "equal":
+            removed += known[first:last]
+            added += here[start:end]
+    for op in list(removed):
+        other = next((each for each in added if _key(each) == _key(op)), None)
+        other = other or next((each for each in added if each.name == op.name), None)
+        if other is None:
+            continue
+        removed.remove(op)
+        added.remove(other)
+        said.append(f"{op.name} was moved" if _key(other) == _key(op) else _changed(op, other))
+    said = [*(f"{op.name} was removed" for op in removed), *(f"{op.name} was added" for op in added), *said]
+    return ", ".join(said)
+
+
+def _key(op: OpRecord) -> str:
+    return _MODULE.sub(r"\1", op.text)
+
+
+def _changed(known: OpRecord, here: OpRecord) -> str:
+    both = ((name, text, here.settings[name]) for name, text in known.settings.items() if name in here.settings)
+    plain = ((name, _MODULE.sub(r"\1", before), _MODULE.sub(r"\1", now)) for name, before, now in both)
+    parts = [_setting(name, before, now) for name, before, now in plain if before != now]
+    return f"{known.name} changed" + (f": {' and '.join(parts)}" if parts else "")
+
+
+def _setting(name: str, before: str, now: str) -> str:
+    code = before.partition(":")[0]
+    if ":" in before and code == now.partition(":")[0]:  # a function, which is named by its code too
+        return f"the code of {code}"
+    return f"{name} was {before} and is {now}"
+
+
+# -------------------- fingerprint
+
 
 MEMORY_TOLERANCE: Final = 0.05
 """A kernel keeps a little more or less for itself from one start to the next."""
@@ -154,7 +211,7 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
         _difference("GPUs", len(known.gpus), len(here.gpus)),
         _difference("virtual devices", known.virtual_devices, here.virtual_devices),
         _difference("GPU memory", _gpu_memory(known), _gpu_memory(here)) if known.gpus and here.gpus else None,
-        _apart("memory", known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE, memory.size_text),
+        _apart("memory", known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE, machine.size_text),
         None if _UNKNOWN in (known.storage, here.storage) else _difference("storage", known.storage, here.storage),
         None
         if None in (known.keras_backend, here.keras_backend)
@@ -186,7 +243,7 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
     """
     found = [
         _apart("number of samples", known.samples, here.samples, COUNT_TOLERANCE),
-        _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE, memory.size_text),
+        _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE, machine.size_text),
         _ops_difference(known, here),
         _difference("batch size", known.batch_size, here.batch_size),
         _difference("model", known.model, here.model, "the model's structure is another than it was")
@@ -198,7 +255,7 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
 
 def detect(data: Source | None = None) -> Hardware:
     """Return the fingerprint of this machine, with the storage that `data` lie on. Imports no framework."""
-    return of_machine(machine.detect(), storage_of(data), backend.keras_backend())
+    return of_machine(machine.detect(), storage_of(data), keras_backend())
 
 
 def of_machine(
@@ -224,7 +281,7 @@ def of_machine(
         packages={name: version for name, version in found.versions.items() if version and name not in _NO_MATTER},
         keras_backend=keras_backend,
         visible_gpus=None if visible is None else visible[:_LONGEST_LIST],
-        virtual_devices=virtual.asked() if virtual_devices is None else virtual_devices,
+        virtual_devices=asked() if virtual_devices is None else virtual_devices,
     )
 
 
@@ -268,14 +325,14 @@ def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
     """Return in what a workload trains otherwise than the one that was tuned, in words; reads no sample."""
     size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
     found = (
-        changes.of_ops(known.op_list, ops_of(workload)),
+        of_ops(known.op_list, ops_of(workload)),
         size if workload.batch_size != known.batch_size else "",
     )
     return tuple(filter(None, found))
 
 
 def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference | None:
-    words = changes.of_ops(known.op_list, here.op_list)
+    words = of_ops(known.op_list, here.op_list)
     return _difference("ops", known.ops, here.ops, words) if words else None
 
 
@@ -331,4 +388,4 @@ def _gpu_memory(hardware: Hardware) -> str:
     """Name the memory of each model once; the number of cards is a field of its own."""
     known = sorted(hardware.gpus, key=lambda gpu: (gpu.name, gpu.memory_bytes or 0))
     sizes = {gpu.name: gpu.memory_bytes for gpu in known}
-    return ", ".join("unknown" if size is None else memory.size_text(size) for size in sizes.values())
+    return ", ".join("unknown" if size is None else machine.size_text(size) for size in sizes.values())

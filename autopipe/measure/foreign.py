@@ -20,8 +20,8 @@ from typing import Any, Final
 import keras
 
 from autopipe.errors import DataError, WorkloadError, shortened
-from autopipe.hardware import cpu
-from autopipe.hardware.pagecache import Regime
+from autopipe.hardware import machine
+from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import Bench
 from autopipe.measure.feed import Feed, Open, Part
 from autopipe.measure.measurement import MeasureOptions
@@ -30,10 +30,9 @@ from autopipe.measure.probe import Probe
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject import module, tfdata_form
 from autopipe.workload.data import source as data_source
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at
-from autopipe.workload.plan import Plan
-from autopipe.workload.sample import Field
-from autopipe.workload.structure import SLOTS, leaves, mapped
+from autopipe.workload.sample import SLOTS, Field, leaves, mapped
 from autopipe.workload.workload import Workload
 
 _FILL_SECONDS: Final = 2.0  # about
@@ -158,7 +157,7 @@ def _kept_of(workload: Workload, plan: Plan) -> int:
     """Choose how many samples there are for each one that tf.data keeps in a trial."""
     numbers, began = looked_at(len(workload.data)), time.perf_counter()
     tfdata_form.cached_bytes(workload, plan)  # decodes them
-    seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / cpu.usable_cores()
+    seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
     return max(
         1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // (_FEWEST_BATCHES * workload.batch_size))
     )

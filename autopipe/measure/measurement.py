@@ -15,14 +15,14 @@ import numpy as np
 import pydantic
 
 from autopipe.errors import WorkloadError
-from autopipe.hardware import cpu, machine
-from autopipe.hardware.pagecache import Regime
-from autopipe.hardware.usage import Usage
+from autopipe.hardware import machine
+from autopipe.hardware.disk import Regime
+from autopipe.hardware.processes import Usage
 from autopipe.measure.outcome import Measurement, Ran, Resources
 from autopipe.measure.windows import Reading, StopRule
 from autopipe.pipeline.config import OfSetup, PipelineConfig
 from autopipe.pipeline.devices import choose
-from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.values import count_text
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _ran(config: PipelineConfig, usage: Usage) -> Ran:
     processes = max(0, (usage.peak_processes or 1) - 1)
     versions = {name: value for name, value in machine.installed_versions().items() if value}
     return Ran(
-        threads=0 if processes else config.loader.threads(cpu.usable_cores()),
+        threads=0 if processes else config.loader.threads(machine.usable_cores()),
         processes=processes,
         devices=choose.names(config.devices),
         backend=keras.backend.backend(),

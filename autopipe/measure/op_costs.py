@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import allocator, cpu, memory, opencv, own_process
+from autopipe.hardware import machine, opencv, processes
 from autopipe.measure.costs import READ
 from autopipe.measure.facts import OpCost, SampleTail
-from autopipe.workload import randomness
+from autopipe.workload import order
+from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
-from autopipe.workload.plan import Plan
 from autopipe.workload.sample import Sample
 from autopipe.workload.workload import Workload
 
@@ -69,7 +69,7 @@ def held_share(call: Callable[[], object], seconds: float, most_threads: int = _
     """
     if seconds < _CHEAP_SECONDS:
         return 1.0
-    cores = cpu.usable_cores()
+    cores = machine.usable_cores()
     if cores < 2:
         return 0.0
     length = max(_TURN_SECONDS, 3 * seconds)
@@ -206,7 +206,7 @@ def op_costs(
         BadSampleError: no sample could be used.
     """
     opencv.one_thread()
-    allocator.keep_freed_memory()
+    processes.keep_freed_memory()
     busy = taken()
     rows, names, began = [], [], clock()[0]
     for index in indices:
@@ -240,7 +240,7 @@ def _shares_alone(
 ) -> list[float]:
     """Measure reading and each op in a process of its own, as shares; some samples are made once more."""
     few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
-    with own_process.claimed():
+    with processes.claimed():
         again(names[few[0]])  # what is imported at the first call
         rows = [(row, busy[at]) for at in few if (row := again(names[at])) is not None]
     if not rows:
@@ -304,7 +304,7 @@ def with_lock(
     if not read:
         return tuple(found)
     largest = max([1, *(step.after.bytes for step in steps)])
-    room = int(_MEMORY_SHARE * memory.detect().available_bytes / (2 * largest))  # each makes one of another
+    room = int(_MEMORY_SHARE * machine.detect_memory().available_bytes / (2 * largest))  # each makes one of another
     held = [held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image, room)]
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
@@ -370,7 +370,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     """Return the seconds of reading and of each op on one sample, or None if it is bad."""
     steps = plan.steps
     place = np.array([index])
-    numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
+    numbers = [order.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]
     try:
         sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)

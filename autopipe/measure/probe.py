@@ -15,9 +15,8 @@ import numpy as np
 
 from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import Phase, Report
-from autopipe.pipeline.batching.trace_log import TraceLog
-from autopipe.pipeline.batching.traced import Spans
-from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.batching.traced import Spans, TraceLog
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.loader import Loader
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import memory, pagecache
+from autopipe.hardware import disk, machine
 from autopipe.measure import op_costs
 from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
 from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, tail_of, thread_clock
@@ -79,7 +79,7 @@ class PageCache:
     def __init__(self, source: Source, choice: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Decide the regime, "warm" or "cold" for all trials of a session; `choice` is one of them, or "auto"."""
         data_bytes = int(data_source.mean_bytes(source) * len(source))
-        self.regime = pagecache.regime(choice, data_bytes, memory.detect().usable_bytes)
+        self.regime = disk.regime(choice, data_bytes, machine.detect_memory().usable_bytes)
         self._clock = clock
         self._warm: set[str] = set()
         self._left = _PATIENCE_SECONDS
@@ -91,7 +91,7 @@ class PageCache:
         """
         cold, ready = self.regime == "cold", True
         names = [name for name in dict.fromkeys(files) if name not in self._warm]
-        change = pagecache.drop if cold else pagecache.warm
+        change = disk.drop if cold else disk.warm
         began = self._clock()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for part in (names[begin : begin + _PART] for begin in range(0, len(names), _PART)):

@@ -17,10 +17,10 @@ from typing import Any
 import keras
 
 from autopipe.errors import LoaderError
-from autopipe.hardware import cpu, memory
+from autopipe.hardware import machine
 from autopipe.hardware.gpu import Nvml
-from autopipe.hardware.sampler import Sampler
-from autopipe.measure import ceilings, describe, measurement, verify
+from autopipe.hardware.processes import Sampler
+from autopipe.measure import ceilings, describe, footprint, measurement, verify
 from autopipe.measure.bench import Bench, gradient_exchange
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.facts import Ceiling, Description
@@ -30,7 +30,7 @@ from autopipe.measure.measurement import CeilingOptions, MeasureOptions, StepOpt
 from autopipe.measure.outcome import Measurement, Options, Phase, Report, StepTime, Verification
 from autopipe.measure.probe import Probe
 from autopipe.measure.reads import PageCache
-from autopipe.pipeline import assembly, footprint
+from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.workload.mode import Mode
@@ -145,7 +145,7 @@ class Session:
         at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
         part = self._parts.part_for(
             config,
-            makes=lambda: self._costs_of_loader(pages, report).rate(at_once or cpu.usable_cores()),
+            makes=lambda: self._costs_of_loader(pages, report).rate(at_once or machine.usable_cores()),
             trains=alone,
             folder=wanted.folder,
         )
@@ -162,10 +162,10 @@ class Session:
         if config.cache == "none" or not fixed.is_fixed:
             return
         needed = int(fixed.bytes * len(self._workload.data) * config.cache_fraction)
-        free = memory.detect().available_bytes
+        free = machine.detect_memory().available_bytes
         if needed > footprint.CACHE_SHARE * free:
             raise LoaderError(
-                f"A cache of {config.cache_fraction:.0%} of the samples needs {memory.size_text(needed)}, "
-                f"but {memory.size_text(free)} are free, of which it may take {footprint.CACHE_SHARE:.0%}.",
+                f"A cache of {config.cache_fraction:.0%} of the samples needs {machine.size_text(needed)}, "
+                f"but {machine.size_text(free)} are free, of which it may take {footprint.CACHE_SHARE:.0%}.",
                 hint="Use cache='none', a smaller cache_fraction, or smaller images.",
             )

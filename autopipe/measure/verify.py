@@ -27,8 +27,7 @@ from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
-from autopipe.workload.sample import FieldKind
-from autopipe.workload.structure import leaves
+from autopipe.workload.sample import FieldKind, leaves
 from autopipe.workload.workload import Workload
 
 EPOCH_SECONDS = 10.0

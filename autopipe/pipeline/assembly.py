@@ -9,27 +9,25 @@ import shlex
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from autopipe.errors import ConfigError, ModelError, StorageError
-from autopipe.hardware import allocator
+from autopipe.hardware import processes
+from autopipe.pipeline import evaluation
 from autopipe.pipeline.batching import cache, wrapped_data
+from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.devices.late_finish import LateFinish
-from autopipe.pipeline.job import LoadJob, Recipe
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Finish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import stored
-from autopipe.pipeline.storage.conversion import Conversion
-from autopipe.pipeline.storage.form import Storage
-from autopipe.pipeline.storage.place import place
-from autopipe.workload import digests, evaluation
+from autopipe.pipeline.storage.form import Conversion, Storage
+from autopipe.pipeline.storage.shard import place
+from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
-from autopipe.workload.finish import Finish
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.order import BatchOrder
-from autopipe.workload.plan import Plan
-from autopipe.workload.sample import Source
+from autopipe.workload.sample import Batch, Source
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -37,6 +35,70 @@ if TYPE_CHECKING:
 
     from autopipe.pipeline.devices.strategy import DeviceStrategy
     from autopipe.pipeline.devices.trainer import Trainer
+
+
+# -------------------- late finish
+# Finishes batches for whoever trains without a model of Keras, as arrays of the Keras backend, on its device.
+#
+# In a training by `fit`, batches are placed by the device strategy and finished inside the model's own compiled step
+# (`autopipe.pipeline.devices.train_steps`). Frameworks are imported when they are needed, and not before.
+
+
+class LateFinish:
+    """See `autopipe.pipeline.loader.Finishing`."""
+
+    def __init__(self, finish: Finish, on_host: Callable[[], Loader]) -> None:
+        self._finish = finish
+        self._owner = Owner()
+        self._open_on_host = on_host
+
+    def place(self) -> Callable[[Any], Any] | None:
+        import keras
+
+        match keras.backend.backend():
+            case "tensorflow":
+                import tensorflow as tf
+
+                from autopipe.pipeline.devices.aliasing import tensor
+
+                return None if tf.config.list_logical_devices("GPU") else tensor
+            case "jax":
+                import jax
+
+                return jax.device_put if jax.default_backend() == "cpu" else None
+        return None
+
+    def on_device(self, batch: Batch) -> Batch:
+        return self._compiled(batch)
+
+    def on_host(self) -> Loader:
+        self._owner.require()
+        return self._open_on_host()
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[[Batch], Batch]:
+        """The finish as one function that the backend has compiled, if it compiles."""
+        import keras
+
+        from autopipe.pipeline.devices.train_steps import KERAS_OPS
+
+        def finished(batch: Batch) -> Batch:
+            return self._finish.batch(batch, KERAS_OPS)
+
+        compiled: Callable[[Batch], Batch] = finished
+        match keras.backend.backend():
+            case "tensorflow":
+                import tensorflow as tf
+
+                compiled = tf.function(finished, autograph=False, reduce_retracing=True)
+            case "jax":
+                import jax
+
+                compiled = jax.jit(finished)
+        return compiled
+
+
+# -------------------- assembly
 
 
 def build_loader(
@@ -79,7 +141,7 @@ def build_loader(
 def keep_freed_memory(workload: Workload) -> None:
     """Have this process keep freed memory for the next batch, unless the dataset is to run as it does by itself."""
     if not isinstance(workload.data, WrappedData):
-        allocator.keep_freed_memory()
+        processes.keep_freed_memory()
 
 
 def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:

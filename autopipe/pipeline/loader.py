@@ -8,19 +8,91 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import operator
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import pydantic
 
 from autopipe.errors import AutopipeError, ConfigError, LoaderError
+from autopipe.pipeline.config import ModelSetup
 from autopipe.values import Value
-from autopipe.workload.finish import Finish, Finishing
-from autopipe.workload.sample import Batch, SampleSpec
+from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step
+from autopipe.workload.order import BatchOrder
+from autopipe.workload.sample import Batch, SampleSpec, Source, Structure, triple
 
 if TYPE_CHECKING:
-    from autopipe.pipeline.job import LoadJob
+    from autopipe.workload.op import Plan
+
+
+# -------------------- finish
+# The finish: what is left to do to a batch after its samples are made, on the host or on the device.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finish:
+    """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`.
+
+    `structure` tells how the parts of a batch make up what a model takes, if they are more than x and y.
+    """
+
+    ops: tuple[Op, ...] = ()
+    specs: tuple[SampleSpec, ...] = ()
+    channels_first: bool = False
+    structure: Structure | None = None
+
+    @classmethod
+    def left(cls, plan: Plan, setup: ModelSetup) -> Self:
+        """Return what a model in this setup is left to do."""
+        steps = () if setup.finish == "host" else plan.suffix
+        ops, specs = tuple(step.op for step in steps), tuple(step.before for step in steps)
+        return cls(ops, specs, channels_first=setup.channels == "first", structure=plan.source.structure)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.ops and not self.channels_first
+
+    def batch(self, batch: Batch, xp: ArrayNamespace = NUMPY) -> Batch:
+        """Return the finished batch (x, y, *others), in the array library `xp`."""
+        for op, spec in zip(self.ops, self.specs, strict=True):
+            batch = op.finish(batch, spec, xp)
+        return tuple(_channels_first(array, xp) for array in batch) if self.channels_first else batch
+
+    def step_data(self, x: Any, y: Any, sample_weight: Any, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
+        """Return what a step of Keras's is given, finished; x, y and the weights may have several parts each."""
+        if self.structure is None:
+            return (*self.batch((x, y), xp), sample_weight)
+        parts = (self.structure.part((x, y, sample_weight), number) for number in range(len(self.structure.paths)))
+        x, y, weight = triple(self.structure.packed(self.batch(tuple(parts), xp)))
+        return x, y, sample_weight if weight is None else weight
+
+
+class Finishing(Protocol):
+    """How batches are finished where no model of Keras does it in its compiled step."""
+
+    def place(self) -> Callable[[Any], Any] | None:
+        """Return what makes an array of the Keras backend of one in host memory, where its device is the host.
+
+        None where it is another.
+        """
+        ...
+
+    def on_device(self, batch: Batch) -> Batch:
+        """Return a batch finished on a device that is not the host."""
+        ...
+
+    def on_host(self) -> Any:
+        """Open a loader of the same batches whose workers finish them."""
+        ...
+
+
+def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
+    return array if array is None or len(array.shape) != 4 else xp.transpose(array, (0, 3, 1, 2))
+
+
+# -------------------- loader
 
 
 class LoaderState(Value):
@@ -231,3 +303,55 @@ def end(batches: Iterator[Any]) -> None:
     """
     if isinstance(batches, Generator):
         batches.close()
+
+
+# -------------------- job
+# What a loader is given to do: where samples come from, what is done to them, and in which order they are wanted.
+
+
+_AT_A_TIME = 8  # batches: one hand-over in eight costs little enough
+_MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one op to the next
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What any worker, thread or process, needs to make a sample. It pickles."""
+
+    source: Source  # where samples are read; in another storage form, its samples have the first ops behind them
+    steps: tuple[Step, ...]  # what is done to each sample, in order
+    fixed_steps: int  # how many of the first steps give the same result in every epoch; a cache may hold what they give
+    fixed_spec: SampleSpec  # the sample after these
+    spec: SampleSpec  # the sample after all steps: a row of the batch
+    seed: int  # the workload's seed
+    on_bad_sample: Literal["error", "skip"]  # see `Workload`
+    cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
+    trace: str | None = None  # the folder to which notes go of what is done when; None: nobody takes any
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadJob:
+    """Everything a loader needs besides its own knobs."""
+
+    recipe: Recipe  # how samples are made
+    order: BatchOrder  # which samples make up each batch
+    finish: Finish  # what is left to do to a batch on the device
+    bad_sample_log: str  # the file that lists skipped samples
+    identity: Callable[[], str]  # returns a digest of what fixes the sequence of batches
+    finishing: Finishing  # finishes batches for whoever trains without a model of Keras
+    setup: ModelSetup  # what of the configuration the model's speed depends on
+
+    def at_a_time(self, queue_size: int) -> int:
+        """Return how many batches a worker may make in one go, where they are small: what one call takes, or a few.
+
+        The interpreter's lock changes hands at each hand-over, which takes longer than to make a small batch.
+        """
+        spec = self.recipe.spec
+        if not spec.is_fixed or self.recipe.trace is not None:
+            return 1
+        return at_a_time(spec.bytes * self.order.batch_size, queue_size, self.setup)
+
+
+def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
+    """Return how many batches of so many bytes a worker may make in one go, of which so many may wait."""
+    together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
+    return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

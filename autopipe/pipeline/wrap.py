@@ -22,10 +22,9 @@ from typing import Any, Final
 
 from autopipe.errors import WorkloadError, shortened
 from autopipe.pipeline.batching.wrapped_data import WrappedData
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.params import Value
-from autopipe.search.space import Parameter, Space
+from autopipe.pipeline.space import Parameter, Space
 from autopipe.workload.workload import Workload
 
 _DEVICE_PREFETCH: Final = (0, 2)

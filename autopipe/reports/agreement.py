@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.measure.outcome import Agreement, Verification
-from autopipe.pipeline.storage.inspection import FileVerification
+from autopipe.pipeline.storage.stored import FileVerification
 
 TOLERANCE = 1.01 / 255
 """How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""

@@ -25,7 +25,7 @@ from autopipe.search.events import (
     TrialStarted,
     WaitingForMachine,
 )
-from autopipe.search.origin import Asker
+from autopipe.search.objective import Asker
 from autopipe.search.result import Trial
 
 Show = Callable[[dict[str, str]], None]

@@ -11,7 +11,7 @@ from autopipe._version import __version__
 from autopipe.artifact import reference
 from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import StepTime
 from autopipe.reports import curves, forest, ladder, page, verdict, wording
 from autopipe.reports.figure import NARROW, Column, Row, Section, Table

@@ -13,8 +13,7 @@ from rich.text import Text
 from autopipe.artifact import check
 from autopipe.artifact.schema import Artifact, Profile
 from autopipe.hardware import opencv
-from autopipe.hardware.machine import Machine
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import Machine, size_text
 from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs

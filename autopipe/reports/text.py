@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.artifact import pick
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
 from autopipe.measure import costs as cost_model
 from autopipe.measure.outcome import FailureKind, TrialFailure
 from autopipe.pipeline.config import PipelineConfig

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from autopipe.artifact import pick
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
 from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Resources, TrialFailure

@@ -9,12 +9,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
-from autopipe.artifact.request import Request, SimulatedStep
 from autopipe.errors import ConfigError, SpaceError, shortened
-from autopipe.hardware import virtual
+from autopipe.hardware import gpu
+from autopipe.pipeline.config import Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.params import Value
 from autopipe.search import library
+from autopipe.search.request import Request, SimulatedStep
 from autopipe.search.settings import Settings
 
 TRIALS: Final = 0.5
@@ -97,7 +97,7 @@ def again(request: Request, settings: Settings, given: Collection[str], folder: 
         "budget_seconds": None if request.budget_seconds is None else request.budget_seconds * BUDGET,
         "simulate": rehearsal(request).simulate,
         **{name: getattr(request, name) for name in _PLAIN},
-        "virtual_devices": virtual.asked() or request.virtual_devices,
+        "virtual_devices": gpu.asked() or request.virtual_devices,
     }
     limits = {limit: getattr(request, name) for limit, name in _LIMITS.items()}
     changed = dataclasses.replace(

@@ -17,10 +17,8 @@ from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation, model_ceilings
 from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
-from autopipe.search.objective import Point
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.result import Reason, Stop
-from autopipe.search.row import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.storage import Patience

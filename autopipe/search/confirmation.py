@@ -7,14 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autopipe.measure import footprint
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import median
-from autopipe.pipeline import footprint
 from autopipe.search import decision, model_ceilings, objective
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
-from autopipe.search.objective import Point
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker, Point
 from autopipe.search.session import Session
 from autopipe.values import Estimate
 

@@ -10,7 +10,7 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.feasible import Drop
-from autopipe.search.origin import AskedBy
+from autopipe.search.objective import AskedBy
 from autopipe.search.result import Stop
 
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autopipe.errors import ConfigError, SpaceError
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
+from autopipe.measure import footprint
 from autopipe.measure.facts import Facts
-from autopipe.pipeline import footprint
-from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.params import Params, Value, from_config, to_config
-from autopipe.search.space import Space
+from autopipe.pipeline.config import STORAGES, Params, PipelineConfig, Value, from_config, to_config
+from autopipe.pipeline.space import Space
 
 MOST_CANDIDATES = 10_000
 _FEW = 4  # times what is of use, by measurement: a search looks no farther

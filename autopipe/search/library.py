@@ -1,6 +1,7 @@
 """Search spaces in files: the ones that come along, and the user's own.
 
-Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the keys mean is `autopipe.search.space`'s.
+Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the keys mean is
+`autopipe.pipeline.space`'s.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ import yaml
 
 from autopipe import registry
 from autopipe.errors import SpaceError, near, shortened
-from autopipe.hardware.memory import size_text
-from autopipe.pipeline.config import LOADERS
-from autopipe.pipeline.params import Value
-from autopipe.search import space as core
-from autopipe.search.space import Space
+from autopipe.hardware.machine import size_text
+from autopipe.pipeline import space as core
+from autopipe.pipeline.config import LOADERS, Value
+from autopipe.pipeline.space import Space
 
 _LARGEST_BYTES = 1 << 18
 _DEEPEST = 10

@@ -5,12 +5,16 @@ Several measurements of one configuration are one point with more windows.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
+
+from optuna.trial import FrozenTrial
 
 from autopipe.measure import costs as core_costs
 from autopipe.measure.facts import Limits
-from autopipe.measure.outcome import Measurement, Resources
+from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure, parse_outcome
 from autopipe.measure.stats import estimate, median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate
@@ -94,3 +98,105 @@ class Point:
     estimate: Estimate  # images/s over all their windows
     value: float  # what the study maximises
     feasible: bool  # whether it is what the user allows, by its settings and by every measurement
+
+
+# -------------------- origin
+# Who asked for a trial: a closed set of kinds, each with what it says more. A study holds it as a word.
+#
+# How it looks on a screen is the reporter's business.
+
+
+class Asker(enum.StrEnum):
+    """Who may ask for a trial."""
+
+    BASELINE = "baseline"
+    """What people have today; `detail` is its name."""
+    KNOWN = "known"
+    """It did well elsewhere or before."""
+    SEED = "seed"
+    """Reasoning before the sampler; `detail` says which."""
+    ADVICE = "advice"
+    """A converted form, measured to be told of."""
+    SAMPLER = "sampler"
+    """`detail` is its name."""
+    AGAIN = "again"
+    """A second look at what would end the search; `detail` says why."""
+    PROOF = "proof"
+    """`detail` is the number of its block."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """Who asked for a trial."""
+
+    asker: Asker
+    detail: str = ""  # see `Asker`
+
+    @classmethod
+    def parse(cls, word: str) -> Self:
+        """Return what a study's word stands for; one that is no kind's is a sampler's name."""
+        kind, _, detail = word.partition(":")
+        if kind in (each.value for each in Asker if each is not Asker.SAMPLER):
+            return cls(Asker(kind), detail)
+        return cls(Asker.SAMPLER, word)
+
+    def __str__(self) -> str:
+        """Return the word that a study holds, which `parse` reads."""
+        if self.asker is Asker.SAMPLER:
+            return self.detail
+        return f"{self.asker}:{self.detail}" if self.detail else str(self.asker)
+
+    @property
+    def block(self) -> int | None:
+        """The confirmation run's block, from 0; None of any other trial."""
+        return int(self.detail) if self.asker is Asker.PROOF else None
+
+
+# -------------------- row
+# One trial of a study as a search reads it.
+
+
+_ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One finished trial."""
+
+    number: int  # the trial's number in the study
+    origin: AskedBy  # who asked for it
+    config: PipelineConfig  # what ran
+    key: str  # of the configuration
+    outcome: Measurement | TrialFailure | None  # what came of it; None if the trial was cut off
+    value: float | None  # what the study holds as its value
+    predicted: float | None  # the cost model's images/s
+    feasible: bool  # whether it kept the user's limits, as measured, when it was told
+    seconds: float  # how long it took, all in all
+
+    @property
+    def running_seconds(self) -> float:
+        """How long it took without what comes before the first trial of a process: its start, and compiling."""
+        phases = self.outcome.phase_seconds if isinstance(self.outcome, Measurement) else {}
+        return max(0.0, self.seconds - sum(phases.get(each, 0.0) for each in _ONCE))
+
+    @property
+    def block(self) -> int | None:
+        """The confirmation run's block it belongs to, or None."""
+        return self.origin.block
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> Self:
+        """Return a trial that was described."""
+        attributes = trial.user_attrs
+        outcome = attributes.get("outcome")
+        return cls(
+            number=trial.number,
+            origin=AskedBy.parse(attributes.get("origin", "")),
+            config=PipelineConfig.model_validate(attributes["config"]),
+            key=attributes["key"],
+            outcome=None if outcome is None else parse_outcome(outcome["json"]),
+            value=trial.value,
+            predicted=attributes.get("predicted"),
+            feasible=not any(excess > 0 for excess in trial.constraints.values()),
+            seconds=0.0 if outcome is None else outcome["seconds"],
+        )

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from autopipe.pipeline import footprint
-from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.params import from_config
+from autopipe.measure import footprint
+from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config
 from autopipe.search import decision, feasible
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.session import Session
 
 _BASELINES_SHARE = 1 / 4  # of the time that is left, for baselines beyond the second

@@ -10,12 +10,14 @@ has died; its trial then waits in the storage for the next process that asks.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import datetime
 import json
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -27,13 +29,11 @@ from optuna.trial import FrozenTrial, TrialState
 from autopipe.errors import TrialError, shortened
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import Measurement, TrialFailure
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import from_config
-from autopipe.search import storage, suggest
-from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.row import Row
-from autopipe.search.space import MEASURED_BOUNDS, Space
-from autopipe.search.storage import Patience, StoredStudy
+from autopipe.pipeline.config import PipelineConfig, from_config
+from autopipe.pipeline.space import MEASURED_BOUNDS, Space
+from autopipe.search import samplers, storage
+from autopipe.search.objective import AskedBy, Asker, Row
+from autopipe.search.storage import STORAGE_ERRORS, Patience, StoredStudy, open_storage, settle, unusable
 
 SCHEMA_VERSION = 1
 ENDED = "ended"
@@ -134,7 +134,7 @@ class Record:
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
         """Let `config` be one of the next trials."""
-        params = suggest.fitting(space, from_config(config))
+        params = samplers.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
     def waiting(self) -> bool:
@@ -446,3 +446,119 @@ def _asker(attributes: Mapping[str, Any]) -> Asker:
 def _is_once(attributes: Mapping[str, Any]) -> bool:
     """Whether a trial is one that a study needs once, and no second look or block."""
     return _asker(attributes) not in (Asker.AGAIN, Asker.PROOF)
+
+
+# -------------------- studies
+# All studies of a storage: what each found, on other machines that share it or here before; and their removal.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A study in a storage."""
+
+    name: str
+    workload: str  # the digest of its workload
+    data: str  # the digest of its data; empty where nobody noted it
+    hardware: str  # its machine, as JSON; empty where nobody noted it
+    trials: int  # how many were finished
+    best: tuple[PipelineConfig, float] | None  # the fastest that was measured, and its images/s; None where none was
+    last_at: datetime.datetime | None  # when its last trial ended or began; None where it has none
+    began_at: datetime.datetime | None  # when it was opened first; None if that was not noted
+
+
+def every(storage_url: str, workload: str | None = None) -> list[Kept]:
+    """Return the studies of autopipe in a storage, the oldest first; of one workload, if its digest is given.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    with _earlier_opened(storage_url) as storage:
+        studies = [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
+        found = [_kept(study, workload) for study in studies]
+    return [each for each in found if each is not None]
+
+
+def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
+    """Return the best configuration of every study of a workload, on whichever machine; the latest study's first.
+
+    Studies are opened with the digest of their `workload`; a storage in memory, None, holds nothing.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    found = [] if storage_url is None else every(storage_url, workload)
+    best = [each.best[0] for each in reversed(found) if each.best is not None]
+    return list({config.key(): config for config in best}.values())
+
+
+def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of the studies whose name begins so, by name.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    with _earlier_opened(storage_url) as storage:
+        names = [name for name in optuna.get_all_study_names(storage) if name.startswith(prefix)]
+        return {name: optuna.load_study(study_name=name, storage=storage).user_attrs for name in names}
+
+
+@contextlib.contextmanager
+def opened(storage_url: str, name: str) -> Iterator[optuna.Study]:
+    """Open a study while the block runs.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    with _earlier_opened(storage_url) as storage:
+        yield optuna.load_study(study_name=name, storage=storage)
+
+
+def remove(storage_url: str, names: Sequence[str]) -> None:
+    """Delete studies of a storage.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    with _earlier_opened(storage_url) as storage:
+        for name in names:
+            optuna.delete_study(study_name=name, storage=storage)
+
+
+@contextlib.contextmanager
+def _earlier_opened(storage_url: str) -> Iterator[BaseStorage]:
+    """Open a storage while the block runs; what fails in it raises a TrialError."""
+    storage = open_storage(storage_url)
+    try:
+        yield storage
+    except STORAGE_ERRORS as error:
+        raise unusable(storage_url, error) from error
+    finally:
+        settle(storage)
+
+
+def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
+    digests, began = study.user_attrs.get("digests"), study.user_attrs.get("began")
+    if not isinstance(digests, dict) or "workload" not in digests:
+        return None  # not a study of autopipe
+    if workload not in (None, digests["workload"]):
+        return None
+    rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
+    rows = [row for row in rows if not row.config.loader.is_foreign]
+    best = max(rows, key=lambda row: row.value or 0.0, default=None)
+    times = [each.datetime_complete or each.datetime_start for each in study.get_trials(deepcopy=False)]
+    last = max((each for each in times if each is not None), default=None)
+    return Kept(
+        name=study.study_name,
+        workload=str(digests["workload"]),
+        data=str(digests.get("data", "")),
+        hardware=str(digests.get("hardware", "")),
+        trials=sum(each.state.is_finished() for each in study.get_trials(deepcopy=False)),
+        best=None if best is None else (best.config, _rate(best)),
+        last_at=None if last is None else last.astimezone(),
+        began_at=None if began is None else datetime.datetime.fromisoformat(began),
+    )
+
+
+def _rate(row: Row) -> float:
+    """Return the images/s of a trial; its value is less where one-time costs were charged."""
+    return row.outcome.images_per_second.value if isinstance(row.outcome, Measurement) else row.value or 0.0

@@ -20,33 +20,108 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autopipe.artifact.request import SimulatedStep
 from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
-from autopipe.hardware import backend, virtual
-from autopipe.hardware.machine import Machine
+from autopipe.hardware import disk, gpu
+from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WrappedDataset
-from autopipe.measure.fingerprint import Hardware
+from autopipe.measure.fingerprint import Hardware, WorkloadDigest
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
 from autopipe.pipeline import wrap
-from autopipe.pipeline.config import LOADERS, PipelineConfig
-from autopipe.pipeline.params import Value, parameter_types, to_config
-from autopipe.search import asking, library, storage, studies, study
+from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
+from autopipe.pipeline.space import Space
+from autopipe.search import asking, library, record, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
+from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import ENDED, differences
-from autopipe.search.search_facts import Site, facts_of
+from autopipe.search.request import SimulatedStep
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 from autopipe.search.trial_measurer import TrialMeasurer, succeeded
+from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
+
+# -------------------- search facts
+# What is known around a search: the machine and the workload before it, and the profile of this machine after it.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The machine, the workload and the space of a search."""
+
+    machine: Machine
+    described: Description
+    space: OnMachine  # as its file was read
+    folder: Path  # where converted samples would be kept
+
+    @property
+    def hardware(self) -> Hardware:
+        """The fingerprint of the machine."""
+        return hardware_of(self.machine, self.described)
+
+
+def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:
+    """Return the facts of a search, with the memory and disk that are free now; `folder` is for converted samples."""
+    devices, reason = devices_of(described, len(machine.gpus))
+    accelerated = described.accelerators > 0
+    pointless: dict[tuple[str, Value], str] = {}
+    if not accelerated:
+        takes = "a simulated accelerator takes either order alike" if simulated else "there is no accelerator"
+        pointless["channels", "first"] = takes
+    return Facts(
+        workload=described,
+        cores=machine.cpu.cores,
+        gpus=devices,
+        gpus_reason=reason,
+        memory_bytes=detect_memory().available_bytes,
+        disk_bytes=disk.detect(folder).free_bytes,
+        accelerator=accelerated or simulated,
+        pointless=pointless,
+    )
+
+
+def hardware_of(machine: Machine, described: Description) -> Hardware:
+    """Return the fingerprint of a machine that trains a workload."""
+    return fingerprint.of_machine(machine, described.storage_kind, described.backend, described.virtual_devices)
+
+
+def devices_of(described: Description, nvml: int) -> tuple[int, str]:
+    """Return how many devices can share a batch, by what Keras and `nvml` see, and the reason for the limit."""
+    seen, named = described.accelerators, f"Keras's {described.backend} backend"
+    if described.virtual_devices:
+        return described.virtual_devices, f"{described.virtual_devices} virtual devices were asked for"
+    by_keras, by_nvml = count_text(seen, "device"), count_text(nvml, "device")
+    if seen and nvml:
+        return min(seen, nvml), f"{named} sees {by_keras}, NVML {by_nvml}"
+    if seen:
+        return 1, f"{named} sees {by_keras}, but NVML none, so that nothing could be told of more than one"
+    if nvml:
+        return 1, f"NVML sees {by_nvml}, but {named} none: it trains on the CPU"
+    return 1, "there is no accelerator"
+
+
+def workload_digest(described: Description) -> WorkloadDigest:
+    """Return the digest of the workload that an artefact keeps."""
+    return WorkloadDigest(
+        samples=described.samples,
+        mean_bytes=described.mean_bytes,
+        sizes=described.sizes,
+        ops=described.ops_digest,
+        op_list=described.ops,
+        batch_size=described.batch_size * described.hosts,
+        model=described.model_digest,
+    )
+
+
+# -------------------- searching
+
 
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
 _LOOKED_AT = 256  # samples of a wrapped dataset, after the search
@@ -198,12 +273,12 @@ def runner_for(
     Raises:
         ConfigError: `KERAS_BACKEND` names no backend of Keras.
     """
-    backend.require_known()
+    gpu.require_known()
     settings = settings or Settings()
     launch = Launch(
         workload=workload,
         folder=folder,
-        environment=(*_shared_accelerator(), (virtual.VARIABLE, str(settings.virtual_devices))),
+        environment=(*_shared_accelerator(), (gpu.VARIABLE, str(settings.virtual_devices))),
         # An object imports what this process can import: what lies beside the script, wherever that is run from.
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
@@ -360,7 +435,7 @@ def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Setting
     }
     workload = f"joint-{digests.digest(ours['workload'])[:8]}-"
     name = f"{workload}{digests.digest(ours['data'], ours['hardware'], ours['request'])[:8]}-"
-    there = studies.attributes(settings.storage, workload)
+    there = record.attributes(settings.storage, workload)
     number = max((int(each.removeprefix(name)) for each in there if each.startswith(name)), default=1)
     if settings.fresh and ENDED in there.get(f"{name}{number}", {}):
         number += 1

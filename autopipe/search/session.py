@@ -13,21 +13,17 @@ from typing import TypeVar
 import optuna
 
 from autopipe.errors import ConfigError
-from autopipe.measure import costs
+from autopipe.measure import costs, footprint
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import log_variance, median
-from autopipe.pipeline import footprint
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import from_config, to_config
-from autopipe.search import feasible, objective, setups, suggest
+from autopipe.pipeline.config import PipelineConfig, from_config, to_config
+from autopipe.search import feasible, objective, samplers, setups
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Effort, Measurer
-from autopipe.search.objective import Point
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.record import Record
-from autopipe.search.row import Row
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
 
@@ -296,10 +292,10 @@ class Session:
         attributes = trial.user_attrs
         if "config" in attributes:
             config = PipelineConfig.model_validate(attributes["config"])
-            suggest.note(self.trimmed.space, trial, from_config(config))
+            samplers.note(self.trimmed.space, trial, from_config(config))
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
-            config = to_config(suggest.suggest(self.trimmed.space, trial))
+            config = to_config(samplers.suggest(self.trimmed.space, trial))
             why = feasible.why_not(config, self.facts)
             reason = None if why is None else why.reason
         except ConfigError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from autopipe.errors import ConfigError, shortened
-from autopipe.hardware import virtual
+from autopipe.hardware import gpu
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -42,7 +42,7 @@ class Settings:
     page_cache: Literal["warm", "cold", "auto"] = "auto"  # the state of the files before a trial
     isolation: Literal["warm", "process"] = "warm"  # "warm", one process for many trials, or "process", one for each
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    virtual_devices: int = field(default_factory=virtual.asked)  # that the CPU is split into; 0 leaves it whole
+    virtual_devices: int = field(default_factory=gpu.asked)  # that the CPU is split into; 0 leaves it whole
     hosts: int = 1  # how many hosts share each batch; one host's part of it is tuned
     epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
     patience: int = 10  # stop after this many trials in a row without a gain beyond the interval

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from autopipe.measure.facts import Ceiling
-from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.params import Value
+from autopipe.pipeline.config import ModelSetup, Value
 
 Setting = tuple[str, Value]
 

@@ -13,6 +13,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 
 from autopipe.measure.facts import Facts
+from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, model_ceilings, reasons
 from autopipe.search.budget import Budget, patience
 from autopipe.search.conclusion import Searched
@@ -30,13 +31,12 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Measurer
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 from autopipe.workload import digests
 
 __all__ = ["run", "search", "space_digest"]

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.measure.stats import Comparison, Interval, median, student_t_95
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import Value, from_config
+from autopipe.pipeline.config import PipelineConfig, Value, from_config
 
 Array = NDArray[np.floating[Any]]
 Rows = NDArray[np.intp]

@@ -8,18 +8,65 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import PlainCodeError
-from autopipe.workload.array_namespace import NUMPY, ArrayNamespace
 from autopipe.workload.plain_code import Lines
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
-if TYPE_CHECKING:
-    from autopipe.workload.plan import Step
+# -------------------- array namespace
+# The few array operations that batchable ops are written in, so that one text runs in NumPy, TensorFlow and Keras.
+#
+# Arithmetic operators are used as they are; only what is spelled differently is named here.
+
+
+class ArrayNamespace(Protocol):
+    """What a batchable op may call besides operators."""
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Return the array in another dtype."""
+        ...
+
+    def constant(self, values: Any, dtype: str) -> Any:
+        """Return an array of given values."""
+        ...
+
+    def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
+        """Return a new last axis of length `classes` that is 1 at the id and 0 elsewhere."""
+        ...
+
+    def transpose(self, array: Any, axes: Sequence[int]) -> Any:
+        """Return the array with its axes in another order."""
+        ...
+
+
+class _NumPy:
+    def cast(self, array: Any, dtype: str) -> Any:
+        return np.asarray(array).astype(dtype, copy=False)
+
+    def constant(self, values: Any, dtype: str) -> Any:
+        return np.asarray(values, dtype)
+
+    def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
+        ids = np.asarray(ids)
+        out = np.zeros((ids.size, classes), dtype)
+        flat = ids.reshape(-1)
+        inside = np.flatnonzero((flat >= 0) & (flat < classes))  # ids outside get all zeros, as in TensorFlow and Keras
+        out[inside, flat[inside]] = 1
+        return out.reshape(*ids.shape, classes)
+
+    def transpose(self, array: Any, axes: Sequence[int]) -> Any:
+        return np.transpose(array, axes)
+
+
+NUMPY: ArrayNamespace = _NumPy()
+
+
+# -------------------- op
+
 
 Target: TypeAlias = Literal["image", "mask", "both"]
 _MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
@@ -40,7 +87,7 @@ class Op(abc.ABC):
         mixes: whether it puts samples of one batch into one another. It then comes after all ops on single samples, and
             `apply_many` is what it does; `apply` leaves a sample alone.
         revision: raised when the op comes to give other values for the same settings, so that digests of ops differ.
-        alone_differs: whether it may take another time in a process of its own (`autopipe.hardware.own_process`).
+        alone_differs: whether it may take another time in a process of its own (`autopipe.hardware.processes`).
     """
 
     draws: ClassVar[int] = 0
@@ -180,3 +227,53 @@ class Op(abc.ABC):
     def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
         """Return the user's own functions that both call, by their names there."""
         return {}
+
+
+# -------------------- plan
+# The ops of a workload in their places: which are deterministic, which run for each epoch, which may run on a batch.
+#
+# `autopipe.workload.ops.planner.make_plan` finds it out; this module holds the result.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One op in its place."""
+
+    op: Op
+    stream: int  # its position in the user's list, which names its random numbers
+    before: SampleSpec  # the sample before it
+    after: SampleSpec  # the sample after it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """The ops of a workload in three parts, which together do what the list says."""
+
+    source: SampleSpec  # the sample as it is read
+    prefix: tuple[Step, ...]  # deterministic; the same in every epoch
+    body: tuple[Step, ...]  # what follows, from the first random op on
+    suffix: tuple[Step, ...]  # acts on each value alone; may run on a batch, also on the device
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them, in order."""
+        return self.prefix + self.body + self.suffix
+
+    def cut(self, depth: int) -> SampleSpec:
+        """Return the sample after the first `depth` ops of the prefix."""
+        return self.source if depth == 0 else self.prefix[depth - 1].after
+
+    def sent(self, finish: str) -> SampleSpec:
+        """Return the sample as a device gets it, where the suffix is done on the "host" or the "device"."""
+        return self.finished if finish == "host" else self.compact
+
+    @property
+    def compact(self) -> SampleSpec:
+        """The sample before the suffix: what is sent to a device that finishes."""
+        steps = self.prefix + self.body
+        return steps[-1].after if steps else self.source
+
+    @property
+    def finished(self) -> SampleSpec:
+        """The sample that the model gets."""
+        return self.suffix[-1].after if self.suffix else self.compact

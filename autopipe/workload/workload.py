@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from autopipe.errors import WorkloadError, shortened
 from autopipe.workload.op import Op
+from autopipe.workload.plain_code import located
 from autopipe.workload.sample import Source
-from autopipe.workload.script import located
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +81,25 @@ class Workload:
                 f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there are {count} samples.",
                 hint=f"Use a batch size of at most {count}.",
             )
+
+
+# -------------------- stand in
+# An attribute of one object that something else stands in for, for as long as a block lasts.
+
+
+@contextlib.contextmanager
+def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Have `value` be the attribute; at last it is what the object's owner had set, or else its class's.
+
+    It is put past what Keras does when an attribute is set, which is to keep the books of layers and variables.
+    """
+    own, unset = vars(owner), object()
+    before = own.get(name, unset)
+    own[name] = value
+    try:
+        yield
+    finally:
+        if before is unset:
+            del own[name]
+        else:
+            own[name] = before

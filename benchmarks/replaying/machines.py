@@ -16,11 +16,10 @@ from replaying.search import Comparison
 from replaying.synthetic import measurement
 from replaying.table import Entry, Table
 
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import Value, from_config
+from autopipe.pipeline.config import PipelineConfig, Value, from_config
+from autopipe.pipeline.space import Space
 from autopipe.search.feasible import Trimmed
 from autopipe.search.samplers import SURROGATE
-from autopipe.search.space import Space
 from autopipe.workload import digests
 
 SPREAD: Final = 0.15

@@ -19,12 +19,11 @@ from autopipe.measure import costs
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.measure.outcome import Measurement, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.params import Params, Value, from_config, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, from_config, to_config
+from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.space import Space
 from autopipe.values import Estimate
 from autopipe.workload import digests
 

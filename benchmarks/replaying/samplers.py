@@ -12,7 +12,7 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
 from autopipe.errors import ConfigError, MissingExtraError, near
-from autopipe.pipeline.params import Value
+from autopipe.pipeline.config import Value
 from autopipe.search.feasible import Candidate
 from autopipe.search.samplers import SURROGATE, Sampler, SamplerContext, SurrogateSampler
 

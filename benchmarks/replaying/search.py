@@ -22,16 +22,15 @@ from autopipe.measure import costs
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.params import Params, from_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, from_config
+from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.row import Row
+from autopipe.search.objective import Row
 from autopipe.search.samplers import SURROGATE, Sampler
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 
 
 class Replay:

@@ -20,7 +20,7 @@ import numpy as np
 import pydantic
 
 from autopipe.errors import TrialError
-from autopipe.hardware import atomic
+from autopipe.hardware import disk
 from autopipe.measure.facts import Ceiling, Description, Facts
 from autopipe.measure.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.measure.stats import median
@@ -160,7 +160,7 @@ def _whole_lines(path: Path) -> list[str]:
 def _mend(path: Path) -> None:
     """Cut off what the recorder left unfinished, so that the next line begins on a line of its own."""
     whole = "".join(_whole_lines(path)).encode()
-    with atomic.replacing(path) as stream:
+    with disk.replacing(path) as stream:
         stream.write(gzip.compress(whole) if path.suffix == ".gz" else whole)
 
 

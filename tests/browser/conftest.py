@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from autopipe.api import reporting
 from autopipe.artifact.schema import Artifact, Profile
-from autopipe.reports import reporting
 from tests.fakes import findings, profiles
 
 HOW = "make test-browser installs it: playwright by pip, and chromium by apt-get, or by `playwright install chromium`"

@@ -18,14 +18,13 @@ import numpy as np
 
 from autopipe.errors import AutopipeError, OpError
 from autopipe.measure.bench import ResidentLoader
-from autopipe.pipeline.batching.slots import RowLayout, SlotPool
+from autopipe.pipeline.batching.cache import RowLayout, SlotPool
 from autopipe.pipeline.devices import choose
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.finish import Finish
 from autopipe.workload.ops.targets import OneHot
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.sample import Batch, Source

@@ -21,7 +21,7 @@ from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 
 from autopipe import frameworks
 from autopipe.errors import FrameworkError
-from autopipe.hardware.backend import BACKENDS
+from autopipe.hardware.gpu import BACKENDS
 from tests.unit.pipeline.devices.models import classifier
 
 ROOT = Path(__file__).parents[2]

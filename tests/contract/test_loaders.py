@@ -28,11 +28,11 @@ from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Storage
-from autopipe.workload import randomness
-from autopipe.workload.array_namespace import NUMPY
+from autopipe.workload import order as randomness
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImagePairs
 from autopipe.workload.data.table import Table
+from autopipe.workload.op import NUMPY
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.colors import RandomBrightness, RandomContrast, RandomHue
 from autopipe.workload.ops.custom import Map

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from autopipe import ops
 from autopipe.errors import BadSampleError, PlainCodeError
-from autopipe.workload import randomness
-from autopipe.workload.array_namespace import NUMPY
-from autopipe.workload.op import Op
+from autopipe.workload import order as randomness
+from autopipe.workload.op import NUMPY, Op, Step
 from autopipe.workload.ops import on_parts
 from autopipe.workload.ops.custom import Map
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
 
@@ -297,7 +295,7 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> Non
     [pair for pair in PAIRS if pair.values[0].op.batchable],  # type: ignore[union-attr]  # a case
 )
 def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: str) -> None:
-    from autopipe.pipeline.devices.keras_ops import KERAS_OPS
+    from autopipe.pipeline.devices.train_steps import KERAS_OPS
 
     x, y = SAMPLES[name]
     batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])

@@ -28,20 +28,17 @@ import pytest
 
 from autopipe import data
 from autopipe.errors import BadSampleError
-from autopipe.workload.data import example
+from autopipe.workload.data import records as example
 from autopipe.workload.data import source as asked
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.image_pairs import ImagePairs
-from autopipe.workload.data.npz import NPZ
-from autopipe.workload.data.records import frame
+from autopipe.workload.data.columns import NPZ
+from autopipe.workload.data.images import ImageFolder, ImagePairs
+from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.table import Table
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.ops import planner
 from autopipe.workload.plain_code import packed
-from autopipe.workload.sample import FieldKind, Source
-from autopipe.workload.structure import Structure, keyed, leaves, slots_of
+from autopipe.workload.sample import FieldKind, Source, Structure, keyed, leaves, slots_of
 from tests.fakes import damage
 
 COUNT = 11

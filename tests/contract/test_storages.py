@@ -15,19 +15,18 @@ import pytest
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.job import Recipe
-from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert, estimate_bytes
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.stored import StoredSource, open_set, verify
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImageFolder, ImagePairs
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.mix import MixUp
 from autopipe.workload.ops.planner import make_plan, normalise
 from autopipe.workload.ops.sizes import RandomCrop, Resize
 from autopipe.workload.ops.targets import OneHot
-from autopipe.workload.plan import Plan
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from autopipe.workload.workload import Workload
 from tests.fakes import damage

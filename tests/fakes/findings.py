@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.schema import Profile
 from autopipe.measure.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import ModelSetup
 from autopipe.search import library, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Result
-from autopipe.search.search_facts import profile_of
 from autopipe.search.settings import Settings
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import NOON, digest, hardware

@@ -13,12 +13,11 @@ from typing import Any, Self
 import pytest
 from replaying.synthetic import measurement
 
-from autopipe.artifact import checking, retuning, tuning
-from autopipe.hardware import backend, machine
-from autopipe.hardware.cpu import Cpu
+from autopipe.api import retuning, tuning
+from autopipe.artifact import checking
+from autopipe.hardware import gpu, machine
 from autopipe.hardware.gpu import Gpu
-from autopipe.hardware.machine import Machine
-from autopipe.hardware.memory import Memory
+from autopipe.hardware.machine import Cpu, Machine, Memory
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
@@ -88,7 +87,7 @@ class Trials:
 
     def describe(self) -> Description:
         self.on_describe()
-        changes = {"backend": backend.keras_backend(), "accelerators": self.accelerators, "fixed_bytes": 10**6}
+        changes = {"backend": gpu.keras_backend(), "accelerators": self.accelerators, "fixed_bytes": 10**6}
         return DESCRIBED.model_copy(update=changes)
 
     def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:

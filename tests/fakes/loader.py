@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 

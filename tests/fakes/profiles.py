@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact.request import Request
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpRecord
@@ -15,6 +14,7 @@ from autopipe.measure.fingerprint import Gpu, Hardware, WorkloadDigest
 from autopipe.measure.trial.workload_import import load_workload
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search.request import Request
 from autopipe.search.result import Baseline, Origin, Reason, Result, Stop, Trial, Winner
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests

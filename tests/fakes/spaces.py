@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autopipe.pipeline.params import Value
-from autopipe.search.space import Space, within
+from autopipe.pipeline.config import Value
+from autopipe.pipeline.space import Space, within
 
 
 def holds(space: Space, params: Mapping[str, Value]) -> bool:

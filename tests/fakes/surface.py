@@ -15,8 +15,7 @@ from replaying.synthetic import measurement
 
 from autopipe.measure.facts import Ceiling, Facts, OpCost
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.params import Params, from_config, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, from_config, to_config
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.values import Estimate
 from tests.fakes.facts import facts

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from autopipe.pipeline.config import STORAGES
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.convert import convert
 
 class Numbers:

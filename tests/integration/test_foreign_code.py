@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from autopipe.errors import WorkloadError
-from autopipe.hardware import allocator, pagecache
+from autopipe.hardware import disk, processes
 from autopipe.measure import foreign
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
@@ -22,7 +22,7 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.values import JsonObject
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -69,7 +69,7 @@ def measured(session: Session, code: str, log: Log | None = None, options: JsonO
 def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(allocator, "keep_freed_memory")
+    monkeypatch.delattr(processes, "keep_freed_memory")
     threads, log = cv2.getNumThreads(), Log()
     session = Session(workload(), code, code)
     found = measured(session, code, log, QUICK | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
@@ -90,7 +90,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 ) -> None:
     """Its order is its own: with a shuffle, the first that it reads may be any."""
     touched: list[Path] = []
-    monkeypatch.setattr(pagecache, done, touched.extend)
+    monkeypatch.setattr(disk, done, touched.extend)
     for number in range(70):
         (tmp_path / str(number % 2)).mkdir(exist_ok=True)
         cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])

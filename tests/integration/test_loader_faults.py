@@ -25,11 +25,11 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
-from autopipe.hardware import memory
+from autopipe.hardware import machine
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching import streaming
 from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig
-from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -281,7 +281,7 @@ class Large:
 def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
     loader: LoaderConfig, plain: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=10**8, available_bytes=10**8))
+    monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=10**8, available_bytes=10**8))
     work = Workload(data=Large(), ops=[], batch_size=4)
     with pytest.raises(LoaderError, match=r"152.6 MiB of samples read ahead"):
         opened(work, loader)
@@ -738,7 +738,7 @@ def test_a_batch_outlives_its_loader(photos: Path, loader: LoaderConfig) -> None
 def test_too_little_memory_is_refused_with_the_bytes(
     photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=2000, available_bytes=1000))
+    monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=2000, available_bytes=1000))
     before = psutil.Process().children()
     with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):
         opened(workload(photos), loader, cache="memory")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import LoaderError, WorkloadError
-from autopipe.hardware import cpu, memory, pagecache
+from autopipe.hardware import disk, machine
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
 from autopipe.measure.windows import overall
@@ -24,7 +24,7 @@ from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import JsonObject
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -294,7 +294,7 @@ def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_dis
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[Path] = []
-    monkeypatch.setattr(pagecache, "drop", dropped.extend)
+    monkeypatch.setattr(disk, "drop", dropped.extend)
     half = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
     long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
     session = Session(photos(folder))
@@ -313,17 +313,17 @@ def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
 
 def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     session = Session(photos(folder))
-    little = dataclasses.replace(memory.detect(), available_bytes=40 * 8 * 8 * 3 + 1)
-    monkeypatch.setattr(memory, "detect", lambda: little)
+    little = dataclasses.replace(machine.detect_memory(), available_bytes=40 * 8 * 8 * 3 + 1)
+    monkeypatch.setattr(machine, "detect_memory", lambda: little)
     with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
         session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Log())
 
 
 def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(workload())
-    little = dataclasses.replace(memory.detect(), available_bytes=20_000)  # 12 batches
-    monkeypatch.setattr(memory, "detect", lambda: little)
-    monkeypatch.setattr(cpu, "usable_cores", lambda: 64)
+    little = dataclasses.replace(machine.detect_memory(), available_bytes=20_000)  # 12 batches
+    monkeypatch.setattr(machine, "detect_memory", lambda: little)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 64)
     found = session.ceiling({}, Log())
     session.close()
     assert found.loader_images_per_second is not None

@@ -13,8 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.records import frame
+from autopipe.workload.data.records import frame, serialise
 from tests.fakes.commands import ROOT, python, succeeded
 
 EXAMPLES = ROOT / "examples"

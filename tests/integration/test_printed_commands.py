@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from autopipe.artifact import factory, reference
-from autopipe.artifact.request import Request, SimulatedStep
 from autopipe.cli.output import say_where, write_outputs
 from autopipe.measure import fingerprint
+from autopipe.search.request import Request, SimulatedStep
 from tests.fakes.commands import in_shell, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN

@@ -9,11 +9,10 @@ import pytest
 import tensorflow as tf
 
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import convert
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.records import frame
+from autopipe.pipeline.storage.form import Conversion
+from autopipe.workload.data.images import ImageFolder
+from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 

@@ -12,7 +12,7 @@ from autopipe.artifact.tracing import Tracing
 from autopipe.errors import ConfigError
 from autopipe.measure.session import Session
 from autopipe.pipeline.batching import traced
-from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.batching.traced import TraceLog
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes

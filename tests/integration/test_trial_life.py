@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autopipe.hardware import memory
-from autopipe.hardware.memory import Memory
+from autopipe.hardware import machine
+from autopipe.hardware.machine import Memory
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial import child, group
 from autopipe.measure.trial.child import Launch
@@ -73,7 +73,7 @@ def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [1 << 34]
-    monkeypatch.setattr(memory, "detect", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
+    monkeypatch.setattr(machine, "detect_memory", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
     with TrialRunner(launch) as runner:
         [first] = pids(runner, CONFIG, fault="grow", bytes=100 << 20)
         free[0] = 50 << 20  # another tune, which had to be waited for, has left no more

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from optuna.trial import TrialState
 
-from autopipe.artifact import tuning
+from autopipe.api import tuning
 from autopipe.measure.trial import child
 from autopipe.search import searching
 from autopipe.search.events import Event, SearchStopped, TrialFinished

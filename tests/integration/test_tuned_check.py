@@ -12,14 +12,14 @@ import pytest
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import checking
+from autopipe.artifact.pin import Stored, read
 from autopipe.artifact.schema import FileReference, Profile
-from autopipe.artifact.stored_workload import Stored, read
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import lock, searching
 from autopipe.search.events import Event, WaitingForMachine
-from autopipe.search.search_facts import hardware_of, workload_digest
+from autopipe.search.searching import hardware_of, workload_digest
 from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 

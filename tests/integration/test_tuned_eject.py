@@ -26,10 +26,8 @@ from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.image_pairs import ImagePairs
-from autopipe.workload.data.records import frame
+from autopipe.workload.data.images import ImageFolder, ImagePairs
+from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.table import Table
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.ops.colors import RandomBrightness, RandomContrast, RandomHue, RandomSaturation

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopipe.hardware import cpu, disk, gpu, memory
+from autopipe.hardware import disk, gpu, machine
 from tests.fakes.nvml import FakeNvml
 
 MOUNTS = (
@@ -37,8 +37,8 @@ def test_any_content_of_a_group_gives_at_least_a_core_and_no_negative_memory(fil
         write(
             root, files | {"proc/self/mountinfo": MOUNTS, "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\n"}
         )
-        assert cpu.detect(root).cores >= 1
-        found = memory.detect(root)
+        assert machine.detect_cpu(root).cores >= 1
+        found = machine.detect_memory(root)
         assert 0 <= found.usable_bytes <= 1000 * 1024
         assert 0 <= found.available_bytes <= 900 * 1024
 
@@ -55,8 +55,8 @@ def test_any_list_of_mounts_and_groups_is_read(mountinfo: str, cgroup: str, memi
                 "proc/meminfo": meminfo,
             },
         )
-        assert cpu.detect(root).cores >= 1
-        memory.detect(root)
+        assert machine.detect_cpu(root).cores >= 1
+        machine.detect_memory(root)
         disk.detect(root, root)
 
 

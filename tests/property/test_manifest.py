@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autopipe.errors import StorageError
-from autopipe.pipeline.storage import manifest
-from autopipe.pipeline.storage.layout import whole_manifest
-from autopipe.pipeline.storage.manifest import FieldRecord, Header, Manifest, ShardRecord, seal_of
+from autopipe.pipeline.storage import layout
+from autopipe.pipeline.storage.layout import FieldRecord, Header, Manifest, ShardRecord, seal_of, whole_manifest
 from autopipe.workload.sample import FieldKind
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -70,7 +69,7 @@ def test_values_of_the_wrong_kind_are_refused_even_with_a_good_seal(tmp_path: Pa
     key = data.draw(st.sampled_from(sorted(owner)))
     value = data.draw(JSON)
     owner[key] = value
-    seal = manifest._seal(body)
+    seal = layout._seal(body)
     (tmp_path / "manifest.json").write_text(json.dumps({**body, "seal": seal}))
     try:
         whole_manifest(tmp_path)

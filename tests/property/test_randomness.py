@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autopipe.workload import randomness
+from autopipe.workload import order as randomness
 from autopipe.workload.order import BatchOrder
 
 seeds = st.integers(-(2**63), 2**64)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopipe.errors import SpaceError
+from autopipe.pipeline.space import BoundError, Space, evaluate
 from autopipe.search import library
-from autopipe.search.space import BoundError, Space, evaluate
 from tests.fakes.spaces import holds
 
 BOUNDS = {"cores": 3, "gpus": 1}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autopipe.errors import DataError
 from autopipe.workload.data import records
-from autopipe.workload.data.example import ExampleError, features, serialise
+from autopipe.workload.data.records import ExampleError, features, serialise
 from autopipe.workload.data.tfrecords import TFRecords
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

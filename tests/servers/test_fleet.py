@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import autopipe as ap
+from autopipe.artifact import artifact, checking, pin
 from autopipe.artifact import artifact as files
-from autopipe.artifact import checking, merging, stored_workload
 from autopipe.artifact.check import Result, Verdict
 from autopipe.artifact.factory import ProfileWarning, Tuned
 from autopipe.artifact.schema import Profile
@@ -68,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checked(path: Path, *, quick: bool = False) -> Result:
-    return checking.check(stored_workload.read(path), quick=quick)
+    return checking.check(pin.read(path), quick=quick)
 
 
 def loaded(path: Path, said: str | None) -> Tuned:
@@ -137,11 +137,11 @@ def test_the_life_of_a_fleet(fleet: Fleet, folder: Path, tmp_path: Path) -> None
 
     # United, the latest of each machine stays; moved, the workload is found still.
     later = a_year_later(own, slower)
-    merging.merge([path, own], path)
+    artifact.merge([path, own], path)
     assert profiles(path) == {16: kept, 4: later}
     moved = folder.rename(tmp_path / "moved") / "autopipe.json"
     os.chdir(moved.parent)
-    assert stored_workload.read(moved).workload is not None
+    assert pin.read(moved).workload is not None
 
     # A machine like the first, with one card fewer, trains on as many as share a batch of 32.
     fleet.at(C, of_a())

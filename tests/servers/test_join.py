@@ -16,7 +16,7 @@ from typing import Any, Self
 import optuna
 import pytest
 
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.storage import open_storage, settle
 from tests.servers.postgres import Postgres, started

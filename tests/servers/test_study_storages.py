@@ -14,8 +14,8 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Effort
+from autopipe.search.record import best_elsewhere
 from autopipe.search.settings import Settings
-from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
 from tests.servers.grpc_proxy import served
 from tests.servers.postgres import Postgres, started

@@ -14,12 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
-from autopipe.hardware import memory
+from autopipe.hardware import machine
 from autopipe.pipeline.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
 from autopipe.pipeline.batching.cache import CacheWarning
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload.data.arrays import Arrays
@@ -232,7 +231,9 @@ def test_samples_that_are_read_once_take_no_memory(photos: Path, passes: int | N
 
 
 def free(monkeypatch: pytest.MonkeyPatch, count_bytes: int) -> None:
-    monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=1 << 40, available_bytes=count_bytes))
+    monkeypatch.setattr(
+        machine, "detect_memory", lambda: machine.Memory(usable_bytes=1 << 40, available_bytes=count_bytes)
+    )
 
 
 def test_samples_to_evaluate_that_memory_has_no_room_for_are_read_each_time(

@@ -50,13 +50,13 @@ OTHER_THINGS = {
 }
 ELSEWHERE = {
     ("cli/main.py", "diagnose"): "a command whose script has arguments of its own",
-    ("pipeline/devices/timed.py", "diagnose"): "a method of loaders",
+    ("pipeline/devices/monitor.py", "diagnose"): "a method of loaders",
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",
     ("search/feasible.py", "foreign"): "the name of a rule",
-    ("measure/augmentation.py", "CutMix"): "a layer of Keras",
-    ("measure/augmentation.py", "MixUp"): "a layer of Keras",
+    ("measure/alone.py", "CutMix"): "a layer of Keras",
+    ("measure/alone.py", "MixUp"): "a layer of Keras",
 }
 """Literals that are another thing of the same name."""
 USERS = {
@@ -69,7 +69,7 @@ USERS = {
     "pipeline/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
     "pipeline/eject/pydataset_form.py": "a PyDataset of one loader's settings",
     "pipeline/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",
-    "artifact/images.py": "the workload of `--images`",
+    "artifact/reference.py": "the workload of `--images`",
     "pipeline/wrap.py": "a wrapped dataset is a source and a loader that need each other",
 }
 """Modules that import a plugin because they use it, not to know something of it."""

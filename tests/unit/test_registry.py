@@ -26,7 +26,7 @@ from typing import Literal
 
 import pydantic
 
-from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import LoadJob
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -120,7 +120,7 @@ from pathlib import Path
 import autopipe as ap
 from autopipe.artifact import converting
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import parameter_types, to_config
+from autopipe.pipeline.config import parameter_types, to_config
 from autopipe.pipeline.devices import choose
 
 with warnings.catch_warnings(record=True) as said:

@@ -104,7 +104,7 @@ def convert(
 
 def _say_sizes(job: Job) -> None:
     """Print a line for each cut: the ops before it, and its size on disk."""
-    from autopipe.hardware.memory import size_text
+    from autopipe.hardware.machine import size_text
     from autopipe.reports import wording
 
     for depth, size in job.sizes.items():

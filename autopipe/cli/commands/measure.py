@@ -47,7 +47,7 @@ def measure(
     from autopipe.artifact.tracing import Tracing
     from autopipe.cli import option_values
     from autopipe.errors import ConfigError
-    from autopipe.hardware import cpu
+    from autopipe.hardware import machine
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.loaders.threads import Threads
     from autopipe.reports import tables
@@ -64,7 +64,7 @@ def measure(
     if keep is not None:
         files.read(keep)  # before anything is measured
     chosen = workload.chosen()
-    usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
+    usual = PipelineConfig(loader=Threads(workers=machine.usable_cores()))
     if setting:
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
     settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
@@ -91,11 +91,11 @@ def measure(
 
 
 def _print_step(found: StepTime, described: Description, keep: Path | None, *, as_json: bool) -> None:
-    from autopipe.artifact import keeping
+    from autopipe.artifact import codegen
     from autopipe.cli.output import write_report
     from autopipe.reports import tables
 
     print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
-    report = None if keep is None else write_report(keep, keeping.step_time(keep, found, described))
+    report = None if keep is None else write_report(keep, codegen.step_time(keep, found, described))
     if report is not None:
         screen.say(f"report      {report}")

@@ -18,8 +18,8 @@ def merge(
 
     Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
     """
-    from autopipe.artifact import merging
+    from autopipe.artifact import artifact
     from autopipe.reports import wording
 
-    merged = merging.merge(artifacts, out)
+    merged = artifact.merge(artifacts, out)
     screen.say(f"wrote     {out}, with {wording.count(len(merged.profiles), 'profile')}")

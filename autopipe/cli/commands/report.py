@@ -29,9 +29,10 @@ def report(
 
     Its figures lie beside the page as JSON.
     """
+    from autopipe.api import reporting
     from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError
-    from autopipe.reports import profile_report, reporting
+    from autopipe.reports import profile_report
 
     if as_json:
         options.refuse_idle(context, "out", why="with `--json`, which writes nothing")

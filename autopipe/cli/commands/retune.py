@@ -14,9 +14,9 @@ from autopipe import again
 from autopipe.cli import options, screen
 
 if TYPE_CHECKING:
-    from autopipe.artifact.retuning import Retuned
+    from autopipe.api.retuning import Retuned
+    from autopipe.artifact.pin import Stored
     from autopipe.artifact.schema import Profile
-    from autopipe.artifact.stored_workload import Stored
     from autopipe.search.result import Result
 
 _KEPT, _NOTHING = 6, 7
@@ -47,11 +47,11 @@ def retune(
     former configuration unless another is proved faster. The search asks for what the tune asked for, limits and all,
     in half the trials and three quarters of the time; options given here come before that.
     """
-    from autopipe.artifact import retuning
+    from autopipe.api import retuning
     from autopipe.cli.output import say_renewed, writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.reports.terminal import Console
-    from autopipe.search.unmeasured import nothing_measured
+    from autopipe.search.trial_measurer import nothing_measured
 
     known = stored.read()
     folder = writable_folder(

@@ -31,14 +31,14 @@ def tune(
 
     It is written as code to import.
     """
-    from autopipe.artifact import tuning
+    from autopipe.api import tuning
     from autopipe.artifact.tracing import Tracing
     from autopipe.cli.output import folder_of, reserved, say_where, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
     from autopipe.reports.terminal import Console
     from autopipe.search.storage import without_password
-    from autopipe.search.unmeasured import nothing_measured
+    from autopipe.search.trial_measurer import nothing_measured
 
     chosen = workload.chosen()
     settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this(), join=join)

@@ -60,11 +60,11 @@ def verify(
 
 
 def _verify_files(chosen: options.Chosen, workers: int | None, *, as_json: bool) -> None:
-    from autopipe.artifact import inspecting
+    from autopipe.artifact import verifying
     from autopipe.reports import agreement
 
     with screen.aside(), screen.bar("looking", unit="samples") as on_progress:
-        found = inspecting.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
+        found = verifying.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:

@@ -17,17 +17,16 @@ import pydantic
 from autopipe import again
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.hardware import gpu, opencv
-from autopipe.pipeline.batching.bad_samples import refuse_skipping
 from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import refuse_skipping
 from autopipe.pipeline.batching.streaming import Filler, StreamingLoader, require_memory
 from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.plan import Plan
+from autopipe.pipeline.loader import Loader, LoadJob
+from autopipe.workload.op import Plan
 
 if TYPE_CHECKING:
-    from autopipe.extensions.dali.decoder import DaliDecoder
+    from autopipe.extensions.dali.filler import DaliDecoder
 
 
 _NO_CARD = "no NVIDIA card is seen here"
@@ -105,7 +104,7 @@ class Dali(LoaderConfig):
         return _DaliLoader(job, made, queue_size, depth)
 
     def _decoder(self, batch_size: int, size: tuple[int, int] | None) -> DaliDecoder:
-        from autopipe.extensions.dali.decoder import DaliDecoder, DaliSettings
+        from autopipe.extensions.dali.filler import DaliDecoder, DaliSettings
 
         if self.device == "gpu" and not gpu.detect():
             raise LoaderError(f'`device="gpu"` of Dali needs a card, but {_NO_CARD}.', hint='Use device="cpu".')

@@ -18,12 +18,12 @@ import keras
 from autopipe import frameworks
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose.watched import Watched
-from autopipe.hardware import cpu
-from autopipe.hardware.sampler import Sampler
+from autopipe.hardware import machine
+from autopipe.hardware.processes import Sampler
 from autopipe.measure import alone, measurement
-from autopipe.measure.augmentation import augmenting_layers
+from autopipe.measure.alone import augmenting_layers
+from autopipe.measure.meter import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
 from autopipe.measure.probe import wait_for_device
-from autopipe.measure.step_clock import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
 from autopipe.pipeline.devices.single import SingleDevice
 
 _FEWEST_STEPS = 4
@@ -194,7 +194,7 @@ class Onlooker(keras.callbacks.Callback):
             alone_images_per_second=None if not rates else rates[0] * rows,
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
-            cores=cpu.core_time(),
+            cores=machine.core_time(),
             resources=measurement.resources_of(usage),
             warnings=(*measurement.disturbed(usage), *_warnings(seen, self.model), *warnings),
         )

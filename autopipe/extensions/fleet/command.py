@@ -55,7 +55,7 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
     from autopipe.errors import ConfigError
     from autopipe.extensions.fleet import members
     from autopipe.reports import wording
-    from autopipe.search import studies
+    from autopipe.search import record
 
     number, unit = older_than[:-1], older_than[-1:]
     if unit != "d" or not number.isdecimal():
@@ -73,6 +73,6 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
         done = "deleted" if really else "would delete"
         screen.say(f"{done}  {each.name} ({wording.count(each.trials, 'trial')}, the last {last})")
     if really:
-        studies.remove(place, [each.name for each in found])
+        record.remove(place, [each.name for each in found])
     else:
         screen.say("next      the same with --yes deletes them")

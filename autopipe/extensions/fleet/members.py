@@ -19,9 +19,9 @@ from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
-from autopipe.search import studies
+from autopipe.search import record
+from autopipe.search.record import Kept
 from autopipe.search.storage import path_of_journal
-from autopipe.search.studies import Kept
 
 _FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")
 
@@ -106,7 +106,7 @@ def _studies(url: str) -> list[Kept]:
             f"There is no study in `{url}`: no such file.",
             hint="`autopipe tune` keeps its study beside the artefact, as in sqlite:///tuned/study.db.",
         )
-    return sorted(studies.every(url), key=lambda each: each.name)
+    return sorted(record.every(url), key=lambda each: each.name)
 
 
 def _file(url: str) -> Path | None:

@@ -21,20 +21,16 @@ from numpy.typing import NDArray
 
 from autopipe import again
 from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
-from autopipe.hardware import allocator, opencv
-from autopipe.hardware.memory import size_text
-from autopipe.pipeline.batching.bad_samples import BadSampleLedger
-from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.forking import Owner
-from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.hardware import opencv, processes
+from autopipe.hardware.machine import size_text
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
+from autopipe.pipeline.batching.kernel import BadSampleLedger, Kernel
 from autopipe.pipeline.batching.pickling import pickled, unpickled
-from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
-from autopipe.pipeline.batching.stream import overtaken
+from autopipe.pipeline.batching.stream import Owner, overtaken
 from autopipe.pipeline.batching.streaming import require_memory
 from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob, Recipe
-from autopipe.pipeline.loader import Loader, WorkloadLoader, closed
+from autopipe.pipeline.loader import Loader, LoadJob, Recipe, WorkloadLoader, closed
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch
 
@@ -278,4 +274,4 @@ class _Batches:
 def _begin_worker(number: int, count: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
     opencv.one_thread()
-    allocator.keep_freed_memory()
+    processes.keep_freed_memory()

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError
 from autopipe.workload.data.paths import read_at, spread
-from autopipe.workload.gather import gather
+from autopipe.workload.sample import gather
 
 _REFERENCE = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # to an image, in a dataset
 _ADDRESS_BYTES = (8, 8)  # of addresses and of sizes, in the files that are read past the library

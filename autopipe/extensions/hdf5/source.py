@@ -15,9 +15,8 @@ from autopipe.extensions.hdf5.rows import Rows, gather_of, rows_of
 from autopipe.workload.data.arrays import text_refused
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
 from autopipe.workload.data.paths import PathList
-from autopipe.workload.sample import Batch
-from autopipe.workload.script import located
-from autopipe.workload.structure import leaves
+from autopipe.workload.plain_code import located
+from autopipe.workload.sample import Batch, leaves
 
 
 class HDF5(Columns):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from autopipe.artifact.exports import DRIFTED, HELP
+from autopipe.artifact.drift import DRIFTED, HELP
 from autopipe.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from autopipe import _version, again
 from autopipe.errors import DataError, LoaderError, MissingExtraError
 from autopipe.extensions.ray.node import SHARED_DATA
-from autopipe.hardware import cpu
+from autopipe.hardware import machine
 
 LOCAL = "local"
 """The address of a cluster that is started on this machine, and ended with its last user."""
@@ -204,7 +204,7 @@ def _connect(ray: Any, address: str, store_bytes: int) -> None:
             if address == LOCAL:
                 ray.init(
                     address=LOCAL,
-                    num_cpus=cpu.usable_cores(),
+                    num_cpus=machine.usable_cores(),
                     object_store_memory=max(_LEAST_STORE_BYTES, store_bytes),
                     include_dashboard=False,
                     _system_config=_AS_IMPORTANT,

@@ -18,11 +18,10 @@ from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import convert as conversions
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import Converted, Progress
-from autopipe.pipeline.storage.form import Storage
-from autopipe.pipeline.storage.manifest import Manifest
-from autopipe.pipeline.storage.place import Place, RemotePath
+from autopipe.pipeline.storage.form import Conversion, Storage
+from autopipe.pipeline.storage.layout import Manifest
+from autopipe.pipeline.storage.shard import Place, RemotePath
 
 _PARTS_A_CORE = 4  # so that all cores end at about the same time
 _RETRIES = 3  # of a part whose node was lost

@@ -26,16 +26,14 @@ from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import LOCAL, address_of, ends_with_process, join
 from autopipe.extensions.ray.node import SHARED_DATA, SlotPlace
 from autopipe.extensions.ray.team import Team, Worker
-from autopipe.hardware import cpu
-from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.forking import Owner
+from autopipe.hardware import machine
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import answered, pickled
-from autopipe.pipeline.batching.slots import RowLayout, Slot
+from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.streaming import StreamingLoader, require_memory
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob, Recipe
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Loader, LoadJob, Recipe
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2  # batches asked of a worker: it makes one while the one before travels
@@ -68,7 +66,7 @@ class Ray(LoaderConfig):
 
     def cores_elsewhere(self) -> float | None:
         if address_of(self.address) == LOCAL:
-            return cpu.core_time()
+            return machine.core_time()
         try:
             cluster = join(self.address)
         except AutopipeError:  # its trials say why

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from autopipe import _version, again
 from autopipe.errors import AutopipeError, DataError, LoaderError
-from autopipe.hardware import allocator, memory, opencv, own_process
-from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.hardware import machine, opencv, processes
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, unpickled
-from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.sample import Source
@@ -77,7 +76,7 @@ class Maker:
             require_same_version(version)
             missing = lacking(self._recipe.source)
             self._kernel  # noqa: B018  # made here, so that no first batch waits for it
-            return Hello(node_name(), missing, memory.detect().available_bytes)
+            return Hello(node_name(), missing, machine.detect_memory().available_bytes)
         except BaseException as error:  # noqa: BLE001  # the owner raises it
             return RemoteFailure.of(told(error))
 
@@ -118,8 +117,8 @@ class Maker:
     @functools.cached_property
     def _recipe(self) -> Recipe:
         opencv.one_thread()
-        allocator.keep_freed_memory()
-        own_process.claim()  # Ray gives each actor a process, in whose main thread its methods run one at a time
+        processes.keep_freed_memory()
+        processes.claim()  # Ray gives each actor a process, in whose main thread its methods run one at a time
         made = unpickled(self._packed, elsewhere=True)
         assert isinstance(made, Recipe)
         return made

@@ -19,9 +19,9 @@ from autopipe import _version
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import Cluster, node_failure, placed, require_data
 from autopipe.extensions.ray.node import Hello, Maker, Owner
-from autopipe.hardware import memory
+from autopipe.hardware import machine
+from autopipe.pipeline.batching.cache import RowLayout, SharedBlock
 from autopipe.pipeline.batching.pickling import answered
-from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
 
 _log = logging.getLogger(__name__)
 _START_SECONDS = 90.0
@@ -178,7 +178,7 @@ def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> Non
         count = sum(other == place for other, _ in found)
         if count * cache_bytes > hello.free_bytes:
             raise LoaderError(
-                f"{count} workers with a cache of {memory.size_text(cache_bytes)} each need more memory than the "
-                f"{memory.size_text(hello.free_bytes)} that are free on {hello.node} of the Ray cluster.",
+                f"{count} workers with a cache of {machine.size_text(cache_bytes)} each need more memory than the "
+                f"{machine.size_text(hello.free_bytes)} that are free on {hello.node} of the Ray cluster.",
                 hint="Use cache='none', a smaller cache_fraction, fewer workers or more nodes.",
             )

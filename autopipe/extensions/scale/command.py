@@ -87,7 +87,7 @@ def render(found: Scaling) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from autopipe.hardware.memory import size_text
+    from autopipe.hardware.machine import size_text
     from autopipe.reports import wording
     from autopipe.reports.terminal import labelled
 

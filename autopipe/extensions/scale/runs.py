@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from autopipe.errors import ConfigError
 from autopipe.extensions.scale import model
 from autopipe.extensions.scale.model import INTERCONNECTS, USUAL, Interconnect, Measured, Scaling
-from autopipe.hardware import gpu, memory
+from autopipe.hardware import gpu, machine
+from autopipe.measure import footprint
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.pipeline import footprint
 from autopipe.pipeline.config import ModelSetup
-from autopipe.search.search_facts import devices_of
-from autopipe.search.searching import description, refuse_in_trial, runner_for
+from autopipe.search.searching import description, devices_of, refuse_in_trial, runner_for
 from autopipe.search.settings import Settings
 from autopipe.search.trial_measurer import succeeded
 from autopipe.values import JsonObject
@@ -64,7 +63,7 @@ def scale(
         together, found = runs.together(able, interconnect)
     # As a tune would: whatever fits into memory is kept there.
     kept = described.fixed_bytes
-    cached = kept is not None and kept <= footprint.CACHE_SHARE * memory.detect().available_bytes
+    cached = kept is not None and kept <= footprint.CACHE_SHARE * machine.detect_memory().available_bytes
     measured = Measured(
         batch_size=size,
         step_seconds=alone,

@@ -57,7 +57,7 @@ def whatif(
 
 def render(found: WhatIf, measured: float) -> Table:
     """Return a prediction as a table; `measured` is the rate of the winner on the machine where it was tuned."""
-    from autopipe.hardware.memory import size_text
+    from autopipe.hardware.machine import size_text
     from autopipe.reports import wording
     from autopipe.reports.terminal import labelled
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from autopipe import errors
 from autopipe.errors import ConfigError
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 
 VARIABLE: Final = "AUTOPIPE_PATIENCE"

@@ -18,7 +18,7 @@ from typing import Final
 
 import psutil
 
-from autopipe.hardware import process_tree
+from autopipe.hardware import processes
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -65,7 +65,7 @@ def memory_bytes(leader: int) -> int:
     Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Memory
     that processes share is counted once.
     """
-    each = [process_tree.resident(process.pid) for process in members(leader)]
+    each = [processes.resident(process.pid) for process in members(leader)]
     return sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
 
 

@@ -28,7 +28,7 @@ from typing import Any, NoReturn, TypeAlias
 import cloudpickle
 
 from autopipe.errors import DataWarning, TrialError, WorkloadError
-from autopipe.hardware import backend, virtual
+from autopipe.hardware import gpu
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import group, protocol, workload_import
 from autopipe.measure.trial.failures import failure_of
@@ -118,7 +118,7 @@ class _Server:
 
     def _load(self, request: protocol.Load) -> protocol.Ready:
         self._report.phase(Phase.IMPORT)
-        backend.require_installed()  # before Keras, which names no extra
+        gpu.require_installed()  # before Keras, which names no extra
         sys.path += [folder for folder in request.sys_path if folder not in sys.path]
         with _warnings_told(self._report):
             _prepare_devices()
@@ -135,7 +135,7 @@ class _Server:
 
 def _prepare_devices() -> None:
     """Make virtual devices before the workload is imported, whose own code may run the framework."""
-    if virtual.asked() > 1:
+    if gpu.asked() > 1:
         from autopipe.pipeline.devices import choose  # imports Keras
 
         if (several := choose.sharing()) is not None:

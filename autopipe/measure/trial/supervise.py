@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 import pydantic
 
 from autopipe.errors import TrialError
-from autopipe.hardware import memory
+from autopipe.hardware import machine
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Options, Phase, StepTime, TrialFailure, Verification
 from autopipe.measure.trial import failures, protocol
@@ -214,9 +214,9 @@ class TrialRunner:
         deadlines = dataclasses.replace(deadlines, request_seconds=min(deadlines.request_seconds, self.until - now))
         watch = Watch(deadlines, phase, now)
         try:
-            free = memory.detect().available_bytes  # others may have come or gone since it started
+            free = machine.detect_memory().available_bytes  # others may have come or gone since it started
             self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
-            oom_kills = memory.oom_kills()
+            oom_kills = machine.oom_kills()
             child.log.mark()
             if request is not None:
                 child.send(request)
@@ -283,7 +283,7 @@ class TrialRunner:
 
     def _memory(self, peak_bytes: int, oom_kills: int) -> failures.Memory:
         return failures.Memory(
-            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=memory.oom_kills() - oom_kills
+            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=machine.oom_kills() - oom_kills
         )
 
     def _end(self, grace_seconds: float, *, politely: bool = False) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 
 from autopipe import frameworks
 from autopipe.errors import DataError, WorkloadError, shortened
-from autopipe.pipeline.batching import forking
+from autopipe.pipeline.batching import stream
 from autopipe.workload.ops.planner import normalise
-from autopipe.workload.structure import SLOTS, Structure, keyed, leaves, mapped
+from autopipe.workload.sample import SLOTS, Structure, keyed, leaves, mapped
 
 
 def parts_of(element: Any) -> tuple[Any, ...]:
@@ -201,7 +201,7 @@ class _Sequence:
 
     def _require_safe_fork(self) -> None:
         if self._forks:
-            forking.require_safe_fork(
+            stream.require_safe_fork(
                 "Make the PyDataset with use_multiprocessing=False: its workers are threads then.", in_training=True
             )
 
@@ -210,7 +210,7 @@ class _Iterable:
     """Anything that gives its batches one after the other."""
 
     def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
-        forking.require_safe_workers(dataset)
+        stream.require_safe_workers(dataset)
         self._dataset: Iterable[Any] | None = dataset
         self._again = again
         try:
@@ -245,7 +245,7 @@ class _Iterable:
         dataset, self._dataset = self._dataset, None
         if dataset is None:
             dataset = self._again()
-        forking.require_safe_workers(dataset)
+        stream.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
             self._dataset = dataset
         return dataset

@@ -17,8 +17,8 @@ from typing import Any
 import cloudpickle
 
 from autopipe.errors import AutopipeError, LoaderError, worker_failure
-from autopipe.pipeline.job import Recipe
-from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.loader import Recipe
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
 
 _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback

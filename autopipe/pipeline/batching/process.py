@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.pipeline.batching import worker
-from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, Slot
 from autopipe.pipeline.batching.kernel import BadSample
 from autopipe.pipeline.batching.pickling import answered, pickled
-from autopipe.pipeline.batching.slots import SharedBlock, Slot
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loader import Recipe
 
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 _POLL_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there

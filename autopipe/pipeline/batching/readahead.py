@@ -25,8 +25,8 @@ from typing import Any, Self
 
 from autopipe.errors import LoaderError
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.forking import starting
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.batching.stream import starting
+from autopipe.pipeline.loader import Recipe
 from autopipe.workload.sample import Source
 
 _LEAST_LATE_SECONDS = 0.05  # what takes less is waited for: the machine itself may put a thread aside for so long

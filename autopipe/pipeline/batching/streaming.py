@@ -21,19 +21,15 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError, worker_failure
-from autopipe.hardware import memory
-from autopipe.hardware.memory import size_text
-from autopipe.pipeline.batching.bad_samples import BadSampleLedger
-from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.forking import Owner, starting
-from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.hardware import machine
+from autopipe.hardware.machine import size_text
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot, SlotPool
+from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
-from autopipe.pipeline.batching.slots import RowLayout, Slot, SlotPool
-from autopipe.pipeline.batching.stream import BatchStream, Task
+from autopipe.pipeline.batching.stream import BatchStream, Owner, Task, starting
 from autopipe.pipeline.batching.traced import TracedStream
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader, WorkloadLoader
+from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader
 from autopipe.workload.sample import Batch, Source
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
@@ -217,7 +213,7 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
     layout = RowLayout(job.recipe.spec, job.order.batch_size)
     cache_bytes = MemoryCache.bytes_needed(job.recipe)
     ahead_bytes = int(samples_ahead * _mean_bytes(job.recipe.source)) if samples_ahead else 0
-    needed, free = layout.size * batches + cache_bytes + ahead_bytes, memory.detect().available_bytes
+    needed, free = layout.size * batches + cache_bytes + ahead_bytes, machine.detect_memory().available_bytes
     if needed > free:
         raise LoaderError(
             f"The loader needs {size_text(needed)} of memory ({batches} batches of {size_text(layout.size)}"

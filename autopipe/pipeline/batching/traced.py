@@ -8,18 +8,191 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from autopipe.pipeline.batching.stream import BatchStream, Task
-from autopipe.pipeline.batching.trace_log import TraceLog
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
+from autopipe.workload.op import Step
 from autopipe.workload.order import BatchOrder
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Source
+
+# -------------------- trace
+# From the notes of several processes to one trace, in the trace event format that Perfetto and Chrome open.
+#
+# Pure: who takes notes is `autopipe.pipeline.batching.traced`, who writes the file is `autopipe.artifact.tracing`.
+
+
+Event = dict[str, Any]
+
+_UNITS = {"displayTimeUnit": "ms"}
+
+
+def read(lines: Iterable[str]) -> list[Event]:
+    """Return the events of one process's notes; a last line that was cut when the process was killed is left out."""
+    events = []
+    for line in lines:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events
+
+
+def merged(notes: Mapping[str, Iterable[Event]], most: int | None = None) -> dict[str, Any]:
+    """Return one trace of all notes: in order, from 0 on, and without what only began or only ended.
+
+    Args:
+        notes: events by what they are notes of, such as "trial 3: threads(workers=2)"; one process may be in several.
+        most: events of each at most, the first ones.
+    """
+    kept: list[Event] = []
+    for number, (name, events) in enumerate(notes.items()):
+        ordered = sorted(events, key=lambda event: (event["ph"] != "M", event["ts"]))[:most]
+        whole = _whole(ordered, number)
+        kept += [*whole, *_spanned(name, whole)]
+    first = min((event["ts"] for event in kept if event["ph"] != "M"), default=0.0)
+    for event in kept:
+        event["ts"] = 0.0 if event["ph"] == "M" else round(event["ts"] - first, 1)
+    kept.sort(key=lambda event: (event["ph"] != "M", event["ts"], -event.get("dur", 0.0)))
+    return {"traceEvents": [*_names(kept), *kept], **_UNITS}
+
+
+def _spanned(name: str, events: list[Event]) -> list[Event]:
+    """Return a span over all these events, on a lane of its own."""
+    times = [event["ts"] for event in events if event["ph"] != "M"]
+    if not times:
+        return []
+    end = max(event["ts"] + event.get("dur", 0.0) for event in events)
+    return [{"ph": "X", "name": name, "ts": min(times), "dur": round(end - min(times), 1), "pid": 0, "tid": 0}]
+
+
+def _names(events: list[Event]) -> list[Event]:
+    """Return what each process is called."""
+    train = {event["pid"] for event in events if event["name"] == "step"}
+    names = {pid: "training" if pid in train else "worker process" for pid in {event["pid"] for event in events}}
+    names[0] = "trials"
+    return [
+        {"ph": "M", "name": "process_name", "ts": 0.0, "pid": pid, "tid": 0, "args": {"name": name}}
+        for pid, name in sorted(names.items())
+    ]
+
+
+def _whole(events: list[Event], number: int) -> list[Event]:
+    """Return the events without flights that have no end, or no beginning; `number` keeps those of trials apart."""
+    open_at: dict[str, list[int]] = {}
+    keep = [event["ph"] not in "bne" for event in events]
+    for place, event in enumerate(events):
+        if event["ph"] == "b":
+            open_at[event["id"]] = [place]
+        elif event["ph"] in "ne" and event["id"] in open_at:
+            open_at[event["id"]].append(place)
+            if event["ph"] == "e":
+                for each in open_at.pop(event["id"]):
+                    keep[each] = True
+    whole = [dict(event) for event, wanted in zip(events, keep, strict=True) if wanted]
+    for event in whole:
+        if event["ph"] in "bne":
+            event["id"] = f"{number}/{event['id']}"
+    return whole
+
+
+# -------------------- trace log
+# Notes of what happened when, for a time line: each process appends to a file of its own in one folder.
+#
+# Written in the trace event format of Chrome, one event a line, in microseconds of the clock that all processes of a
+# machine share. What costs time where nothing is traced is not here: no object of this module exists then.
+
+
+_FLUSH_EVENTS = 256
+_FLUSH_SECONDS = 0.2  # workers are killed when a loader closes: no more than this is lost of them
+MOST_EVENTS = 100_000
+"""In one process; a browser shows a few hundred thousand."""
+
+
+class TraceLog:
+    """Takes notes in this process. Pickles: what comes out elsewhere writes to the same folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._lanes = threading.local()
+        self._pending: list[str] = []
+        self._written = 0.0
+        self._left = MOST_EVENTS
+        self._file: int | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TraceLog, (self._folder,)
+
+    def span(self, name: str, began: float, ended: float) -> None:
+        """Note what this thread did between two readings of `time.monotonic`."""
+        self._note(f'"ph":"X","name":"{name}","ts":{began * 1e6:.1f},"dur":{(ended - began) * 1e6:.1f}')
+
+    def instant(self, name: str) -> None:
+        """Note that something happened now."""
+        self._note(f'"ph":"i","s":"p","name":"{name}","ts":{time.monotonic() * 1e6:.1f}')
+
+    def count(self, name: str, value: int) -> None:
+        """Note the present value of something that goes up and down."""
+        self._note(f'"ph":"C","name":"{name}","ts":{time.monotonic() * 1e6:.1f},"args":{{"{name}":{value}}}')
+
+    def flight(self, phase: str, name: str, identity: str) -> None:
+        """Note that something which no thread holds for all of its time begins ("b"), goes on ("n") or ends ("e")."""
+        self._note(f'"ph":"{phase}","cat":"{name}","id":"{identity}","name":"{name}","ts":{time.monotonic() * 1e6:.1f}')
+
+    def flush(self) -> None:
+        """Write what was noted."""
+        with self._lock:
+            self._write(time.monotonic())
+
+    def _note(self, event: str) -> None:
+        lane = getattr(self._lanes, "text", None)
+        if lane is None:
+            lane = self._lanes.text = self._new_lane()
+        with self._lock:
+            if self._left <= 0:
+                return
+            self._left -= 1
+            self._pending.append(f"{{{event},{lane}}}\n")
+            now = time.monotonic()
+            if len(self._pending) >= _FLUSH_EVENTS or now - self._written > _FLUSH_SECONDS:
+                self._write(now)
+
+    def _new_lane(self) -> str:
+        """Return what names this thread in an event, and note its name."""
+        lane = f'"pid":{os.getpid()},"tid":{threading.get_native_id()}'
+        name = json.dumps({"name": threading.current_thread().name})
+        with self._lock:
+            self._pending.append(f'{{"ph":"M","name":"thread_name","ts":0,"args":{name},{lane}}}\n')
+        return lane
+
+    def _write(self, now: float) -> None:
+        if self._pending:
+            try:
+                if self._file is None:
+                    path = Path(self._folder) / f"{os.getpid()}-{id(self)}.jsonl"
+                    self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                os.write(self._file, "".join(self._pending).encode())
+            except OSError:  # no room for more: what is taken note of goes on
+                self._left = 0
+            self._pending.clear()
+        self._written = now
+
+    def __del__(self) -> None:
+        self._write(0.0)
+        if self._file is not None:
+            os.close(self._file)
+
+
+# -------------------- traced
+
 
 T = TypeVar("T")
 

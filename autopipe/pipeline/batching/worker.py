@@ -19,13 +19,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autopipe.hardware import allocator, opencv, own_process
-from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.hardware import opencv, processes
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, unpickled
-from autopipe.pipeline.batching.slots import RowLayout, SharedBlock
 from autopipe.pipeline.batching.traced import traced
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loader import Recipe
 
 _COUNT = struct.Struct("<I")  # packets of a message, before the first
 _PACKET_BYTES = 1 << 16
@@ -88,10 +87,10 @@ def main() -> None:
     """Serve one owner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
     opencv.one_thread()
-    allocator.keep_freed_memory()
+    processes.keep_freed_memory()
     readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     if readers == 0:
-        own_process.claim()
+        processes.claim()
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())

@@ -17,8 +17,7 @@ import numpy as np
 
 from autopipe.errors import AutopipeError, ConfigError, WorkloadError, near
 from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import Value
+from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.workload.workload import Workload
 
 _COUNT_SECONDS = 20.0

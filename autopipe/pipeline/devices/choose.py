@@ -13,7 +13,7 @@ import keras
 
 from autopipe import registry
 from autopipe.errors import ModelError
-from autopipe.hardware import virtual
+from autopipe.hardware import gpu
 from autopipe.pipeline.devices.strategy import DeviceStrategy, SharingStrategy
 
 _GROUP: Final = "autopipe.device_strategies"
@@ -78,7 +78,7 @@ def virtual_devices() -> int:
     several = sharing()
     if several is None or accelerators():
         return 0
-    made = max(virtual.asked(), several.split())  # or the user's own code has split the CPU
+    made = max(gpu.asked(), several.split())  # or the user's own code has split the CPU
     return made if made > 1 else 0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from autopipe import frameworks
 from autopipe.errors import ModelError, PeerLostError
-from autopipe.hardware import virtual
+from autopipe.hardware import gpu
 from autopipe.pipeline.devices.strategy import SharingStrategy
 
 _LOST = ("Gloo", "NCCL", "ncclRemoteError", "connection closed", "heartbeat", "UNAVAILABLE")
@@ -31,13 +31,13 @@ class JaxParallel(SharingStrategy):
             ModelError: there are not so many devices.
         """
         self.devices = devices
-        if virtual.asked() >= devices:
+        if gpu.asked() >= devices:
             _split_cpu(devices)
         if (found := jax.local_device_count()) < devices:
             raise ModelError(
                 f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there "
                 f"{'is' if found == 1 else 'are'} {found}.",
-                hint=f"Use devices={found}. For a rehearsal on the CPU, set {virtual.VARIABLE}={devices} before the "
+                hint=f"Use devices={found}. For a rehearsal on the CPU, set {gpu.VARIABLE}={devices} before the "
                 "process starts.",
             )
         self.rank = self.cluster()

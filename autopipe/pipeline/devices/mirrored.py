@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from autopipe.errors import ModelError
-from autopipe.hardware import virtual
+from autopipe.hardware import gpu
 from autopipe.pipeline.devices.aliasing import tensor
 from autopipe.pipeline.devices.strategy import SharingStrategy
 
@@ -33,7 +33,7 @@ class Mirrored(SharingStrategy):
         gpus = len(tf.config.list_physical_devices("GPU"))
         self._kind = "GPU" if gpus else "CPU"
         self.looks_ahead = self._kind == "GPU"
-        if self._kind == "CPU" and virtual.asked() >= devices:
+        if self._kind == "CPU" and gpu.asked() >= devices:
             _split_cpu(devices)
         found = gpus or len(tf.config.list_logical_devices("CPU"))
         if found < devices:
@@ -41,7 +41,7 @@ class Mirrored(SharingStrategy):
                 f"`devices` must not exceed what TensorFlow sees: devices={devices}, "
                 f"but there {'is' if found == 1 else 'are'} {found} {self._kind}.",
                 hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. For a rehearsal on the CPU, set "
-                f"{virtual.VARIABLE}={devices} before the process starts.",
+                f"{gpu.VARIABLE}={devices} before the process starts.",
             )
         self._names = [f"{self._kind}:{number}" for number in range(devices)]
         self._strategy = _shared(tuple(self._names))
@@ -65,8 +65,8 @@ class Mirrored(SharingStrategy):
 
     @classmethod
     def prepare(cls) -> None:
-        if virtual.asked() > 1 and not tf.config.list_physical_devices("GPU"):
-            _split_cpu(virtual.asked())
+        if gpu.asked() > 1 and not tf.config.list_physical_devices("GPU"):
+            _split_cpu(gpu.asked())
 
     @classmethod
     def split(cls) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
-from autopipe.workload.structure import leaves
+from autopipe.workload.sample import leaves
 
 
 class _Loss:

@@ -9,23 +9,229 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+import numbers
+import operator
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from typing import Any, Final, Self
 
 import keras
+import numpy as np
 
-from autopipe.errors import ModelError
+from autopipe import frameworks
+from autopipe.errors import ModelError, shortened
 from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.devices import fit_arguments, ranks, several_steps
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices import ranks, train_steps
 from autopipe.pipeline.devices.feed import Fault, Placement, Replay, Stream
-from autopipe.pipeline.devices.finished_steps import FinishedSteps
-from autopipe.pipeline.devices.resume import TrainingCallbacks, restored
 from autopipe.pipeline.devices.single import SingleDevice
 from autopipe.pipeline.devices.strategy import DeviceStrategy
-from autopipe.pipeline.loader import Loader, LoaderState
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.devices.train_steps import FinishedSteps
+from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.workload.sample import Source
+
+# -------------------- fit arguments
+# What a trainer's `fit` is given beside its own parameters: which of Keras's arguments it takes, and the callbacks.
+
+
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("x", "y", "batch_size", "shuffle"), "Set it in the workload."),
+    "sample_weight": "Let the workload's samples be (x, y, sample_weight).",
+    "validation_split": "Pass samples that are not trained as validation=..., such as those of "
+    'ap.ImageFolder("photos", validation_split=0.2, subset="validation", seed=1).',
+    "validation_data": "Pass it as validation=...",
+}
+"""Arguments of Keras's `fit` that a trainer has in another form, and which that is."""
+
+
+def checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the epochs and the other arguments that are passed on to Keras's `fit`.
+
+    Raises:
+        ModelError: what one of them says is said elsewhere, it counts by what is no whole number, or `class_weight` has
+            no numbers of classes.
+    """
+    for name, hint in _ELSEWHERE.items():
+        if name in arguments:
+            raise ModelError(
+                f"`fit` of a trainer does not take `{name}`, but got {name}={shortened(arguments[name])}.", hint=hint
+            )
+    weights = arguments.get("class_weight")
+    named = isinstance(weights, Mapping) and all(isinstance(each, numbers.Number) for each in weights)
+    if weights is not None and not named:
+        raise ModelError(
+            f"`class_weight` must map the number of a class to its weight, but got {shortened(weights)}.",
+            hint="Write class_weight=dict(enumerate(weights)); names are numbered as in `data.classes`.",
+        )
+    counts = {
+        name: _whole_number(name, arguments[name], least)
+        for name, least in (("steps_per_epoch", 1), ("initial_epoch", 0))
+        if arguments.get(name) is not None
+    }
+    return _whole_number("epochs", epochs, least=0), {**arguments, **counts}
+
+
+def _whole_number(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ModelError(f"`{name}` must be a whole number of at least {least}, but got {shortened(value)}.")
+    return number
+
+
+def callback_list(given: Any) -> tuple[Any, ...]:
+    """Return the callbacks of what Keras takes as such: several, a `CallbackList` of them, one, or None.
+
+    Raises:
+        ModelError: one of them is a class, or None.
+    """
+    if isinstance(given, keras.callbacks.CallbackList):
+        return tuple(given.callbacks)
+    found = (given,) if isinstance(given, keras.callbacks.Callback) else tuple(given or ())
+    for each in found:
+        if each is None or isinstance(each, type):
+            hint = "Leave it out." if each is None else f"Make one of it: {each.__name__}(...)."
+            raise ModelError(f"`callbacks` must be Keras callbacks, but one is {shortened(each)}.", hint=hint)
+    return found
+
+
+# -------------------- logs
+# A step's logs that are fetched from the device when somebody reads them.
+#
+# Keras turns the logs of each step into numbers before it calls callbacks, and thereby waits for the device after each
+# step, even if nobody reads them. Then the host prepares nothing while the device works.
+
+
+class StepLogs(dict[str, Any]):
+    """What Keras passes as `logs`: a dict of numbers. `np.asarray(logs)` waits until all of them are known."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(sorted(values.items()))  # the order of Keras's own
+
+    def __getitem__(self, name: str) -> Any:
+        return _number(super().__getitem__(name))
+
+    def __iter__(self) -> Iterator[str]:  # without it, dict(logs) and {**logs} would copy what is stored
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict."""
+        return _number(super().get(name, default))
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]  # a view that reads, like the other
+        """As of a dict."""
+        return ItemsView(self)
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]  # a view that reads, like the other
+        """As of a dict."""
+        return ValuesView(self)
+
+    def copy(self) -> dict[str, Any]:
+        """As of a dict."""
+        return dict(self.items())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array([value for value in self.values() if isinstance(value, float)], dtype)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return StepLogs(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value  # several numbers, or none: Keras passes them on, too
+
+
+# -------------------- resume
+# Where a training goes on: counts the batches trained, and reads where Keras's `BackupAndRestore` broke off.
+#
+# Keras resumes at whole epochs; here an epoch that was cut is finished with just the batches that are left of it. Such
+# a training is two calls of Keras's `fit` under one list of callbacks, which see one, with each epoch's own batch
+# numbers.
+
+
+class TrainingCallbacks(keras.callbacks.CallbackList):
+    """The callbacks of one training, whose beginning and end are told by the trainer, not by each call of `fit`."""
+
+    def __init__(self, callbacks: Iterable[Any], *, model: keras.Model, epochs: int, steps: int, verbose: Any) -> None:
+        self.skipped = 0  # batches of the current epoch that an earlier run has trained
+        self.trained = 0  # batches, since the list was made
+        self._steps = steps
+        self._before_epoch = 0
+        self._ended: dict[str, Any] | None = None
+        super().__init__(
+            list(callbacks),
+            add_history=True,
+            add_progbar=verbose != 0,
+            model=model,
+            verbose=verbose,
+            epochs=epochs,
+            steps=steps,
+        )
+
+    def begin(self) -> None:
+        """Tell the callbacks that training begins; a checkpoint is restored in here."""
+        self.model.stop_training = False
+        super().on_train_begin()
+        self._told = list(self.callbacks)
+        self._stop = self.model.stop_training
+
+    def end(self) -> None:
+        """Tell the callbacks that training is over."""
+        super().on_train_end(self._ended)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Each call of `fit` clears the flag; a callback may have set it in `begin()`. Who joined since is told."""
+        self.model.stop_training = self._stop
+        joined = [callback for callback in self.callbacks if callback not in self._told]
+        self._told += joined
+        for callback in joined:
+            callback.on_train_begin(logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Keep the last logs for `end()`."""
+        self._ended = logs
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Count from here."""
+        self._before_epoch = self.trained
+        super().on_epoch_begin(epoch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Only the first epoch can have a part behind it."""
+        self.skipped = 0
+        super().on_epoch_end(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Number the batch within its whole epoch."""
+        super().on_train_batch_begin(batch + self.skipped, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count the batch; with `steps_per_execution` several at once, fewer at the end of an epoch."""
+        last = min(batch + self.skipped, self._steps - 1)
+        self.trained = self._before_epoch + last + 1 - self.skipped
+        if frameworks.reads_logs_later(self):  # no callback wants to know at once
+            super().on_train_batch_end(last, logs)
+            return
+        logs = StepLogs(logs or {})
+        for callback in self.callbacks:
+            callback.on_train_batch_end(last, logs=logs)
+
+
+def restored(callbacks: TrainingCallbacks) -> tuple[int, int] | None:
+    """Return (epoch, batches done of it) of the checkpoint that `begin()` restored, or None if there was none."""
+    epoch, done = frameworks.take_restored_epoch(callbacks.model), 0
+    if epoch is None:
+        return None
+    for callback in callbacks.callbacks:
+        if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
+            done = frameworks.batches_backed_up(callback, epoch)
+    return epoch, done
+
+
+# -------------------- trainer
 
 
 class Trainer:
@@ -115,13 +321,13 @@ class Trainer:
                 have no targets.
             AutopipeError: whatever the loader raised, as it raised it.
         """
-        epochs, arguments = fit_arguments.checked(epochs, keras_fit_arguments)
+        epochs, arguments = checked(epochs, keras_fit_arguments)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
         placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
         initial_epoch = arguments.pop("initial_epoch", None)
-        fault, own = Fault(), fit_arguments.callbacks(callbacks)
+        fault, own = Fault(), callback_list(callbacks)
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "loader", self.loader)  # a monitor that saw no end leaves its own there
             if (loaded := self.loader.loaded_state()) is not None:
@@ -130,7 +336,7 @@ class Trainer:
             self._enter_validation(stack, fault, validation, arguments, epochs)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
-            together = several_steps.together(self.model, wanted, own)
+            together = train_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, Finish(), together)
             session = TrainingCallbacks(
                 ranks.callbacks_of(self._placement.strategy.rank, own),
@@ -144,16 +350,16 @@ class Trainer:
             self._first, self._session = first, session
             total = max(0, (epochs - epoch) * steps - done)
             if together is not None:
-                placement = several_steps.placement(placement, self.loader)
+                placement = train_steps.placement(placement, self.loader)
             stream = Stream(self.loader, placement, fault, first=first, steps=total)
             stack.callback(stream.close)
             if done and epoch < epochs:
                 session.skipped = done
-                feed = several_steps.feed(stream, self.loader, steps - done, together)
+                feed = train_steps.feed(stream, self.loader, steps - done, together)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epoch + 1, callbacks=session, **arguments)
                 epoch += 1
             if not (done and self.model.stop_training):
-                feed = several_steps.feed(stream, self.loader, steps, together)
+                feed = train_steps.feed(stream, self.loader, steps, together)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epochs, callbacks=session, **arguments)
             session.end()
         return self.model.history

@@ -7,10 +7,10 @@ from typing import Final
 
 from autopipe.errors import PlainCodeError
 from autopipe.pipeline.eject.written import Written
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.plan import Plan
 from autopipe.workload.workload import Workload
 
 _ONLY: Final = "`image_dataset_from_directory` decodes and resizes; only flips and scales may follow"

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from autopipe import registry
 from autopipe.errors import PlainCodeError
-from autopipe.hardware import memory
+from autopipe.hardware import machine
 from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject import arrays_form, call_form, directory_form, pydataset_form, tfdata_form
@@ -23,8 +23,8 @@ from autopipe.pipeline.eject.pydataset_form import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.eject.written import MOST_OF_MEMORY, Written, filled, own_name, written
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.plan import Plan
 from autopipe.workload.workload import Workload
 
 FIT: Final = "fit"
@@ -172,10 +172,10 @@ def _call(data: WrappedData, config: PipelineConfig | str, *, own: bool) -> Plai
 def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
     if plan.body:
         raise PlainCodeError("`fit(x, y)` does all ops once beforehand, and random ones differ from epoch to epoch")
-    needed, free = plan.finished.bytes * len(workload.data), memory.detect().available_bytes
+    needed, free = plan.finished.bytes * len(workload.data), machine.detect_memory().available_bytes
     if needed > MOST_OF_MEMORY * free:
         raise PlainCodeError(
-            f"`fit(x, y)` holds all samples in memory: {memory.size_text(needed)}, of {memory.size_text(free)} free"
+            f"`fit(x, y)` holds all samples in memory: {machine.size_text(needed)}, of {machine.size_text(free)} free"
         )
     parts = written(workload, FORMS["tf.data"], plan, "np")
     if not parts.source.is_arrays:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import cpu
+from autopipe.hardware import machine
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject.written import Written, indented, stages
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.workload.workload import Workload
 
 KERAS_WORKERS: Final = "keras-workers"
-WORKERS: Final = max(2, cpu.usable_cores())
+WORKERS: Final = max(2, machine.usable_cores())
 _QUEUE_SIZE: Final = 10  # Keras's default
 _MOST_WORKERS: Final = 1024
 

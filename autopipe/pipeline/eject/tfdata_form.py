@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from autopipe.hardware import memory
+from autopipe.hardware import machine
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject.written import MOST_OF_MEMORY, Written, function, indented
 from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at, normalise
 from autopipe.workload.plain_code import Lines
-from autopipe.workload.plan import Plan
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
@@ -76,9 +76,9 @@ def against_cache(workload: Workload, plan: Plan) -> str | None:
     """Return why tf.data cannot keep in memory what it has loaded, or None if it can."""
     if workload.on_bad_sample == "skip" or not any(field.kind is FieldKind.ENCODED for field in plan.source.fields):
         return "the samples are in memory already, or nothing is decoded"
-    needed, free = cached_bytes(workload, plan), memory.detect().available_bytes
+    needed, free = cached_bytes(workload, plan), machine.detect_memory().available_bytes
     if needed > MOST_OF_MEMORY * free:
-        return f"a cache of decoded samples takes {memory.size_text(needed)}, of {memory.size_text(free)} free"
+        return f"a cache of decoded samples takes {machine.size_text(needed)}, of {machine.size_text(free)} free"
     return None
 
 

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal
 from autopipe.errors import PlainCodeError
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.workload.data import source as data_source
+from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops.planner import looked_at, normalise
 from autopipe.workload.plain_code import Lines, PlainSource, columns, names, packed, part_of, said
-from autopipe.workload.plan import Plan, Step
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, NoReturn
 
 from autopipe.errors import ConfigError
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import LoadJob
 
 
 class Foreign(LoaderConfig):

@@ -15,7 +15,7 @@ from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.process import WorkerProcess, packed_recipe
 from autopipe.pipeline.batching.readahead import readers_of
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
-from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import LoadJob
 
 
 class Processes(StreamingConfig):

@@ -20,17 +20,14 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import cpu, opencv
+from autopipe.hardware import machine, opencv
 from autopipe.pipeline.batching import readahead
-from autopipe.pipeline.batching.bad_samples import failure_of, refuse_skipping
-from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.forking import Owner
-from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.slots import RowLayout, SlotPool
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SlotPool
+from autopipe.pipeline.batching.kernel import Kernel, failure_of, refuse_skipping
+from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.streaming import require_memory
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader, WorkloadLoader, closed
+from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
 from autopipe.workload.data import source as data_source
 from autopipe.workload.sample import Batch, Source
 
@@ -84,14 +81,14 @@ class TfData(LoaderConfig):
         kernel = Kernel(job.recipe, MemoryCache.of(job.recipe), readers)
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
         work = _Work(job, kernel, remember=self.held_batches() + 8, begun=ahead + self._calls + 2)
-        threads = cpu.usable_cores() + self._calls if self._needs_threads(readers) else 0
+        threads = machine.usable_cores() + self._calls if self._needs_threads(readers) else 0
         prefetch = None if self.prefetch == "auto" else self.prefetch
         graph = _Graph(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
         return _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
 
     @property
     def _calls(self) -> int:
-        return self.worker_count() or cpu.usable_cores()
+        return self.worker_count() or machine.usable_cores()
 
     @property
     def _waiting(self) -> int:
@@ -104,7 +101,7 @@ class TfData(LoaderConfig):
 
     def _needs_threads(self, readers: int) -> bool:
         """Return whether calls wait so much that tf.data's usual thread a core is too little."""
-        return readers > 0 or self._calls > _POOL_OF_ITS_OWN * cpu.usable_cores()
+        return readers > 0 or self._calls > _POOL_OF_ITS_OWN * machine.usable_cores()
 
 
 class _Work:

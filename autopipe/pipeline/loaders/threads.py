@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.hardware import opencv
-from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.cache import MemoryCache, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
-from autopipe.pipeline.batching.slots import Slot
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
 from autopipe.pipeline.batching.traced import traced
-from autopipe.pipeline.job import LoadJob
+from autopipe.pipeline.loader import LoadJob
 
 
 class Threads(StreamingConfig):

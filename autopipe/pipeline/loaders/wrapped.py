@@ -23,10 +23,8 @@ import pydantic
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.pipeline.batching.datasets import Feeder, flat
 from autopipe.pipeline.batching.wrapped_data import WrappedData
-from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader, closed
-from autopipe.pipeline.params import Value
+from autopipe.pipeline.config import LoaderConfig, Value
+from autopipe.pipeline.loader import Loader, LoadJob, closed
 from autopipe.workload.sample import Batch
 
 _BUFFERED = 16  # batches that such a dataset may hold ahead; nobody can ask it

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.form import Reader, Storage
-from autopipe.pipeline.storage.place import Place
-from autopipe.pipeline.storage.shard import ShardFiles
-from autopipe.workload.gather import gather
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.pipeline.storage.shard import Place, ShardFiles
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather
 
 _SHAPE_BYTES = 24  # a row of a .shapes.npy file
 _NO_AXIS = -1  # fills the rows of samples with fewer axes

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autopipe.errors import BadSampleError, ConfigError, StorageError
-from autopipe.hardware import allocator, opencv
-from autopipe.hardware.memory import size_text
+from autopipe.hardware import opencv, processes
+from autopipe.hardware.machine import size_text
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.conversion import Conversion
-from autopipe.pipeline.storage.form import Storage
-from autopipe.pipeline.storage.manifest import (
+from autopipe.pipeline.storage.form import Conversion, Storage
+from autopipe.pipeline.storage.layout import (
     HEADER_NAME,
     MANIFEST_NAME,
     Header,
@@ -31,8 +30,7 @@ from autopipe.pipeline.storage.manifest import (
     seal_of,
     shard_record_name,
 )
-from autopipe.pipeline.storage.place import Place, RemotePath, place
-from autopipe.pipeline.storage.shard import ShardFiles
+from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles, place
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
@@ -102,7 +100,7 @@ def convert(
     _require_possible(conversion, storage, part)
     folder = storage.at(folder)
     opencv.one_thread()  # for each of the workers
-    allocator.keep_freed_memory()
+    processes.keep_freed_memory()
     start = time.monotonic()
     layout.make_folder(folder)
     with layout.only_one(folder, part):

@@ -8,9 +8,8 @@ from typing import ClassVar
 from autopipe.errors import StorageError
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.form import Reader, Storage
-from autopipe.pipeline.storage.place import Place
-from autopipe.pipeline.storage.shard import ShardFiles
-from autopipe.workload.plan import Plan
+from autopipe.pipeline.storage.shard import Place, ShardFiles
+from autopipe.workload.op import Plan
 from autopipe.workload.sample import Sample, SampleSpec
 
 

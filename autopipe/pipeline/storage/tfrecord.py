@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.form import Reader, Storage
-from autopipe.pipeline.storage.place import Place, RemotePath
-from autopipe.pipeline.storage.shard import ShardFiles
+from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles
 from autopipe.workload.data import remote
-from autopipe.workload.data.example import serialise
 from autopipe.workload.data.paths import read_at
-from autopipe.workload.data.records import HEADER_BYTES, frame
+from autopipe.workload.data.records import HEADER_BYTES, frame, serialise
 from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
 
 IMAGE_KEY = "image/encoded"

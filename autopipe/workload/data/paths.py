@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from autopipe.errors import BadSampleError, DataError, near, printable
 from autopipe.workload.data.url import is_url
-from autopipe.workload.script import RULE
+from autopipe.workload.plain_code import RULE
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 OTHER_EXTENSIONS = ("avif", "gif", "heic", "heif", "jfif", "jp2", "jpe", "jxl", "pgm", "ppm")

@@ -6,23 +6,30 @@ What the data mean is none of this module's business.
 
 from __future__ import annotations
 
+import functools
+import glob
 import hashlib
 import logging
 import os
+import re
 import struct
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, DataError
-from autopipe.hardware import atomic
+from autopipe.errors import BadSampleError, DataError, DataWarning
+from autopipe.hardware import disk
 from autopipe.workload.data import remote
-from autopipe.workload.data.paths import read_at, require_regular
-from autopipe.workload.data.url import is_url, shown
+from autopipe.workload.data.paths import PathList, read_at, require_regular
+from autopipe.workload.data.remote import Info, ObjectList
+from autopipe.workload.data.url import is_url, located, shown
+from autopipe.workload.plain_code import RULE, located_pattern
 
 HEADER_BYTES = 12
 FRAMING_BYTES = 16
@@ -199,7 +206,7 @@ def _load_offsets(file: Path, size: int) -> NDArray[np.uint64] | None:
 def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(file) as stream:
+        with disk.replacing(file) as stream:
             np.save(stream, offsets, allow_pickle=False)
     except OSError as error:  # the index only saves time
         _log.debug("The offset index %s was not kept: %s", file, error)
@@ -207,3 +214,177 @@ def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
 
 def _place(path: bytes, start: int) -> str:
     return f"The record at byte {start} of `{shown(path)}`"
+
+
+# -------------------- record files
+# Which TFRecord files are meant, on a disk or behind URLs, and where their records start.
+
+
+_MOST_FILES = 1_000_000
+_NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
+
+
+def scanned(
+    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
+    """Return the files, and where the records of each start.
+
+    Raises:
+        DataError: no file matches; one is compressed, cut short, or no TFRecord file.
+    """
+    urls = _urls(pattern)
+    if urls:
+        top, objects = remote.named(urls)
+        files: PathList = ObjectList(top, objects)
+        found = [(files.path(number), each) for number, each in enumerate(objects)]
+        return files, remote.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
+    paths = _matching(pattern)
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
+    relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)
+    files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
+    return files, (record_offsets(files.path(number)) for number in range(len(files)))
+
+
+def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Info]:
+    """Return what is known of each URL that is meant; none where files on a disk are."""
+    if not isinstance(pattern, str | os.PathLike):
+        places = [located(place) for place in pattern]
+        return remote.asked(places) if any(map(is_url, places)) else {}
+    place = located(pattern)
+    if not is_url(place):
+        return {}
+    found = remote.matching(place)
+    if not found:
+        raise DataError(f"No object matches `{shown(place)}`.", hint="Check the address.")
+    _warn_of_missing_files(sorted(found))
+    return found
+
+
+def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    if not isinstance(pattern, str | os.PathLike):
+        if not pattern:
+            raise DataError("`pattern` must name at least one file, but is an empty sequence.")
+        return [os.path.abspath(located(path)) for path in pattern]  # noqa: PTH100  links are not resolved
+    absolute = located(pattern) if is_url(pattern) else located_pattern(pattern)
+    paths = sorted(glob.glob(absolute, recursive=True))  # noqa: PTH207
+    if not paths:
+        raise DataError(
+            f"No file matches {absolute!r}.",
+            hint=RULE,
+        )
+    _warn_of_missing_files(paths)
+    return [os.path.abspath(path) for path in paths]  # noqa: PTH100
+
+
+def _warn_of_missing_files(paths: list[str]) -> None:
+    """Warn of a set named NAME-00003-of-00010 of which some files are missing."""
+    sets: dict[tuple[str, int], set[int]] = {}
+    for path in paths:
+        match = _NUMBERED.fullmatch(path)
+        if match:
+            sets.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
+    for (name, total), found in sets.items():
+        missing = sorted(set(range(min(total, _MOST_FILES))) - found)
+        if missing:
+            warnings.warn(
+                f"`{name}-*` should be {total} files by their names, but {len(missing)} are missing, "
+                f"the first is number {missing[0]}.",
+                DataWarning,
+                stacklevel=4,
+            )
+
+
+# -------------------- example
+# tf.train.Example without TensorFlow: the message, and how features are taken from one or put into one.
+#
+# The definition is TensorFlow's own (tensorflow/core/example/example.proto), in a descriptor pool of its own, because
+# the default pool refuses a second one of the same name once TensorFlow is imported. The framing of records in a file
+# is in `records`.
+
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+
+
+class ExampleError(ValueError):
+    """A record is no tf.train.Example, or lacks a feature; the caller knows the file and offset and says them."""
+
+
+def features(record: bytes) -> Mapping[str, Any]:
+    """Return the features of a serialised tf.train.Example by key.
+
+    Raises:
+        ExampleError: it is none.
+    """
+    try:
+        parsed: Mapping[str, Any] = _example_class().FromString(record).features.feature
+    except message.DecodeError as error:
+        raise ExampleError("is no tf.train.Example") from error
+    return parsed
+
+
+def bytes_feature(parsed: Mapping[str, Any], key: str) -> bytes:
+    """Return the one value of a bytes feature."""
+    value: bytes = _single(parsed, key, "bytes_list")
+    return value
+
+
+def int_feature(parsed: Mapping[str, Any], key: str) -> int:
+    """Return the one value of an int64 feature."""
+    value: int = _single(parsed, key, "int64_list")
+    return value
+
+
+def serialise(values: Mapping[str, bytes | int]) -> bytes:
+    """Return a serialised tf.train.Example; equal values give equal bytes."""
+    example = _example_class()()
+    for key, value in values.items():
+        feature = example.features.feature[key]
+        if isinstance(value, bytes):
+            feature.bytes_list.value.append(value)
+        else:
+            feature.int64_list.value.append(value)
+    serialised: bytes = example.SerializeToString(deterministic=True)
+    return serialised
+
+
+def _single(parsed: Mapping[str, Any], key: str, kind: str) -> Any:
+    if key not in parsed:  # asked first, because looking a key up would add it
+        raise ExampleError(f"has no feature `{key}`; it has {', '.join(f'`{name}`' for name in sorted(parsed))}")
+    values = getattr(parsed[key], kind).value
+    if len(values) != 1:
+        held = parsed[key].WhichOneof("kind")
+        raise ExampleError(f"must have one value in the {kind} of `{key}`, but has {len(values)} (it holds {held})")
+    return values[0]
+
+
+@functools.cache
+def _example_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="autopipe/example.proto", package="tensorflow", syntax="proto3")
+    lists = (("BytesList", _FIELD.TYPE_BYTES), ("FloatList", _FIELD.TYPE_FLOAT), ("Int64List", _FIELD.TYPE_INT64))
+    for name, kind in lists:
+        file.message_type.add(name=name).field.add(name="value", number=1, type=kind, label=_FIELD.LABEL_REPEATED)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(("bytes_list", "float_list", "int64_list"), start=1):
+        _add_message_field(feature, name, number, lists[number - 1][0])
+        feature.field[-1].oneof_index = 0
+    container = file.message_type.add(name="Features")
+    entry = container.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
+    _add_message_field(entry, "value", 2, "Feature")
+    _add_message_field(container, "feature", 1, "Features.FeatureEntry", repeated=True)
+    _add_message_field(file.message_type.add(name="Example"), "features", 1, "Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+def _add_message_field(owner: Any, name: str, number: int, kind: str, *, repeated: bool = False) -> None:
+    owner.field.add(
+        name=name,
+        number=number,
+        type=_FIELD.TYPE_MESSAGE,
+        label=_FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL,
+        type_name=f".tensorflow.{kind}",
+    )

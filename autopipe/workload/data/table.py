@@ -3,23 +3,186 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import os
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
 from autopipe.workload.data import places, remote, source
+from autopipe.workload.data.images import whole_numbers
 from autopipe.workload.data.paths import Entry, short_digest
-from autopipe.workload.data.table_code import TableColumns
-from autopipe.workload.data.table_labels import as_labels, number_columns
 from autopipe.workload.data.url import is_url, located, shown
-from autopipe.workload.plain_code import PlainSource
+from autopipe.workload.plain_code import Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec
+
+# -------------------- table code
+# Plain code that reads a `Table`: its CSV file by Python's `csv`, and each column as what it is in a sample.
+
+
+_SAMPLES: Final = '''
+def samples() -> Any:
+    """Return the path of every image, and what else the rows of the table say of it."""
+    with open(TABLE, newline="", encoding="utf-8-sig") as file:
+        header, *lines = ([cell.strip() for cell in line] for line in csv.reader(file, delimiter={delimiter}))
+    rows = [dict(zip(header, line)) for line in lines if any(line)]
+    return {values}
+'''
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumns:
+    """Which columns of a table make samples."""
+
+    path: str  # with the images' paths
+    label: str | Sequence[str] | None  # with the labels; or several, whose labels are a vector
+    features: Sequence[str]  # of numbers that belong to the image
+    sample_weight: str | None  # with the weights
+
+    def plain(
+        self,
+        places: tuple[str, str, str],
+        spec: SampleSpec,
+        classes: Sequence[Any] | None,
+        labels: str | None,
+        *,
+        tensorflow: bool,
+    ) -> PlainSource:
+        """Return how plain code gets at the samples.
+
+        Args:
+            places: the table, the folder that relative paths start from, and what separates the columns.
+            spec: a sample as it is read.
+            classes: the names of the classes where labels are texts; of several columns, one such for each.
+            labels: the dtype of the labels.
+            tensorflow: whether it is TensorFlow that reads the images.
+        """
+        table, folder, delimiter = places
+        constants = [f"TABLE = {quoted(table)}", f"FOLDER = Path({quoted(folder)})"]
+        values = [_each(f"str(FOLDER / {_cell(self.path)})")]
+        if self.features:
+            constants.append(f"FEATURES = {_listed(self.features)}")
+            each = "[float(row[name]) for name in FEATURES]"
+            values.append(f"np.array({_each(each)}, np.float32)")
+        if self.label is not None and labels is not None:
+            more, value = self._labels(classes, labels)
+            constants += more
+            values.append(value)
+        if self.sample_weight is not None:
+            values.append(_each(f"np.float32({_cell(self.sample_weight)})"))
+        made = names(spec)
+        shown = ", ".join(values)
+        if len(values) > 2:
+            shown = "(\n" + "".join(f"        {value},\n" for value in values) + "    )"
+        return source.plain_from_files(
+            made[:1],
+            parts=made,
+            tensorflow=tensorflow,
+            constants=constants,
+            functions=_SAMPLES.format(delimiter=quoted(delimiter), values=shown),
+        )
+
+    def _labels(self, classes: Sequence[Any] | None, dtype: str) -> tuple[Lines, str]:
+        """Return the lines that name the classes, and the labels of all rows."""
+        is_whole = dtype.startswith("int")
+        if isinstance(self.label, str):
+            if classes is not None:
+                return [f"CLASSES = {_listed(classes)}"], _each(f"CLASSES.index({_cell(self.label)})")
+            return [], _each(f"{'int' if is_whole else 'np.float32'}({_cell(self.label)})")
+        constants, cells = [], []
+        for number, (column, known) in enumerate(zip(self.label or (), classes or (), strict=True)):
+            if known is not None:
+                constants.append(f"CLASSES_{number} = {_listed(known)}")
+                cells.append(f"CLASSES_{number}.index({_cell(column)})")
+            else:
+                cells.append(f"{'int' if is_whole else 'float'}({_cell(column)})")
+        return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype})"
+
+
+def _cell(column: str) -> str:
+    return f"row[{quoted(column)}]"
+
+
+def _each(value: str) -> str:
+    return f"[{value} for row in rows]"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+# -------------------- table labels
+# What the labels of a `Table` are: whole numbers, numbers, or names of classes.
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
+# What R, pandas, databases and Python write beside "nan", and people where they know no number.
+_NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
+
+
+def as_labels(
+    texts: list[str], mode: str, column: str, rows: Sequence[int]
+) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
+    """Return what the labels of a column are: whole numbers, numbers, or the classes that they name."""
+    if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
+        return FieldKind.LABEL, None, whole_numbers(texts, column, rows)
+    values = _as_numbers(texts) if mode != "class" else None
+    if values is not None and np.isfinite(values).all():
+        return FieldKind.ARRAY, None, values
+    has_commas = mode != "class" and _has_decimal_commas(texts)
+    if mode == "number" or has_commas or (values is not None and np.isfinite(values).any()):
+        row, text = next(
+            (row, text)
+            for row, text in zip(rows, texts, strict=True)
+            if ("," in text if has_commas else not _is_number(text))
+        )
+        otherwise = ' label_mode="class" takes all texts as names of classes.' if mode == "auto" else ""
+        mend = "Write a point for the comma." if has_commas else "Give the row a number, or remove it."
+        raise DataError(
+            f"The column `{column}` must hold finite numbers, but row {row} has {shortened(text)}.",
+            hint=f"{mend}{otherwise}",
+        )
+    classes = sorted(set(texts))
+    number = {name: label for label, name in enumerate(classes)}
+    return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
+
+
+def number_columns(columns: list[list[str]], names: Sequence[str], rows: Sequence[int]) -> NDArray[np.float32]:
+    """Return some columns of numbers as the columns of an array."""
+    made = [as_labels(texts, "number", name, rows)[2] for texts, name in zip(columns, names, strict=True)]
+    return np.stack([np.asarray(values) for values in made], axis=1) if made else np.empty((0, 0), np.float32)
+
+
+def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
+    """Return texts as numbers, NaN where one says that it is missing; None if there is another text."""
+    try:
+        values = np.array(["nan" if _NO_VALUE.fullmatch(text) else text for text in texts], np.float64)
+    except ValueError:
+        return None
+    with np.errstate(over="ignore"):  # too large a number becomes infinite
+        return values.astype(np.float32)
+
+
+def _has_decimal_commas(texts: list[str]) -> bool:
+    """Tell whether texts are numbers as spreadsheets write them in many languages: "0,5"."""
+    return any("," in text for text in texts) and all(
+        _DECIMAL_COMMA.fullmatch(text) or _NO_VALUE.fullmatch(text) for text in texts
+    )
+
+
+def _is_number(text: str) -> bool:
+    value = _as_numbers([text])
+    return value is not None and bool(np.isfinite(value).all())
+
+
+# -------------------- table
 
 
 class Table:

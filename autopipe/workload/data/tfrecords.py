@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from autopipe.errors import BadSampleError, DataError, near
-from autopipe.workload.data import example, places, source
-from autopipe.workload.data.raw_pixels import RawPixels
-from autopipe.workload.data.record_files import scanned
-from autopipe.workload.data.records import HEADER_BYTES, read_record
+from autopipe.workload.data import places, records, source
+from autopipe.workload.data.arrays import RawPixels
+from autopipe.workload.data.records import HEADER_BYTES, read_record, scanned
 from autopipe.workload.plain_code import PlainSource, names, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec
 
@@ -103,8 +102,8 @@ class TFRecords:
         file, start, end = self._find(index)
         record = read_record(self._files.path(file), start, end)
         try:
-            return self._parts(example.features(record))
-        except example.ExampleError as error:
+            return self._parts(records.features(record))
+        except records.ExampleError as error:
             raise BadSampleError(f"The record at byte {start} of `{self._files.text(file)}` {error}.") from error
 
     @property
@@ -200,28 +199,28 @@ class TFRecords:
         for index in self._raw.not_found(indices):
             file, start, end = self._find(index)
             record = read_record(self._files.path(file), start, end)
-            parsed = example.features(record)
-            image = example.bytes_feature(parsed, self._image_key)
-            label = 0 if self._label_key is None else example.int_feature(parsed, self._label_key)
+            parsed = records.features(record)
+            image = records.bytes_feature(parsed, self._image_key)
+            label = 0 if self._label_key is None else records.int_feature(parsed, self._label_key)
             self._raw.found(index, start + HEADER_BYTES + record.index(image), len(image), label)
         files = np.searchsorted(np.array(self._firsts[1:]), indices, side="right")
         self._raw.gather(indices, files, self._files.path, out)
 
     def _parts(self, parsed: Any) -> object:
-        image: Any = example.bytes_feature(parsed, self._image_key)
+        image: Any = records.bytes_feature(parsed, self._image_key)
         if self._raw is not None:
             image = self._raw.array(image)
         if self._mask_key is not None:
-            return image, example.bytes_feature(parsed, self._mask_key)
+            return image, records.bytes_feature(parsed, self._mask_key)
         if self._label_key is not None:
-            return image, example.int_feature(parsed, self._label_key)
+            return image, records.int_feature(parsed, self._label_key)
         return image
 
     def _require_keys(self) -> None:
         file, start, end = self._find(0)
         place = f"The first record of `{self._files.text(file)}`"
         try:
-            parsed = example.features(read_record(self._files.path(file), start, end))
+            parsed = records.features(read_record(self._files.path(file), start, end))
             for key in (self._image_key, self._label_key, self._mask_key):
                 if key is not None and key not in parsed:
                     there = ", ".join(f"`{name}`" for name in sorted(parsed))
@@ -229,5 +228,5 @@ class TFRecords:
                         f"{place} has no feature `{key}`; it has {there or 'none'}.{near(key, parsed)}", hint=_NAME_KEYS
                     )
             self._parts(parsed)
-        except example.ExampleError as error:
+        except records.ExampleError as error:
             raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error

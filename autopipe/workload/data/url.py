@@ -7,7 +7,7 @@ import re
 from urllib.parse import unquote
 
 from autopipe.errors import DataError
-from autopipe.workload import script
+from autopipe.workload import plain_code
 
 _URL = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN = re.compile(r"^[a-z0-9+.-]+::")
@@ -42,7 +42,7 @@ def located(place: str | os.PathLike[str]) -> str:
         )
     require_text(place)
     if not is_url(text):
-        return script.located(text)
+        return plain_code.located(text)
     if scheme(text) in ("file", "local"):
         return unquote(text.partition("://")[2]) or "/"
     require_no_password(text)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError
+from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import (
     LEVELS,
     PixelOp,
@@ -36,7 +37,6 @@ from autopipe.workload.ops.pixels import (
     to_levels,
 )
 from autopipe.workload.plain_code import Lines, channel_axis, drawn_tensorflow, is_flat, is_integer, part_of, parts
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Field, FieldKind, Part
 
 _EXACT = 1 << 24  # whole numbers up to here are float32's own

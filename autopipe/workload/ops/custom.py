@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
-from autopipe.workload.op import Op, Target
+from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.plain_code import Lines, names, part_of, parts, shape_lines, tensor_type
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
 _CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred

@@ -20,8 +20,8 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
-from autopipe.hardware import own_process
-from autopipe.workload.op import Op, Target
+from autopipe.hardware import processes
+from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.image_file import (
     image_size,
     orientation_of,
@@ -32,7 +32,6 @@ from autopipe.workload.ops.image_file import (
 )
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Lines, decoded_parts
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 MAX_PIXELS = 2**28
@@ -298,7 +297,7 @@ def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> ND
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
     require_size(image_size(bytes(data)), max_pixels)
-    if own_process.is_claimed() and (found := png_pixels(data, channels)) is not None:
+    if processes.is_claimed() and (found := png_pixels(data, channels)) is not None:
         return found
     try:
         pixels = _imdecode(data, flags, max_pixels)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, OpError, shortened
+from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import (
     MOVED,
     PixelOp,
@@ -26,7 +27,6 @@ from autopipe.workload.ops.pixels import (
     symmetric,
 )
 from autopipe.workload.plain_code import Lines, channel_axis, drawn_tensorflow, is_flat, is_mask, parts, shape_lines
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Field, FieldKind, Part
 
 

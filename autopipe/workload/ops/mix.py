@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import OpError, PlainCodeError
-from autopipe.workload.op import Op, Target
+from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import check_number, plain_levels, plain_levels_tensorflow, to_levels
 from autopipe.workload.plain_code import Lines, names, part_of
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 

@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
-from autopipe.workload.array_namespace import ArrayNamespace
-from autopipe.workload.op import Op, Target
+from autopipe.workload.op import ArrayNamespace, Op, Step, Target
 from autopipe.workload.plain_code import Lines, said
-from autopipe.workload.plan import Step
-from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
-from autopipe.workload.structure import SLOTS
+from autopipe.workload.sample import SLOTS, Batch, FieldKind, Part, Sample, SampleSpec
 
 Lane: TypeAlias = tuple[int, int | None]
 """The positions of what is x to an op, and of what is y; None if nothing is."""

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
-from autopipe.workload.op import Op, Target
+from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.plain_code import Lines, is_integer, part_of, tensor_type
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 LEVELS: Final = np.arange(256, dtype=np.float32)

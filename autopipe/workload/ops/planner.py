@@ -25,11 +25,20 @@ from autopipe.errors import (
     said_anew,
     shortened,
 )
-from autopipe.workload.op import Op
+from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
-from autopipe.workload.plan import Plan, Step
-from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, Source, is_int64
-from autopipe.workload.structure import Path, Structure, label
+from autopipe.workload.sample import (
+    Field,
+    FieldKind,
+    Part,
+    Path,
+    Sample,
+    SampleSpec,
+    Source,
+    Structure,
+    is_int64,
+    label,
+)
 from autopipe.workload.workload import Workload
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError
+from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import MOVED, PixelOp, box, checked_range, mask_number, plain_box
 from autopipe.workload.plain_code import (
     Lines,
@@ -28,7 +29,6 @@ from autopipe.workload.plain_code import (
     shape_lines,
     tensor_type,
 )
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Field, FieldKind, Part
 
 

@@ -16,13 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
-from autopipe.workload.array_namespace import NUMPY, ArrayNamespace
-from autopipe.workload.op import Op, Target
+from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp
-from autopipe.workload.plain_code import Lines, parts, quoted
-from autopipe.workload.plan import Step
+from autopipe.workload.plain_code import Lines, located, parts, quoted
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
-from autopipe.workload.script import located
 
 _UNKNOWN = 255
 Palette = tuple[tuple[int, int, int], ...]

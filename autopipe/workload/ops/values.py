@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, OpError
-from autopipe.workload.array_namespace import NUMPY, ArrayNamespace
-from autopipe.workload.op import Op, Target
+from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.plain_code import Lines, parts, quoted
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Batch, Part, Sample, SampleSpec
 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")

@@ -18,7 +18,7 @@ import pytest
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose.onlooker import Look, Onlooker
 from autopipe.extensions.diagnose.watched import Watched
-from autopipe.measure import alone, augmentation
+from autopipe.measure import alone
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader
 
@@ -218,7 +218,7 @@ def test_augmentation_in_the_model_is_timed_by_leaving_it_out() -> None:
 def test_without_augmentation_means_what_a_model_does_when_it_predicts() -> None:
     RandomDouble.called = []
     layer = RandomDouble()
-    with augmentation.turned_off([layer]):
+    with alone.turned_off([layer]):
         off = layer(X, training=True)
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(off), X)
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), 2 * X)

@@ -15,7 +15,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.outcome import Measurement
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search import library, studies, study
+from autopipe.search import library, record, study
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import NOON, about, artifact, digest, hardware, profile
 from tests.fakes.surface import Surface
@@ -136,8 +136,8 @@ def test_only_old_studies_are_removed(storage: str) -> None:
     assert members.old(storage, 1, now) == []
     old = members.old(storage, 1, now + datetime.timedelta(days=2))
     assert [each.name for each in old] == ["large", "small"]
-    studies.remove(storage, ["small"])
-    assert [each.name for each in studies.every(storage)] == ["large"]
+    record.remove(storage, ["small"])
+    assert [each.name for each in record.every(storage)] == ["large"]
 
 
 def test_the_page_says_what_the_table_does_and_escapes_it(folder: Path) -> None:

@@ -29,7 +29,7 @@ def _points(reader: InMemoryMetricReader) -> dict[str, dict[str | None, float]]:
 
 
 def test_each_epoch_sets_the_gauges_of_open_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autopipe.hardware.cpu.usable_cores", lambda: 4)
+    monkeypatch.setattr("autopipe.hardware.machine.usable_cores", lambda: 4)
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     judge = drift._Judge(None, None, [Gauges(provider, tuple(Cause))])

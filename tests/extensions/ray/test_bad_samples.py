@@ -10,7 +10,7 @@ import pytest
 from autopipe.errors import BadSampleError, LoaderError
 from autopipe.extensions.ray.loader import _Filler
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loader import Recipe
 from autopipe.workload.op import Op
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.geometry import RandomFlip

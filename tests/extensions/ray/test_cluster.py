@@ -14,8 +14,8 @@ from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtra
 from autopipe.extensions.ray import cluster as ray_cluster
 from autopipe.extensions.ray import node as ray_node
 from autopipe.extensions.ray.loader import Ray
-from autopipe.hardware import cpu
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.hardware import machine
+from autopipe.workload.data.images import ImageFolder
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_cluster_of_this_machine_has_its_cores_and_nobody_starts_it_to_count_t
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert Ray(workers=64).cores_elsewhere() == cpu.core_time()
+    assert Ray(workers=64).cores_elsewhere() == machine.core_time()
     assert Ray(workers=64, address="ray://head:10001").cores_elsewhere() is None
 
 

@@ -18,10 +18,10 @@ import pytest
 from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.eject.module import eject
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import convert
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.stored import find, open_set, verify
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload

@@ -13,8 +13,7 @@ import pytest
 import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.measure.fingerprint import storage_of
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.records import frame
+from autopipe.workload.data.records import frame, serialise
 
 CUT = 0  # in place of a status: no answer, and the connection closed
 FILES = {f"/photos/{number}.jpg": b"image %d" % number for number in range(4)}

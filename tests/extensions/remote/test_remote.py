@@ -21,8 +21,7 @@ from autopipe.extensions.remote import filesystem
 from autopipe.measure.fingerprint import storage_of
 from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.records import frame
+from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.remote import Object, ObjectList
 
 Put = Callable[..., str]

@@ -11,7 +11,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.artifact import artifact as files
-from autopipe.artifact import changes, factory
+from autopipe.artifact import factory
 from autopipe.artifact.factory import ProfileWarning, Tuned
 from autopipe.measure import fingerprint
 from autopipe.workload.op import Op
@@ -48,12 +48,12 @@ def workload(ops: Sequence[Op] = OPS, batch_size: int = 2) -> Workload:
     ],
 )
 def test_changed_ops_are_told_in_words(ops: tuple[Op, ...], said: str) -> None:
-    assert said in changes.of_ops(fingerprint.ops_of(workload()), fingerprint.ops_of(workload(ops)))
+    assert said in fingerprint.of_ops(fingerprint.ops_of(workload()), fingerprint.ops_of(workload(ops)))
 
 
 def test_a_function_with_other_code_is_named() -> None:
     before, now = (fingerprint.ops_of(workload([ap.Map(function)])) for function in (_half, _third))
-    assert changes.of_ops(before, now) == "Map changed: the code of _half"
+    assert fingerprint.of_ops(before, now) == "Map changed: the code of _half"
 
 
 def test_a_script_that_is_run_and_one_that_is_imported_have_the_same_ops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ from replaying.synthetic import measurement
 
 from autopipe.artifact import checking
 from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.pin import Stored
 from autopipe.artifact.schema import Profile
-from autopipe.artifact.stored_workload import Stored
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import lock
-from autopipe.search.search_facts import workload_digest
+from autopipe.search.searching import workload_digest
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, ceiling, hardware, profile

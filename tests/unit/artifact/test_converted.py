@@ -12,9 +12,8 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
 from autopipe.artifact.factory import Tuned
 from autopipe.errors import StorageError
-from autopipe.measure import describe
+from autopipe.measure import describe, kept_sets
 from autopipe.measure.facts import Description
-from autopipe.pipeline import kept_sets
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads

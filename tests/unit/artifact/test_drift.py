@@ -78,7 +78,7 @@ def test_the_artefact_is_named_where_it_lies() -> None:
 
 
 def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autopipe.hardware.cpu.usable_cores", lambda: 4)
+    monkeypatch.setattr("autopipe.hardware.machine.usable_cores", lambda: 4)
     judge = drift._Judge(tmp_path / "drift.jsonl", tmp_path / "drift.prom")
     trainer = types.SimpleNamespace(promise=PROMISE)
     judge(trainer, 0, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))

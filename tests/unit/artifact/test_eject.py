@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import memory
+from autopipe.hardware import machine
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject
 from autopipe.pipeline.eject.tfdata_form import cached_bytes
@@ -19,8 +19,7 @@ from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.table import Table
 from autopipe.workload.ops.colors import GaussianBlur, RandomBrightness, RandomHue
 from autopipe.workload.ops.custom import Map
@@ -233,7 +232,9 @@ def test_a_cache_of_decoded_samples_is_for_what_is_decoded_and_fits(
     workload = Workload(data=photos, ops=[Decode(), RandomCrop(4, 4)], batch_size=2)
     assert cached_bytes(workload, make_plan(workload)) == 2 * (8 * 8 * 3 + 8)  # with labels
     for free, fits in ((1000, True), (500, False)):
-        monkeypatch.setattr(memory, "detect", lambda free=free: memory.Memory(usable_bytes=free, available_bytes=free))
+        monkeypatch.setattr(
+            machine, "detect_memory", lambda free=free: machine.Memory(usable_bytes=free, available_bytes=free)
+        )
         if fits:
             code = eject(workload, CACHED)
             assert code.index("map(load") < code.index("cache()") < code.index("shuffle(") < code.index("map(augment")

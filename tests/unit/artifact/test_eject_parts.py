@@ -14,7 +14,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject, module
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.op import Op
+from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -23,7 +23,6 @@ from autopipe.workload.ops.sizes import CenterCrop, RandomCrop
 from autopipe.workload.ops.targets import OneHot
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.plain_code import Lines
-from autopipe.workload.plan import Step
 from autopipe.workload.workload import Workload
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)

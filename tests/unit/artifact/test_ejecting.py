@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.artifact import verifying
 from autopipe.artifact.ejecting import eject, eject_usual
-from autopipe.artifact.stored_workload import Stored
+from autopipe.artifact.pin import Stored
 from autopipe.errors import ConfigError
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import WrappedDataset
@@ -21,7 +21,7 @@ from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search.result import Trial
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.workload import Workload

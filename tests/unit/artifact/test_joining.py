@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import joining
-from autopipe.artifact.joining import KeptWarning
+from autopipe.artifact import artifact as joining
+from autopipe.artifact.artifact import KeptWarning
 from autopipe.artifact.schema import ModuleReference
 from autopipe.errors import ArtifactError
 from autopipe.pipeline.loaders.threads import Threads
@@ -28,13 +28,13 @@ def path(tmp_path: Path) -> Path:
 def test_profiles_of_other_machines_and_backends_stay(path: Path) -> None:
     old, new = (profile(hardware=hardware(keras_backend="jax"), key=key) for key in ("old", "new"))
     files.write(artifact(old, TENSORFLOW, BIG), path)
-    joining.write(artifact(new, workload=NAMED), path)
+    joining.write_joined(artifact(new, workload=NAMED), path)
     assert files.read(path) == artifact(TENSORFLOW, BIG, new, workload=NAMED)
 
 
 def test_a_workload_without_a_name_keeps_the_one_that_it_had(path: Path) -> None:
     files.write(artifact(workload=NAMED), path)
-    joining.write(artifact(NEW), path)
+    joining.write_joined(artifact(NEW), path)
     assert files.read(path) == artifact(NEW, workload=NAMED)
 
 
@@ -42,7 +42,7 @@ def test_an_artefact_of_another_workload_is_kept_beside(path: Path) -> None:
     for number, size in enumerate((8, 16)):
         old = files.write(artifact(profile(workload=digest(batch_size=size))), path).read_bytes()
         with pytest.warns(KeptWarning, match=r"kept as `autopipe\.json\.bak.*batch size"):
-            joining.write(artifact(), path)
+            joining.write_joined(artifact(), path)
         assert path.with_name(f"autopipe.json.bak{number or ''}").read_bytes() == old
         assert files.read(path) == artifact()
 
@@ -50,7 +50,7 @@ def test_an_artefact_of_another_workload_is_kept_beside(path: Path) -> None:
 def test_a_file_that_is_no_artefact_is_kept_beside(path: Path) -> None:
     path.write_text('{"schema_version": 2, "profi')
     with pytest.warns(KeptWarning, match="is no JSON, or was cut"):
-        joining.write(artifact(), path)
+        joining.write_joined(artifact(), path)
     assert path.with_name("autopipe.json.bak").read_text() == '{"schema_version": 2, "profi'
     assert files.read(path) == artifact()
 
@@ -62,14 +62,14 @@ def test_a_folder_in_its_place_is_refused_and_left_alone(
     (tmp_path / "tuned").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArtifactError, match="cannot be written") as caught:
-        joining.write(artifact(), name)
+        joining.write_joined(artifact(), name)
     assert caught.value.hint == f"Name a file in this folder: {inside}"
     assert list(tmp_path.rglob("*")) == [tmp_path / "tuned"]
 
 
 def test_a_folder_that_is_not_there_is_not_made(path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be written"):
-        joining.write(artifact(), path.parent / "gone" / "autopipe.json")
+        joining.write_joined(artifact(), path.parent / "gone" / "autopipe.json")
     assert not (path.parent / "gone").exists()
 
 
@@ -97,7 +97,7 @@ def test_of_many_that_write_at_once_none_is_lost(path: Path) -> None:
 
 
 def test_no_lock_stays_beside_an_artefact(path: Path) -> None:
-    joining.write(artifact(profile()), path)
+    joining.write_joined(artifact(profile()), path)
     joining.renew(artifact(profile()), profile(), path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
@@ -105,6 +105,6 @@ def test_no_lock_stays_beside_an_artefact(path: Path) -> None:
 def test_a_link_in_the_locks_place_is_not_followed(path: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     path.with_name(f".{path.name}.lock").symlink_to(victim)
-    joining.write(artifact(profile()), path)
+    joining.write_joined(artifact(profile()), path)
     assert len(files.read(path).profiles) == 1
     assert not victim.exists()

@@ -7,7 +7,7 @@ import pytest
 
 from autopipe import again
 from autopipe.artifact import artifact as files
-from autopipe.artifact import keeping
+from autopipe.artifact import codegen
 from autopipe.errors import ArtifactError
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
@@ -34,7 +34,7 @@ def test_a_step_is_kept_in_this_machines_profile_one_of_each_mode(tmp_path: Path
     path = written(tmp_path)
     before = files.read(path)
     for each in (step(Mode.PREDICT), step(Mode.TRAIN), step(Mode.PREDICT, 0.002)):
-        kept = keeping.step_time(path, each, DESCRIBED)
+        kept = codegen.step_time(path, each, DESCRIBED)
     other, here = files.read(path).profiles
     assert other == before.profiles[0]
     assert here == kept
@@ -53,6 +53,6 @@ def test_what_is_of_another_machine_or_model_is_refused(changes: dict[str, Any],
     path = written(tmp_path / "my models", **changes)
     before = path.read_text()
     with pytest.raises(ArtifactError, match=said) as error:
-        keeping.step_time(path, step(Mode.TRAIN), DESCRIBED)
+        codegen.step_time(path, step(Mode.TRAIN), DESCRIBED)
     assert error.value.hint == f"Run: {again.autopipe('retune', path)}"
     assert path.read_text() == before

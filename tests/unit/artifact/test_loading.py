@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import autopipe as ap
+from autopipe.api import retuning
 from autopipe.artifact import artifact as files
-from autopipe.artifact import codegen, joining, retuning
+from autopipe.artifact import artifact as joining
+from autopipe.artifact import codegen
 from autopipe.artifact.factory import ProfileWarning
+from autopipe.artifact.pin import Stored, read
 from autopipe.artifact.schema import FileReference, ModuleReference, Reference
-from autopipe.artifact.stored_workload import Stored, read
 from autopipe.errors import ArtifactError, ConfigError, TrialError
 from autopipe.measure import fingerprint
 from autopipe.measure.trial import protocol

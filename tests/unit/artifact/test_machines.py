@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
-from autopipe.hardware import cpu, machine
+from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware
 from autopipe.pipeline.loaders.processes import Processes
@@ -32,7 +32,7 @@ def limited(tmp_path: Path) -> Path:
     """A root that plays this machine in a container of one core and 1 GiB."""
     group = "sys/fs/cgroup/pod"
     texts = {
-        "proc/cpuinfo": f"model name\t: {cpu.model_name()}\n",
+        "proc/cpuinfo": f"model name\t: {machine.model_name()}\n",
         "proc/meminfo": Path("/proc/meminfo").read_text(),
         "proc/self/cgroup": "0::/pod\n",
         "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",

@@ -19,7 +19,7 @@ import pytest
 from autopipe.artifact import factory
 from autopipe.errors import ConfigError
 from autopipe.measure import fingerprint
-from autopipe.pipeline.devices import fit_dataset
+from autopipe.pipeline.devices import feed
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.geometry import RandomFlip
@@ -99,7 +99,7 @@ def test_a_loader_of_tf_data_may_feed_it() -> None:
 
 
 def test_a_dataset_goes_on_where_the_last_fit_stopped() -> None:
-    model, batches = classifier(), fit_dataset.dataset(loader())
+    model, batches = classifier(), feed.dataset(loader())
     model.fit(batches, epochs=1, verbose=0)
     model.fit(batches, epochs=3, initial_epoch=1, verbose=0)
     assert same_weights(model, by_hand(3))
@@ -107,33 +107,33 @@ def test_a_dataset_goes_on_where_the_last_fit_stopped() -> None:
 
 def test_a_fresh_one_begins_with_the_epoch_it_is_told() -> None:
     source = loader()
-    classifier().fit(fit_dataset.dataset(source, 3), initial_epoch=3, epochs=5, verbose=0)
+    classifier().fit(feed.dataset(source, 3), initial_epoch=3, epochs=5, verbose=0)
     assert {epoch for epoch, *_ in source.asked} == {3, 4}
 
 
 def test_epochs_of_fit_may_be_parts_of_an_epoch_of_the_data() -> None:
     model = classifier()
-    model.fit(fit_dataset.dataset(loader()), steps_per_epoch=2, epochs=6, verbose=0)
+    model.fit(feed.dataset(loader()), steps_per_epoch=2, epochs=6, verbose=0)
     assert same_weights(model, by_hand(2))
 
 
 def test_one_batch_an_epoch_is_a_part_like_any_other() -> None:
     model = classifier()
-    model.fit(fit_dataset.dataset(loader()), steps_per_epoch=1, epochs=6, verbose=0)
+    model.fit(feed.dataset(loader()), steps_per_epoch=1, epochs=6, verbose=0)
     assert same_weights(model, by_hand(1))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras refuses it there")
 def test_several_steps_may_be_one_execution() -> None:
     model = classifier(steps_per_execution=3)
-    model.fit(fit_dataset.dataset(loader()), epochs=2, verbose=0)
+    model.fit(feed.dataset(loader()), epochs=2, verbose=0)
     assert same_weights(model, by_hand(2))
 
 
 def test_class_weights_count_as_in_keras() -> None:
     weights = {0: 5.0, 1: 0.5, 2: 1.0}
     model = classifier()
-    model.fit(fit_dataset.dataset(loader()), epochs=2, class_weight=weights, verbose=0)
+    model.fit(feed.dataset(loader()), epochs=2, class_weight=weights, verbose=0)
     assert same_weights(model, by_hand(2, class_weight=weights))
 
 
@@ -147,7 +147,7 @@ class _StopsAfter(keras.callbacks.Callback):
 
 
 def test_an_epoch_that_was_left_is_begun_again() -> None:
-    model, batches = classifier(), fit_dataset.dataset(loader())
+    model, batches = classifier(), feed.dataset(loader())
     model.fit(batches, epochs=5, callbacks=[_StopsAfter(1)], verbose=0)
     expected, source = classifier(), loader()
     for epoch, most in ((0, 2), (0, 6), (1, 6)):
@@ -162,14 +162,14 @@ def test_asking_for_its_length_in_mid_epoch_disturbs_nothing() -> None:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             assert len(batches) == getattr(batches, "num_batches", 6) == 6
 
-    model, batches = classifier(), fit_dataset.dataset(loader())
+    model, batches = classifier(), feed.dataset(loader())
     model.fit(batches, epochs=2, callbacks=[Asks()], verbose=0)
     assert same_weights(model, by_hand(2))
 
 
 def test_a_loop_of_ones_own_gets_an_epoch_each_time() -> None:
     source = loader()
-    batches = fit_dataset.dataset(source)
+    batches = feed.dataset(source)
     for epoch in range(2):
         for batch, expected in zip(batches, loader().batches(epoch), strict=True):
             np.testing.assert_array_equal(np.asarray(batch[0]), expected[0])
@@ -177,7 +177,7 @@ def test_a_loop_of_ones_own_gets_an_epoch_each_time() -> None:
 
 
 def test_samples_without_a_target_will_do() -> None:
-    found = classifier().predict(fit_dataset.dataset(ArrayLoader(FLOATS, None, 4, shuffle=False)), verbose=0)
+    found = classifier().predict(feed.dataset(ArrayLoader(FLOATS, None, 4, shuffle=False)), verbose=0)
     np.testing.assert_allclose(found, classifier().predict(FLOATS, verbose=0), rtol=1e-5)
 
 
@@ -194,12 +194,12 @@ def test_what_a_loader_raises_is_told() -> None:
     source = loader()
     source.fails_at, source.error = (0, 2), ConfigError("Sample 7 is a teapot.")
     with pytest.raises(Exception, match="Sample 7 is a teapot"):
-        classifier().fit(fit_dataset.dataset(source), verbose=0)
+        classifier().fit(feed.dataset(source), verbose=0)
 
 
 def test_the_loader_is_closed_when_nothing_needs_the_dataset_any_more() -> None:
     source, model = loader(), classifier()
-    batches = fit_dataset.dataset(source)
+    batches = feed.dataset(source)
     model.fit(batches, epochs=1, verbose=0)
     assert not source.closed
     del batches

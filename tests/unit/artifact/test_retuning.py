@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe.api import retuning
+from autopipe.api.retuning import FORMER, When
 from autopipe.artifact import artifact as files
-from autopipe.artifact import retuning
 from autopipe.artifact.check import Result, Verdict
 from autopipe.artifact.factory import ProfileWarning
-from autopipe.artifact.retuning import FORMER, When
 from autopipe.artifact.schema import FileReference
 from autopipe.errors import ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.space import Space
 from autopipe.search import confirmation, library, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason, Stop
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 from autopipe.values import Estimate
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface

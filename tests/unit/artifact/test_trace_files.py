@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.artifact.tracing import TraceWarning, Tracing
 from autopipe.errors import ConfigError
-from autopipe.pipeline.batching.trace_log import TraceLog
+from autopipe.pipeline.batching.traced import TraceLog
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 

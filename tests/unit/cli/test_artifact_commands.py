@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from autopipe import again
+from autopipe.api import retuning
 from autopipe.artifact import artifact as files
-from autopipe.artifact import codegen, joining, pin, retuning
-from autopipe.artifact.merging import merge
-from autopipe.artifact.request import Request, SimulatedStep
+from autopipe.artifact import artifact as joining
+from autopipe.artifact import codegen, pin
+from autopipe.artifact.artifact import merge
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use
 from autopipe.measure import fingerprint
 from autopipe.search import library, study
+from autopipe.search.request import Request, SimulatedStep
 from autopipe.search.result import Reason, Result, Stop
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import artifact, config, digest, hardware, profile

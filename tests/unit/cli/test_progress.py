@@ -18,7 +18,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop, Rule
-from autopipe.search.origin import AskedBy
+from autopipe.search.objective import AskedBy
 from autopipe.search.result import Reason, Stop
 from autopipe.values import Estimate
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.hardware import cpu, memory, mounts
+from autopipe.hardware import machine
 
 Play = Callable[[dict[str, str]], Path]
 
@@ -24,23 +24,23 @@ def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_cgroups_the_affinity_counts(tmp_path: Path) -> None:
-    assert cpu.quota_cores(tmp_path) is None
-    assert cpu.usable_cores(tmp_path) == 16
+    assert machine.quota_cores(tmp_path) is None
+    assert machine.usable_cores(tmp_path) == 16
 
 
 def test_model_is_the_first_name_listed(play: Play) -> None:
     root = play({"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 7B13\n\nmodel name\t: other\n"})
-    assert cpu.detect(root).model == "AMD EPYC 7B13"
+    assert machine.detect_cpu(root).model == "AMD EPYC 7B13"
 
 
 def test_a_processor_without_a_name_goes_by_its_architecture(play: Play) -> None:
-    assert cpu.model_name(play({"proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0c\n"})) == os.uname().machine
+    assert machine.model_name(play({"proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0c\n"})) == os.uname().machine
 
 
 def test_a_process_bound_to_one_core_has_one() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from autopipe.hardware import cpu; print(cpu.detect().cores)"
+        "from autopipe.hardware import machine; print(machine.detect_cpu().cores)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "1\n"
@@ -69,7 +69,7 @@ def test_the_lowest_version_2_quota_counts_rounded_up_to_cores(
         {"proc/self/cgroup": "0::/jobs/trial\n", "proc/self/mountinfo": V2_MOUNT}
         | {f"sys/fs/cgroup/{group}": f"{quota} 100000\n" for group, quota in limits.items()}
     )
-    assert (cpu.usable_cores(root), cpu.core_time(root), cpu.spare_cores(root)) == (usable, time, 16 - time)
+    assert (machine.usable_cores(root), machine.core_time(root), machine.spare_cores(root)) == (usable, time, 16 - time)
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_a_version_1_quota_is_found_where_its_group_is_mounted(
     for name, quota in limits.items():
         files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_quota_us"] = f"{quota}\n"
         files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_period_us"] = "100000\n"
-    assert cpu.usable_cores(play(files)) == usable
+    assert machine.usable_cores(play(files)) == usable
 
 
 GIB = 2**30
 
 
 def test_this_machine_has_some_memory_left() -> None:
-    found = memory.detect()
+    found = machine.detect_memory()
     assert 0 < found.available_bytes <= found.usable_bytes
 
 
 def test_how_full_memory_is_does_not_make_it_another() -> None:
-    assert memory.Memory(usable_bytes=2, available_bytes=1) == memory.Memory(usable_bytes=2, available_bytes=0)
+    assert machine.Memory(usable_bytes=2, available_bytes=1) == machine.Memory(usable_bytes=2, available_bytes=0)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_how_full_memory_is_does_not_make_it_another() -> None:
     ],
 )
 def test_sizes_are_written_for_people(count: int, text: str) -> None:
-    assert memory.size_text(count) == text
+    assert machine.size_text(count) == text
 
 
 ANOTHERS = {"proc/vmstat": "oom_kill 7\n"}  # of the whole machine
@@ -180,7 +180,7 @@ def files(root: str, values: dict[str, object]) -> dict[str, str]:
     ids=["no group", "version 2", "mapped pages", "soft limit of a parent", "version 1", "version 1 without a limit"],
 )
 def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: dict[str, str], usable: int, available: int) -> None:
-    found = memory.detect(play({"proc/meminfo": MEMINFO} | limits))
+    found = machine.detect_memory(play({"proc/meminfo": MEMINFO} | limits))
     assert (found.usable_bytes, found.available_bytes) == (usable, available)
 
 
@@ -201,7 +201,7 @@ def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: dict[str, str
     ids=["version 2", "version 1", "no group", "version 1 silent", "version 2 silent"],
 )
 def test_kills_of_this_group_alone_are_counted(play: Play, group: dict[str, str], kills: int) -> None:
-    assert memory.oom_kills(play(ANOTHERS | group)) == kills
+    assert machine.oom_kills(play(ANOTHERS | group)) == kills
 
 
 def test_a_line_is_read_with_any_number_of_optional_fields(play: Play) -> None:
@@ -211,12 +211,12 @@ def test_a_line_is_read_with_any_number_of_optional_fields(play: Play) -> None:
             "37 35 0:5 / /proc rw - proc proc rw\n"
         }
     )
-    first, second = mounts.read(root)
-    assert first == mounts.Mount(kind="ext3", inner="/inner", point="/mnt", options=("rw", "errors=continue"))
+    first, second = machine.read(root)
+    assert first == machine.Mount(kind="ext3", inner="/inner", point="/mnt", options=("rw", "errors=continue"))
     assert second.point == "/proc"
 
 
 def test_escaped_spaces_and_backslashes_are_restored(play: Play) -> None:
     root = play({"proc/self/mountinfo": r"36 35 98:0 /a\040b /my\040photos\134x rw - nfs4 server:/ rw"})
-    (mount,) = mounts.read(root)
+    (mount,) = machine.read(root)
     assert (mount.point, mount.inner) == ("/my photos\\x", "/a b")

@@ -13,7 +13,7 @@ import pytest
 from page_residency import resident_share
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import atomic, disk, pagecache
+from autopipe.hardware import disk
 
 Play = Callable[[dict[str, str]], Path]
 
@@ -84,22 +84,22 @@ def paths(tmp_path: Path) -> list[Path]:
 
 
 def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> None:
-    pagecache.drop(paths)
+    disk.drop(paths)
     assert resident_share(paths) == 0.0
-    assert pagecache.warm(paths) == (3 << 20) + 5001
+    assert disk.warm(paths) == (3 << 20) + 5001
     assert resident_share(paths) == 1.0
 
 
 def test_a_look_at_some_places_tells_how_much_is_in_memory(paths: list[Path]) -> None:
-    pagecache.drop(paths)
-    if (found := pagecache.share_in_memory(paths)) is None:
+    disk.drop(paths)
+    if (found := disk.share_in_memory(paths)) is None:
         pytest.skip("this file system does not tell")
     assert found == 0.0
-    pagecache.drop(paths)
-    pagecache.warm(paths[:1])
-    assert pagecache.share_in_memory(paths) == 3 / 4
-    pagecache.warm(paths)
-    assert pagecache.share_in_memory(paths) == 1.0
+    disk.drop(paths)
+    disk.warm(paths[:1])
+    assert disk.share_in_memory(paths) == 3 / 4
+    disk.warm(paths)
+    assert disk.share_in_memory(paths) == 1.0
 
 
 def test_a_python_without_reads_that_do_not_wait_tells_no_share(
@@ -109,14 +109,14 @@ def test_a_python_without_reads_that_do_not_wait_tells_no_share(
         raise NotImplementedError("preadv2: flags unavailable on this platform")
 
     monkeypatch.setattr(os, "preadv", no_flags)
-    assert pagecache.share_in_memory(paths) is None
+    assert disk.share_in_memory(paths) is None
     monkeypatch.delattr(os, "RWF_NOWAIT")
-    assert pagecache.share_in_memory(paths) is None
+    assert disk.share_in_memory(paths) is None
 
 
 def test_a_share_counts_pages(paths: list[Path]) -> None:
-    pagecache.drop(paths)
-    pagecache.warm(paths[1:])
+    disk.drop(paths)
+    disk.warm(paths[1:])
     assert resident_share(paths) == 2 / (768 + 2)
 
 
@@ -126,7 +126,7 @@ def test_files_that_nobody_wrote_lately_are_dropped_without_waiting_for_the_disk
     os.sync()
     monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
-    pagecache.drop(paths)
+    disk.drop(paths)
     assert resident_share(paths) == 0.0
 
 
@@ -141,17 +141,17 @@ def test_the_kernel_is_not_asked_about_files_of_others(paths: list[Path], monkey
     [("warm", 101, "warm"), ("cold", 1, "cold"), ("auto", 100, "warm"), ("auto", 101, "cold")],
 )
 def test_auto_is_cold_for_data_larger_than_memory(choice: str, data_bytes: int, regime: str) -> None:
-    assert pagecache.regime(choice, data_bytes, usable_bytes=100) == regime
+    assert disk.regime(choice, data_bytes, usable_bytes=100) == regime
 
 
 def test_an_unknown_regime_is_named_with_the_near_one() -> None:
     with pytest.raises(ConfigError, match=r"must be `warm`, `cold` or `auto`, but got 'wram'\. Did you mean `warm`\?"):
-        pagecache.regime("wram", 1, 1)
+        disk.regime("wram", 1, 1)
 
 
 def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_path: Path) -> None:
-    assert pagecache.share_in_memory([paths[2]]) is None
-    assert pagecache.share_in_memory([tmp_path / "gone"]) is None
+    assert disk.share_in_memory([paths[2]]) is None
+    assert disk.share_in_memory([tmp_path / "gone"]) is None
     assert resident_share([]) is None
     assert resident_share([paths[2]]) is None
 
@@ -160,7 +160,7 @@ def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_
 def test_the_content_takes_the_place_of_the_old_file_only_at_the_end(tmp_path: Path, sync: bool) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"old")
-    with atomic.replacing(path, sync=sync) as stream:
+    with disk.replacing(path, sync=sync) as stream:
         stream.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -172,7 +172,7 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: 
     path.write_bytes(b"old")
 
     def fail() -> None:
-        with atomic.replacing(path) as stream:
+        with disk.replacing(path) as stream:
             stream.write(b"half")
             raise KeyboardInterrupt
 
@@ -185,20 +185,20 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: 
 def test_what_a_killed_process_leaves_is_found_by_its_name(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
-from autopipe.hardware import atomic
-with atomic.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
+from autopipe.hardware import disk
+with disk.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
     os._exit(0)
 """
     root = str(Path(__file__).parents[3])
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ, "PYTHONPATH": root})
-    (left,) = tmp_path.glob(f"*{atomic.PART_SUFFIX}")
+    (left,) = tmp_path.glob(f"*{disk.PART_SUFFIX}")
     assert left.name.startswith(".a.json.")
 
 
 def test_it_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        with atomic.replacing(tmp_path / "a.json"):
+        with disk.replacing(tmp_path / "a.json"):
             pass
     finally:
         os.umask(before)
@@ -207,6 +207,6 @@ def test_it_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing/a.json", "a\0.json"])
 def test_what_cannot_be_written_is_an_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises((OSError, ValueError)), atomic.replacing(tmp_path / name):
+    with pytest.raises((OSError, ValueError)), disk.replacing(tmp_path / name):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -18,12 +18,9 @@ import pydantic
 import pytest
 
 from autopipe.errors import ConfigError, MissingExtraError
-from autopipe.hardware import allocator, gpu, machine, opencv, virtual
-from autopipe.hardware.backend import BACKENDS, keras_backend, require_installed, require_known
-from autopipe.hardware.cpu import Cpu
-from autopipe.hardware.gpu import Gpu
-from autopipe.hardware.machine import Machine
-from autopipe.hardware.memory import Memory
+from autopipe.hardware import gpu, machine, opencv, processes
+from autopipe.hardware.gpu import BACKENDS, Gpu, keras_backend, require_installed, require_known
+from autopipe.hardware.machine import Cpu, Machine, Memory
 from tests.fakes.nvml import Device, FakeNvml
 
 GIB = 2**30
@@ -255,18 +252,18 @@ def test_opencv_works_in_the_thread_that_calls_it() -> None:
 
 def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> None:
     asked = {"": 0, "0": 0, "2": 2, " 8 ": 8}
-    assert {text: virtual.asked({virtual.VARIABLE: text}) for text in asked} == asked
-    assert virtual.asked({}) == 0
+    assert {text: gpu.asked({gpu.VARIABLE: text}) for text in asked} == asked
+    assert gpu.asked({}) == 0
     for text in ("two", "-1", "1.5"):
         with pytest.raises(ConfigError, match="AUTOPIPE_VIRTUAL_DEVICES"):
-            virtual.asked({virtual.VARIABLE: text})
+            gpu.asked({gpu.VARIABLE: text})
 
 
 def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[int, int]] = []
     library = types.SimpleNamespace(mallopt=lambda *setting: called.append(setting))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    allocator.keep_freed_memory()
+    processes.keep_freed_memory()
     assert called == [(-3, 32 << 20), (-1, 256 << 20), (-2, 64 << 20)]
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    allocator.keep_freed_memory()
+    processes.keep_freed_memory()

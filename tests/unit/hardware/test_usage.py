@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.hardware import cpu
+from autopipe.hardware import machine as cpu
 from autopipe.hardware.gpu import GpuUse, Nvml
-from autopipe.hardware.neighbours import Neighbours, busy_seconds, own_seconds
-from autopipe.hardware.process_tree import ProcessTree, TreeReading
-from autopipe.hardware.sampler import Sampler
-from autopipe.hardware.usage import Sample, Usage
+from autopipe.hardware.processes import (
+    Neighbours,
+    ProcessTree,
+    Sample,
+    Sampler,
+    TreeReading,
+    Usage,
+    busy_seconds,
+    own_seconds,
+)
 from tests.fakes.nvml import FakeNvml
 
 SILENT = GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None)
@@ -399,7 +405,7 @@ def test_only_the_cores_that_may_be_used_are_looked_at(
 ) -> None:
     (tmp_path / "stat").write_text(STAT)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
-    monkeypatch.setattr("autopipe.hardware.neighbours._TICKS_PER_SECOND", 100)
+    monkeypatch.setattr("autopipe.hardware.processes._TICKS_PER_SECOND", 100)
     assert busy_seconds(tmp_path) == pytest.approx(seconds)
 
 

@@ -10,9 +10,9 @@ import pytest
 from autopipe.measure import bench
 from autopipe.measure.bench import FirstSteps, ResidentLoader, any_batch
 from autopipe.measure.outcome import Phase
-from autopipe.pipeline.devices import several_steps
+from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.single import SingleDevice
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
 SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("uint8")), None)
@@ -24,7 +24,7 @@ def test_the_batches_of_a_call_need_not_be_stacked() -> None:
     taken = [x for x, _ in itertools.islice(loader.batches(0), 6)]
     for x in taken:
         np.testing.assert_array_equal(x, batch)
-    assert np.shares_memory(several_steps.stack(taken[:3]), taken[0])
+    assert np.shares_memory(train_steps.stack(taken[:3]), taken[0])
     assert all(y is None for _, y in itertools.islice(loader.batches(0), 4))
 
 

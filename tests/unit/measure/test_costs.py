@@ -11,11 +11,10 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.costs import Bounds, Costs, Kind, bounds
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.params import Params, to_config
 from autopipe.values import Estimate
 from tests.fakes.ceilings import THREADS, ceiling
 from tests.fakes.facts import facts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import cpu, gpu, machine, memory
+from autopipe.hardware import gpu, machine
 from autopipe.measure import fingerprint, model_structure
 from autopipe.measure.facts import OpRecord
 from autopipe.measure.fingerprint import MatchLevel
@@ -104,8 +104,8 @@ def test_another_model_is_another_workload() -> None:
 
 def test_a_machine_becomes_a_fingerprint() -> None:
     found = machine.Machine(
-        cpu=cpu.Cpu(model="Imaginary 9000", cores=2, logical_cores=8),
-        memory=memory.Memory(usable_bytes=8 * GIB, available_bytes=GIB),
+        cpu=machine.Cpu(model="Imaginary 9000", cores=2, logical_cores=8),
+        memory=machine.Memory(usable_bytes=8 * GIB, available_bytes=GIB),
         gpus=(gpu.Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.1"),) * 2,
         os="Ubuntu 24.04.1 LTS",
         kernel="Linux 6.8.0-45-generic",

@@ -10,7 +10,7 @@ from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import Meter, Start
 from autopipe.measure.windows import Edge, Reading, StopRule, overall
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.loaders.tfdata import TfData
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.pipeline import Pipeline, run

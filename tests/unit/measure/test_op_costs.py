@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import cpu, memory, own_process
+from autopipe.hardware import machine as cpu
+from autopipe.hardware import machine as memory
+from autopipe.hardware import processes
 from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost
 from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
@@ -260,14 +262,14 @@ def test_the_lock_is_looked_for_with_as_many_threads_as_there_is_memory_for(monk
     plan = make_plan(workload)
     single = op_costs(workload, plan, range(4)).ops
     sample = max(step.after.bytes for step in plan.steps)
-    little = dataclasses.replace(memory.detect(), available_bytes=100 * sample)  # each thread may hold two
+    little = dataclasses.replace(memory.detect_memory(), available_bytes=100 * sample)  # each thread may hold two
     rooms: list[int] = []
 
     def held_share(call: Callable[[], object], seconds: float, room: int) -> float:
         rooms.append(room)
         return 0.5
 
-    monkeypatch.setattr(memory, "detect", lambda: little)
+    monkeypatch.setattr(memory, "detect_memory", lambda: little)
     monkeypatch.setattr(measure_op_costs, "held_share", held_share)
     assert all(cost.lock_seconds_per_image > 0 for cost in with_lock(single, workload, plan, range(4)))
     assert set(rooms) == {25}
@@ -336,14 +338,14 @@ def test_an_op_is_timed_in_a_process_of_its_own_as_well_where_that_may_differ() 
 
     def clock() -> tuple[float, float]:
         nonlocal now
-        now += 0.25 if own_process.is_claimed() else 1.0
+        now += 0.25 if processes.is_claimed() else 1.0
         return now, now
 
     found = op_costs(workload, make_plan(workload), range(12), clock=clock, taken=lambda: 0.0).ops
     assert [op.seconds_per_image for op in found] == [1.0] * 3
     assert [op.alone_seconds_per_image for op in found] == [None, 0.25, None]
     assert found[1].alone.seconds_per_image == 0.25
-    assert not own_process.is_claimed()
+    assert not processes.is_claimed()
 
 
 def test_what_an_op_takes_in_a_process_of_its_own_grows_with_what_it_takes_elsewhere() -> None:

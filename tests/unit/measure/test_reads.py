@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import BadSampleError, DataError
-from autopipe.hardware import pagecache
+from autopipe.hardware import disk
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.measure.feed import Parts
@@ -32,7 +32,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What was done to which file."""
     done: list[tuple[str, str]] = []
     for name in ("warm", "drop"):
-        monkeypatch.setattr(pagecache, name, lambda paths, name=name: done.extend((name, path.name) for path in paths))
+        monkeypatch.setattr(disk, name, lambda paths, name=name: done.extend((name, path.name) for path in paths))
     return done
 
 

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import cpu
-from autopipe.pipeline import footprint
+from autopipe.hardware import machine
+from autopipe.measure import footprint
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.finish import Finish
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 from tests.fakes.facts import DESCRIBED
@@ -160,6 +159,6 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
 def test_whole_batches_that_tf_data_makes_side_by_side_are_counted(
     monkeypatch: pytest.MonkeyPatch, loader: TfData, held: int
 ) -> None:
-    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
     assert footprint.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

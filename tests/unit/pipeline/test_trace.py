@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.pipeline import trace
+from autopipe.pipeline.batching import traced
 from tests.fakes.trace_reader import complaints
 
 
@@ -19,11 +19,11 @@ def flight(phase: str, identity: str, ts: float) -> dict[str, Any]:
 
 
 def test_a_line_that_was_cut_is_left_out() -> None:
-    assert trace.read(['{"ph":"i"}\n', '{"ph":"X","na']) == [{"ph": "i"}]
+    assert traced.read(['{"ph":"i"}\n', '{"ph":"X","na']) == [{"ph": "i"}]
 
 
 def test_notes_are_put_in_order_and_begin_at_0() -> None:
-    made = trace.merged({"a": [span("step", 5000.0, 10.0), span("read", 4000.0, 1.0, pid=2)]})
+    made = traced.merged({"a": [span("step", 5000.0, 10.0), span("read", 4000.0, 1.0, pid=2)]})
     assert complaints(made) == []
     spans = [event for event in made["traceEvents"] if event["ph"] == "X"]
     assert [(event["name"], event["ts"]) for event in spans] == [("a", 0.0), ("read", 0.0), ("step", 1000.0)]
@@ -33,13 +33,13 @@ def test_notes_are_put_in_order_and_begin_at_0() -> None:
 
 def test_batches_that_were_never_taken_are_left_out_and_those_of_two_trials_kept_apart() -> None:
     whole = [flight("b", "0/0", 1.0), flight("n", "0/0", 2.0), flight("e", "0/0", 3.0)]
-    made = trace.merged({"a": [*whole, flight("b", "0/1", 4.0)], "b": [*whole, flight("e", "9/9", 5.0)]})
+    made = traced.merged({"a": [*whole, flight("b", "0/1", 4.0)], "b": [*whole, flight("e", "9/9", 5.0)]})
     assert complaints(made) == []
     assert {event["id"] for event in made["traceEvents"] if event["ph"] in "bne"} == {"0/0/0", "1/0/0"}
 
 
 def test_of_many_trials_the_first_events_of_each_are_kept() -> None:
-    made = trace.merged({name: [span("step", float(at), 0.5) for at in range(50)] for name in "ab"}, most=10)
+    made = traced.merged({name: [span("step", float(at), 0.5) for at in range(50)] for name in "ab"}, most=10)
     assert sum(event["name"] == "step" for event in made["traceEvents"]) == 20
     assert complaints(made) == []
 
@@ -56,7 +56,7 @@ def test_of_many_trials_the_first_events_of_each_are_kept() -> None:
     ],
 )
 def test_the_reader_of_these_tests_sees_what_is_wrong(event: dict[str, Any], said: str) -> None:
-    made = trace.merged({"a": [span("step", 0.0, 1.0)]})
+    made = traced.merged({"a": [span("step", 0.0, 1.0)]})
     made["traceEvents"].append(event)
     assert any(said in complaint for complaint in complaints(made))
 

@@ -24,10 +24,9 @@ from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import wrapped_data
 from autopipe.pipeline.batching.wrapped_data import WrappedData
-from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config, to_config
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.params import from_config, to_config
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload

@@ -9,10 +9,9 @@ from replaying import machines, search, table
 from replaying.search import Comparison
 from replaying.table import Header, Table
 
-from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.params import from_config
+from autopipe.pipeline.config import ModelSetup, from_config
+from autopipe.pipeline.space import Space
 from autopipe.search.feasible import Candidate, trim
-from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 TRIALS = 16

@@ -14,9 +14,9 @@ from replaying import table
 from replaying.table import Header
 
 from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.feasible import trim
-from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 

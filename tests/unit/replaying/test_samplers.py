@@ -6,10 +6,10 @@ import pytest
 from replaying import samplers
 
 from autopipe.errors import MissingExtraError
+from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 from autopipe.search.surrogate import Features, Surrogate
 from tests.fakes.surface import Surface
 

@@ -10,12 +10,11 @@ from replaying.table import Header, Table
 
 from autopipe.errors import TrialError
 from autopipe.measure.outcome import Measurement, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.params import Params, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.space import Space
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
 from autopipe.search.samplers import SURROGATE
-from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 

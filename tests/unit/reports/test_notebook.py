@@ -12,7 +12,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import notebook
 from autopipe.search.events import CeilingMeasured, TrialFinished, TrialStarted
-from autopipe.search.origin import AskedBy
+from autopipe.search.objective import AskedBy
 from autopipe.values import Estimate
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))

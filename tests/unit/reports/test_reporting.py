@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import autopipe as ap
+from autopipe.api import loading
 from autopipe.artifact import artifact as files
-from autopipe.artifact import loading
 from autopipe.errors import ArtifactError
 from tests.fakes import findings, profiles
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from autopipe.pipeline.space import Space
 from autopipe.search import library
-from autopipe.search.space import Space
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
 
 SPACE = """

@@ -11,10 +11,10 @@ from autopipe.artifact import artifact as files
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.space import Space
 from autopipe.search import asking, library
 from autopipe.search.searching import held
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.profiles import artifact, profile
 

@@ -11,8 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.params import Params, to_config
+from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.search import decision
 from autopipe.search.decision import Finalist, Standing
 from autopipe.search.surrogate import Features, Reading, Surrogate

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autopipe.pipeline.space import Space
 from autopipe.search import study
+from autopipe.search.record import best_elsewhere
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
-from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
 
 

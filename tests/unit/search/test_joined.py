@@ -15,13 +15,13 @@ import pytest
 
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.events import ConfirmationStarted, Event, StudyJoined
 from autopipe.search.measurer import Effort
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
 from autopipe.search.storage import open_storage
 from tests.fakes.surface import Surface
 

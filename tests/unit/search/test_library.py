@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.errors import SpaceError
-from autopipe.pipeline.config import LOADERS
-from autopipe.pipeline.params import to_config
+from autopipe.pipeline.config import LOADERS, to_config
 from autopipe.search import library
 
 HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"

@@ -5,7 +5,7 @@ from replaying.synthetic import measurement
 
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import ConversionCost, Measurement, Resources
-from autopipe.pipeline.params import to_config
+from autopipe.pipeline.config import to_config
 from autopipe.search import objective
 from autopipe.values import Estimate
 

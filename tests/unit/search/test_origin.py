@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from autopipe.pipeline.space import Space
 from autopipe.search.feasible import Candidate, trim
 from autopipe.search.reasons import rule_of_thumb, seeds
-from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 SURFACE = Surface()

@@ -21,12 +21,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.errors import TrialError
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.params import to_config
+from autopipe.pipeline.config import ModelSetup, to_config
+from autopipe.pipeline.space import Space
 from autopipe.search import storage
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.record import Record, open_record
-from autopipe.search.space import Space
 from tests.fakes.surface import Surface
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})

@@ -5,12 +5,11 @@ import math
 import optuna
 
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.feasible import trim
-from autopipe.search.samplers import SamplerContext, SurrogateSampler
+from autopipe.search.samplers import SamplerContext, SurrogateSampler, distributions
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
-from autopipe.search.suggest import distributions
 from autopipe.search.surrogate import Features, Reading, Surrogate
 from tests.fakes.surface import Surface
 

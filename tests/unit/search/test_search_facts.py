@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from autopipe.artifact import codegen
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Description
-from autopipe.search import search_facts, storage
+from autopipe.search import searching, storage
 from autopipe.search.settings import Settings
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
@@ -51,11 +52,11 @@ def test_devices_are_those_that_keras_and_nvml_both_see(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert search_facts.devices_of(described(accelerators), len(gpu.detect())) == (devices, reason)
+    assert searching.devices_of(described(accelerators), len(gpu.detect())) == (devices, reason)
 
 
 def test_virtual_devices_are_called_so() -> None:
-    assert search_facts.devices_of(described(virtual_devices=2), 0) == (2, "2 virtual devices were asked for")
+    assert searching.devices_of(described(virtual_devices=2), 0) == (2, "2 virtual devices were asked for")
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,9 @@ def test_the_storages_password_is_not_kept(url: str, kept: str) -> None:
 
 def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
     result = findings.result()
-    made = search_facts.profile_of(result, DESCRIBED, profiles.hardware(), Settings())
+    made = codegen.profile_of(result, DESCRIBED, profiles.hardware(), Settings())
     assert made is not None
     assert made.result == result
     assert made.measured_at == result.ended_at
     nothing = result.model_copy(update={"winner": None})
-    assert search_facts.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None
+    assert codegen.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None

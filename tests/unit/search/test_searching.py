@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from replaying.synthetic import measurement
 
-from autopipe.artifact import pick, tuning
-from autopipe.artifact.tuning import tune
+from autopipe.api import tuning
+from autopipe.api.tuning import tune
+from autopipe.artifact import pick
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
-from autopipe.hardware import machine, memory
-from autopipe.hardware.machine import Machine
-from autopipe.hardware.memory import Memory
+from autopipe.hardware import machine
+from autopipe.hardware.machine import Machine, Memory
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
 from autopipe.measure.outcome import Agreement, Measurement, Verification
 from autopipe.measure.trial import protocol
@@ -34,8 +34,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.search.feasible import Rule
 from autopipe.search.result import Origin
-from autopipe.search.search_facts import Site
-from autopipe.search.searching import Watcher
+from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.values import JsonObject
 from tests.fakes.facts import DESCRIBED
@@ -60,7 +59,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     name, runner, free = f"autopipe-test-{uuid.uuid4()}", Started(), [1 << 34]
     monkeypatch.setattr(searching, "MEASURING", name)
     monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-    monkeypatch.setattr(memory, "detect", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
+    monkeypatch.setattr(searching, "detect_memory", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
     workload = DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})
     site = Site(machine=imaginary(), described=workload, space=library.read("quick"), folder=Path.cwd())
 

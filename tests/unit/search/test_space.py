@@ -7,8 +7,8 @@ import random
 import pytest
 
 from autopipe.errors import ConfigError, SpaceError
-from autopipe.pipeline.params import Value, from_config, to_config
-from autopipe.search.space import BoundError, Space, SpaceSpec, evaluate, resolve
+from autopipe.pipeline.config import Value, from_config, to_config
+from autopipe.pipeline.space import BoundError, Space, SpaceSpec, evaluate, resolve
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.spaces import holds
 

@@ -17,10 +17,10 @@ from autopipe.errors import SpaceError, TrialError
 from autopipe.measure.costs import bounds
 from autopipe.measure.facts import Ceiling, Limits, ReadCosts, ReadRung
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.params import Params, to_config
+from autopipe.pipeline.space import Parameter, ParameterSpec, Space
 from autopipe.reports import verdict
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
@@ -37,13 +37,12 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Rule, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason
 from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.space import Parameter, ParameterSpec, Space
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import SPACE

@@ -8,8 +8,8 @@ import pytest
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.pipeline.space import Space
 from autopipe.search.feasible import trim
-from autopipe.search.space import Space
 from autopipe.search.surrogate import Array, Features, Reading, Surrogate, expected_gain
 from tests.fakes.surface import Surface
 

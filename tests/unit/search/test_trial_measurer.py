@@ -11,10 +11,9 @@ from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, WrappedDataset
 from autopipe.measure.measurement import CeilingOptions
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.params import to_config
 from autopipe.search.settings import Settings
 from autopipe.search.trial_measurer import TrialMeasurer, succeeded
 from autopipe.values import Estimate

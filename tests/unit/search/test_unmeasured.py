@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from autopipe.errors import SearchInterruptedError
-from autopipe.hardware.memory import size_text
+from autopipe.hardware.machine import size_text
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
@@ -13,7 +13,7 @@ from autopipe.search import library, study
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import LeftOut, Reason, Result, Stop
 from autopipe.search.settings import Settings
-from autopipe.search.unmeasured import nothing_measured
+from autopipe.search.trial_measurer import nothing_measured
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
 

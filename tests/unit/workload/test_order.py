@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError
-from autopipe.workload import randomness
+from autopipe.workload import order as randomness
 from autopipe.workload.order import BatchOrder
 
 

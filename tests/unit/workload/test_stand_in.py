@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from autopipe.workload.stand_in import standing_in
+from autopipe.workload.workload import standing_in
 
 
 class Thing:

@@ -16,9 +16,9 @@ import pytest
 
 from autopipe.errors import DataError, DataWarning, WorkloadError
 from autopipe.pipeline.assembly import batch_order
-from autopipe.workload import script
+from autopipe.workload import plain_code
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.structure import Structure
+from autopipe.workload.sample import Structure
 from autopipe.workload.workload import Workload
 
 DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
@@ -152,7 +152,7 @@ def test_a_pattern_starts_at_the_script_whatever_its_folder_is_called(
 ) -> None:
     monkeypatch.chdir("/")
     found = _imported(
-        home, "from autopipe.workload.script import located_pattern\nfound = located_pattern('photos/*/0.png')"
+        home, "from autopipe.workload.plain_code import located_pattern\nfound = located_pattern('photos/*/0.png')"
     )
     assert found.found == f"{home.parent}/home[[]1]/photos/*/0.png"
     with pytest.raises(DataError, match="No file matches"):
@@ -166,14 +166,14 @@ def test_a_library_between_the_script_and_the_source_does_not_count(
     installed.mkdir()
     (installed / "helper.py").write_text("import autopipe as ap\ndef folder(path):\n    return ap.ImageFolder(path)\n")
     monkeypatch.syspath_prepend(str(installed))
-    monkeypatch.setattr(script, "_NOBODYS", (*script._NOBODYS, f"{installed}/"))
+    monkeypatch.setattr(plain_code, "_NOBODYS", (*plain_code._NOBODYS, f"{installed}/"))
     monkeypatch.chdir("/")
     assert len(_imported(home, f"data = {SOURCES['library']}").data) == 4
 
 
 def test_an_absolute_path_is_as_it_is(home: Path) -> None:
-    assert script.located(home) == str(home)
-    assert script.located_pattern(f"{home}/*") == f"{home}/*"
+    assert plain_code.located(home) == str(home)
+    assert plain_code.located_pattern(f"{home}/*") == f"{home}/*"
 
 
 @pytest.mark.parametrize("how", ["-c", "-"])
@@ -209,7 +209,7 @@ def test_what_is_nowhere_is_looked_for_beside_the_script(home: Path, monkeypatch
     with pytest.raises(DataError, match="does not exist") as error:
         _imported(home, 'data = ap.ImageFolder("phots")')
     assert f"`{home}/phots`" in error.value.message
-    assert error.value.hint == script.RULE
+    assert error.value.hint == plain_code.RULE
 
 
 def test_a_script_run_from_elsewhere_and_its_spawned_workers_agree(home: Path) -> None:

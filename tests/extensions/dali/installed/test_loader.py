@@ -23,7 +23,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, LoaderError
-from autopipe.extensions.dali.decoder import DaliDecoder, DaliSettings
+from autopipe.extensions.dali.filler import DaliDecoder, DaliSettings
 from autopipe.extensions.dali.loader import Dali
 from autopipe.measure import describe, verify
 from autopipe.measure.outcome import Report

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from autopipe import _version
 from autopipe.errors import DataError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.loader import Ray
-from autopipe.hardware import own_process
+from autopipe.hardware import processes
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -109,7 +109,7 @@ class Alone:
 
     def read(self, index: int) -> NDArray[np.int64]:
         others = {thread.name for thread in threading.enumerate()} - {"MainThread", "PythonGCThread"}  # Ray's, idle
-        return np.array([own_process.is_claimed(), threading.current_thread() is threading.main_thread(), len(others)])
+        return np.array([processes.is_claimed(), threading.current_thread() is threading.main_thread(), len(others)])
 
 
 def test_a_worker_has_its_process_for_itself(ray_nodes: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_worker_has_its_process_for_itself(ray_nodes: Any) -> None:
         told = np.concatenate([x for epoch in (0, 1) for x, _ in finished(loader, loader.batches(epoch))])
     assert np.unique(told, axis=0).tolist() == [[True, True, 0]]
     assert Ray(workers=2).works_alone()
-    assert not own_process.is_claimed()
+    assert not processes.is_claimed()
 
 
 class Deadly:

@@ -9,7 +9,7 @@ from autopipe.errors import LoaderError, OpError
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.custom import Map

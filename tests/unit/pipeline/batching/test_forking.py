@@ -8,7 +8,7 @@ import pytest
 
 from autopipe import frameworks
 from autopipe.errors import LoaderError
-from autopipe.pipeline.batching import forking
+from autopipe.pipeline.batching import stream
 
 
 class Loader:
@@ -27,5 +27,5 @@ def test_a_script_may_still_choose_how_processes_start(monkeypatch: pytest.Monke
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn"])
     monkeypatch.setattr(frameworks, "running_framework", lambda: "TensorFlow")
     with pytest.raises(LoaderError, match="forks"):
-        forking.require_safe_workers(Loader())
+        stream.require_safe_workers(Loader())
     assert asked == [True]

@@ -14,10 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
-from autopipe.pipeline.batching.bad_samples import BadSampleLedger
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.kernel import BadSample, Kernel
-from autopipe.pipeline.job import Recipe
+from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
+from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op
 from autopipe.workload.ops.custom import Map

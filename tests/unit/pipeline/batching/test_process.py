@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from autopipe.pipeline.batching import worker
+from autopipe.pipeline.batching.cache import RowLayout, Slot
 from autopipe.pipeline.batching.pickling import pickled, unpickled
 from autopipe.pipeline.batching.process import WorkerProcess, _ending, packed_recipe
-from autopipe.pipeline.batching.slots import RowLayout, Slot
-from autopipe.pipeline.job import Recipe
-from autopipe.pipeline.storage.conversion import Conversion
+from autopipe.pipeline.loader import Recipe
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.on_parts import On

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.pipeline.batching import slots
-from autopipe.pipeline.batching.slots import RowLayout, SharedBlock, SlotPool
+from autopipe.pipeline.batching import cache
+from autopipe.pipeline.batching.cache import RowLayout, SharedBlock, SlotPool
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
 SPEC = SampleSpec(Field(FieldKind.IMAGE, (3, 5, 3), np.dtype("uint8")), Field(FieldKind.LABEL, (), np.dtype("int64")))
@@ -51,7 +51,7 @@ def test_a_block_that_outlives_its_module_at_exit_is_closed_in_silence(monkeypat
     """A framework may keep a trainer until Python has set the globals of modules to None."""
     block = SharedBlock(16)
     descriptor = block.descriptor
-    monkeypatch.setattr(slots, "os", None)
+    monkeypatch.setattr(cache, "os", None)
     del block
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)

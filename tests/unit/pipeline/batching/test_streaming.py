@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, LoaderError
 from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.batching.cache import RowLayout, Slot, SlotPool
 from autopipe.pipeline.batching.kernel import BadSample
-from autopipe.pipeline.batching.slots import RowLayout, Slot, SlotPool
 from autopipe.pipeline.batching.stream import BatchStream, Task
 from autopipe.pipeline.batching.streaming import Filled, Worker
 from autopipe.pipeline.config import PipelineConfig

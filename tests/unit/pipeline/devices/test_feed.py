@@ -9,8 +9,8 @@ import pytest
 
 from autopipe.errors import AutopipeError, ModelError, OpError
 from autopipe.pipeline.devices.feed import Fault, Placement, Replay, Stream, ahead, class_weights
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.devices.strategy import DeviceStrategy
-from autopipe.pipeline.devices.timed import TimedLoader
 from tests.fakes.loader import ArrayLoader, blobs
 
 

@@ -7,10 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.pipeline.devices.finished_steps import FinishedSteps
-from autopipe.pipeline.devices.keras_ops import KERAS_OPS
+from autopipe.pipeline.devices.train_steps import KERAS_OPS, FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.targets import OneHot
 from autopipe.workload.ops.values import Normalize, Rescale
 from tests.fakes.loader import ArrayLoader, blobs

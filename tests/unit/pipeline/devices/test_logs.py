@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from autopipe.pipeline.batching.slots import RowLayout, SlotPool
+from autopipe.pipeline.batching.cache import RowLayout, SlotPool
 from autopipe.pipeline.devices.aliasing import tensor
 from autopipe.pipeline.devices.feed import Fault, Placement, Stream
-from autopipe.pipeline.devices.keras_ops import KERAS_OPS
-from autopipe.pipeline.devices.logs import StepLogs
 from autopipe.pipeline.devices.single import SingleDevice
-from autopipe.workload.array_namespace import NUMPY
+from autopipe.pipeline.devices.train_steps import KERAS_OPS
+from autopipe.pipeline.devices.trainer import StepLogs
+from autopipe.workload.op import NUMPY
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from tests.fakes.loader import ArrayLoader
 

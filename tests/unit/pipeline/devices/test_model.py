@@ -10,7 +10,7 @@ import pytest
 from autopipe.errors import ModelError
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.targets import OneHot
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ModelError
-from autopipe.hardware.neighbours import Neighbours
+from autopipe.hardware.processes import Neighbours
 from autopipe.pipeline.devices.monitor import EpochFigures, EpochMonitor
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.finish import Finish
+from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
 

@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.pipeline.devices.resume import TrainingCallbacks
-from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.pipeline.devices.trainer import Trainer, TrainingCallbacks
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from autopipe.errors import OpError
-from autopipe.hardware import allocator
+from autopipe.hardware import processes
 from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.devices import several_steps
+from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
@@ -52,7 +52,7 @@ def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a loop inside TensorFlow's graph")
 def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[None] = []
-    monkeypatch.setattr(allocator, "keep_freed_memory", lambda: told.append(None))
+    monkeypatch.setattr(processes, "keep_freed_memory", lambda: told.append(None))
     trained(4)
     assert len(told) == 2  # each epoch
 
@@ -92,7 +92,7 @@ def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(caplog: pytest.L
     trained(4, callbacks=[callback], epochs=1)
     assert callback.batches == 6
     assert "steps_per_execution=4 is left at 1: `_Looks` looks at each batch." in caplog.text
-    assert several_steps.together(classifier(), 4, [_patched()]) is None
+    assert train_steps.together(classifier(), 4, [_patched()]) is None
 
 
 def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
@@ -101,14 +101,14 @@ def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
         keras.callbacks.TerminateOnNaN(),
         keras.callbacks.EarlyStopping("loss"),
     ]
-    assert several_steps.together(classifier(), 4, own) == 4
+    assert train_steps.together(classifier(), 4, own) == 4
 
 
 def test_a_model_that_was_compiled_for_several_steps_keeps_its_number() -> None:
-    assert several_steps.together(classifier(steps_per_execution=3), 8, []) is None
+    assert train_steps.together(classifier(steps_per_execution=3), 8, []) is None
     eager = classifier()
     eager.run_eagerly = True
-    assert several_steps.together(eager, 8, []) is None
+    assert train_steps.together(eager, 8, []) is None
 
 
 def test_what_the_loader_raises_is_raised_as_it_was() -> None:
@@ -122,17 +122,17 @@ def test_what_the_loader_raises_is_raised_as_it_was() -> None:
 
 def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
     batches = [(np.full((rows, 2), rows), np.zeros(rows)) for rows in (4, 4, 4, 4, 3)]
-    shapes = [[part.shape for part in stack] for stack in several_steps.stacked(iter(batches), 3)]
+    shapes = [[part.shape for part in stack] for stack in train_steps.stacked(iter(batches), 3)]
     assert shapes == [[(3, 4, 2), (3, 4)], [(1, 4, 2), (1, 4)], [(1, 3, 2), (1, 3)]]
 
 
 def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
     whole = np.arange(24).reshape(12, 2)
     parts = [whole[start : start + 3] for start in (3, 6, 9)]
-    stacked = several_steps.stack(parts)
+    stacked = train_steps.stack(parts)
     assert np.shares_memory(stacked, whole)
     np.testing.assert_array_equal(stacked, np.stack(parts))
     for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
-        copied = several_steps.stack(others)
+        copied = train_steps.stack(others)
         np.testing.assert_array_equal(copied, np.stack(others))
         assert not np.shares_memory(copied, whole)

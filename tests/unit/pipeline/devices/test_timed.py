@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.pipeline.devices.timed import TimedLoader
+from autopipe.pipeline.devices.monitor import TimedLoader
 from tests.fakes.loader import ArrayLoader
 
 X = np.arange(12, dtype=np.uint8).reshape(6, 2)

@@ -15,8 +15,7 @@ from autopipe.pipeline.assembly import build_trainer
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.monitor import EpochMonitor
 from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.pipeline.job import LoadJob
-from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op

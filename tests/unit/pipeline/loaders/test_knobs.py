@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import own_process
+from autopipe.hardware import processes
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.loaders.foreign import Foreign
@@ -111,7 +111,7 @@ class Told:
         return 4
 
     def read(self, index: int) -> np.ndarray:
-        return np.array([own_process.is_claimed()])
+        return np.array([processes.is_claimed()])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import cpu
+from autopipe.hardware import machine
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -67,7 +67,7 @@ def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> N
             assert (parsed.autotune_options.enabled, parsed.deterministic) == (tuned, True)
 
 
-@pytest.mark.parametrize(("calls", "at_once"), [("auto", cpu.usable_cores()), (1, 1)])
+@pytest.mark.parametrize(("calls", "at_once"), [("auto", machine.usable_cores()), (1, 1)])
 def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any, at_once: int) -> None:
     import tensorflow as tf
 

@@ -16,9 +16,9 @@ import pytest
 
 from autopipe.errors import BadSampleError, ConfigError, StorageError, WorkloadError
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
-from autopipe.pipeline.storage.manifest import HEADER_NAME
+from autopipe.pipeline.storage.form import Conversion
+from autopipe.pipeline.storage.layout import HEADER_NAME
 from autopipe.pipeline.storage.stored import find, open_set, verify
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 

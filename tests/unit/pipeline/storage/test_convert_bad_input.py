@@ -12,10 +12,10 @@ import pytest
 from autopipe.errors import AutopipeError, BadSampleError, StorageError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.conversion import Conversion
 from autopipe.pipeline.storage.convert import convert
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.stored import open_set
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.errors import DataError
-from autopipe.pipeline.storage.conversion import Conversion
-from autopipe.pipeline.storage.inspection import BadFile, inspect
+from autopipe.pipeline.storage.form import Conversion
+from autopipe.pipeline.storage.stored import BadFile, inspect
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload

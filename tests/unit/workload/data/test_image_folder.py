@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import DataError, DataWarning
-from autopipe.workload.data.image_folder import ImageFolder
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.sample import FieldKind, Source
 
 

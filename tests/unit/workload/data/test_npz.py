@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import DataError
-from autopipe.workload.data.npz import NPZ
+from autopipe.workload.data.columns import NPZ
 from tests.fakes import damage
 
 

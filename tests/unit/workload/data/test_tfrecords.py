@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from autopipe.errors import BadSampleError, DataError, DataWarning
-from autopipe.workload.data import example, records
-from autopipe.workload.data.example import serialise
-from autopipe.workload.data.records import frame
+from autopipe.workload.data import records
+from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.sample import FieldKind
 
@@ -194,7 +193,7 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_equal_values_give_equal_bytes_in_any_order() -> None:
-    assert example.serialise({"a": b"1", "b": 2}) == example.serialise({"b": 2, "a": b"1"})
+    assert records.serialise({"a": b"1", "b": 2}) == records.serialise({"b": 2, "a": b"1"})
 
 
 WHOLE = records.frame(b"whole")
@@ -243,14 +242,14 @@ def test_an_index_that_is_broken_or_of_other_offsets_is_made_anew(path: bytes, c
 
 
 def test_what_an_example_lacks_is_named() -> None:
-    parsed = example.features(example.serialise({"image/jpeg": b"1", "label": 2}))
-    with pytest.raises(example.ExampleError, match="no feature `image/encoded`; it has `image/jpeg`, `label`"):
-        example.bytes_feature(parsed, "image/encoded")
+    parsed = records.features(records.serialise({"image/jpeg": b"1", "label": 2}))
+    with pytest.raises(records.ExampleError, match="no feature `image/encoded`; it has `image/jpeg`, `label`"):
+        records.bytes_feature(parsed, "image/encoded")
     assert sorted(parsed) == ["image/jpeg", "label"]
-    with pytest.raises(example.ExampleError, match=r"int64_list of `image/jpeg`, but has 0 \(it holds bytes_list\)"):
-        example.int_feature(parsed, "image/jpeg")
-    with pytest.raises(example.ExampleError, match=r"is no tf\.train\.Example"):
-        example.features(b"\xff\xd8\xff\xe0 this is a JPEG")
+    with pytest.raises(records.ExampleError, match=r"int64_list of `image/jpeg`, but has 0 \(it holds bytes_list\)"):
+        records.int_feature(parsed, "image/jpeg")
+    with pytest.raises(records.ExampleError, match=r"is no tf\.train\.Example"):
+        records.features(b"\xff\xd8\xff\xe0 this is a JPEG")
 
 
 def test_files_without_such_records_are_refused(tmp_path: Path) -> None:

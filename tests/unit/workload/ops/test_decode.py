@@ -16,13 +16,12 @@ import simplejpeg
 
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.workload.digests import ops_digest
-from autopipe.workload.op import Op
+from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, reduced
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.image_file import image_size
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.ops.targets import MaskToClass
-from autopipe.workload.plan import Step
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 

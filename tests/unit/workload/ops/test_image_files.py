@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
-from autopipe.hardware import own_process
-from autopipe.workload.data.image_folder import ImageFolder
+from autopipe.hardware import processes
+from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, png_pixels
 from autopipe.workload.ops.image_file import image_size, is_truncated, orientation_of
 from autopipe.workload.ops.planner import make_plan
@@ -58,7 +58,7 @@ def result(decode: Decoder, data: bytes) -> NDArray[Any] | str:
 def require_alike(data: bytes) -> None:
     for decode in DECODERS.values():
         shared = result(decode, data)
-        with own_process.claimed():
+        with processes.claimed():
             alone = result(decode, data)
         np.testing.assert_array_equal(alone, shared)
         assert getattr(alone, "dtype", None) == getattr(shared, "dtype", None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.workload import randomness
+from autopipe.workload import order
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op
 from autopipe.workload.ops.colors import RandomBrightness
@@ -32,7 +32,7 @@ def made(data: Any, *ops: Op, index: int = 3) -> dict[str, Any]:
     plan = make_plan(Workload(data=data, ops=ops, batch_size=2))
     sample = normalise(data.read(index), plan.source.structure)
     for step in plan.prefix + plan.body + plan.suffix:
-        random = randomness.uniforms(0, 0, np.array([index]), step.stream, step.op.draws)[0]
+        random = order.uniforms(0, 0, np.array([index]), step.stream, step.op.draws)[0]
         sample = step.op.apply(sample, step.before, random)
     return dict(zip(plan.finished.labels, sample, strict=True))
 

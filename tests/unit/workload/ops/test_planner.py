@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.errors import BadSampleError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.image_pairs import ImagePairs
+from autopipe.workload.data.images import ImagePairs
 from autopipe.workload.data.table import Table
 from autopipe.workload.op import Op
 from autopipe.workload.ops.colors import RandomBrightness

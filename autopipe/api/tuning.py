@@ -14,19 +14,20 @@ from typing import Any
 from autopipe import registry
 from autopipe.artifact import factory, reference
 from autopipe.artifact.arguments import refusing_unknown, unfit
+from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.factory import Tuned
 from autopipe.artifact.schema import Reference
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
-from autopipe.pipeline.params import Value
+from autopipe.pipeline.config import Value
 from autopipe.reports import notebook, profile_report
-from autopipe.search import asking, studies
+from autopipe.search import asking, record
 from autopipe.search.events import OnEvent
 from autopipe.search.result import Result
-from autopipe.search.search_facts import Site, profile_of
 from autopipe.search.searching import (
+    Site,
     Watcher,
     description,
     read_space,
@@ -36,7 +37,7 @@ from autopipe.search.searching import (
     search,
 )
 from autopipe.search.settings import Settings
-from autopipe.search.unmeasured import nothing_measured
+from autopipe.search.trial_measurer import nothing_measured
 from autopipe.workload.workload import Workload
 
 
@@ -189,7 +190,7 @@ def run(
         return found.result, None
     notes = registry.loaded("autopipe.study_notes", "note of a study")
     if asked.storage is not None and found.result.unsaved is None:
-        with studies.opened(asked.storage, found.study.study_name) as kept:
+        with record.opened(asked.storage, found.study.study_name) as kept:
             for _, write in notes:
                 write(kept, profile_report.note(profile))
     if isinstance(workload, Workload):

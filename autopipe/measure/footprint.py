@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopipe.measure.facts import Description
-from autopipe.pipeline import job
+from autopipe.pipeline import loader
 from autopipe.pipeline.config import CACHE_SHARE as CACHE_SHARE
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 
@@ -41,7 +41,7 @@ def _queue_bytes(config: PipelineConfig, workload: Description) -> int:
     queue = getattr(config.loader, "queue_size", None)
     if queue is not None:
         waiting = config.model_setup.queue_size(queue)
-        together = config.loader.batches_at_a_time(job.at_a_time(batch_bytes, waiting, config.model_setup))
+        together = config.loader.batches_at_a_time(loader.at_a_time(batch_bytes, waiting, config.model_setup))
         buffered = waiting // together * together + (buffered - queue) * together
     ahead = config.loader.samples_ahead(workload.batch_size)
     return (buffered + together) * batch_bytes + int(ahead * workload.mean_bytes)

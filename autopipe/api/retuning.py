@@ -14,28 +14,29 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from autopipe.artifact import checking, factory, joining, pick, repointing
+from autopipe.artifact import artifact, checking, factory, pick, repointing
 from autopipe.artifact.arguments import unfit
 from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.factory import ProfileWarning, Tuned
+from autopipe.artifact.pin import Stored, read
 from autopipe.artifact.schema import Profile
-from autopipe.artifact.stored_workload import Stored, read
 from autopipe.hardware import machine
-from autopipe.hardware.backend import keras_backend
-from autopipe.measure import fingerprint
+from autopipe.hardware.gpu import keras_backend
+from autopipe.measure import fingerprint, kept_sets
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.trial import workload_import
 from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.pipeline import kept_sets
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
 from autopipe.search import asking
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline
+from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
-from autopipe.search.search_facts import Site, profile_of
 from autopipe.search.searching import (
+    Site,
     Watcher,
     description,
     queue_of,
@@ -46,8 +47,7 @@ from autopipe.search.searching import (
     workload_key,
 )
 from autopipe.search.settings import Settings
-from autopipe.search.studies import best_elsewhere
-from autopipe.search.unmeasured import nothing_measured
+from autopipe.search.trial_measurer import nothing_measured
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
 
@@ -215,7 +215,7 @@ def run(
     profile = profile_of(found.result, described, here, asked, retune=True)
     kept = config is not None and (profile is None or profile.winner.key == config.key())
     if profile is not None:
-        joining.renew(stored.artifact, profile, stored.path)
+        artifact.renew(stored.artifact, profile, stored.path)
         if stored.given is not None:
             repointing.point(stored.path, stored.given)
     converted = profile is not None and kept_sets.is_beside(stored.path.parent, described, pick.config_of(profile))
@@ -240,7 +240,7 @@ def _renewed(stored: Stored, here: Hardware) -> Profile:
     profile = former.model_copy(
         update={"hardware": here, "measured_at": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
     )
-    joining.renew(stored.artifact, profile, stored.path)
+    artifact.renew(stored.artifact, profile, stored.path)
     return profile
 
 

@@ -101,16 +101,14 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
-    from autopipe.artifact import (  # with Optuna, which a process that only waits does not need
-        retuning,
-        stored_workload,
-    )
+    from autopipe.api import retuning
+    from autopipe.artifact import pin
     from autopipe.search.searching import Watcher
     from autopipe.search.settings import Settings
-    from autopipe.search.unmeasured import nothing_measured
+    from autopipe.search.trial_measurer import nothing_measured
 
     named = workload if isinstance(workload, str) else None
-    stored = stored_workload.read(path, workload=named, allow_outside=allow_outside)
+    stored = pin.read(path, workload=named, allow_outside=allow_outside)
     if isinstance(workload, Workload):
         stored = dataclasses.replace(stored, workload=workload)
     settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)

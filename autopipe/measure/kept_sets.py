@@ -13,10 +13,10 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.storage import layout, stored
 from autopipe.pipeline.storage.form import Storage
-from autopipe.pipeline.storage.place import place, subfolders
+from autopipe.pipeline.storage.shard import place, subfolders
 from autopipe.workload import digests, lookups
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.plan import Plan
 from autopipe.workload.workload import Workload
 
 _BESIDE = "converted"  # in an artefact's folder

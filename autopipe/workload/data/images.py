@@ -7,20 +7,280 @@ import textwrap
 import warnings
 from array import array
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import DataError, DataWarning, near, shortened
-from autopipe.workload.data import keras_split, places, source
-from autopipe.workload.data.labels import checked_labels
-from autopipe.workload.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, short_digest
+from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
+from autopipe.workload.data import places, source
+from autopipe.workload.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, Entry, short_digest
 from autopipe.workload.data.places import Found
 from autopipe.workload.plain_code import PlainSource, quoted
-from autopipe.workload.sample import FieldKind, SampleSpec
+from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
+
+# -------------------- image pairs
+# `ImagePairs`: images and masks in two folders, matched by name. What a mask's colours mean is an op's business.
+
 
 _PLAIN_SAMPLES = '''
+
+def samples() -> tuple[list[str], list[str]]:
+    """Return the paths of every image and of its mask; sorted by name, they go together."""
+    return images_in(IMAGES), images_in(MASKS)
+'''
+
+
+class ImagePairs:
+    """Images with a mask each: the files of two folders whose path is the same, apart from the extension.
+
+    Args:
+        images: the folder of images, or its URL; folders below it count too.
+        masks: the folder of masks, laid out in the same way.
+        mask_suffix: what a mask's name has more than its image's, such as "_L" where `0001.png` goes with `0001_L.png`.
+
+    Attributes:
+        remote: the kind of URL, such as "s3", if one of both is behind one; else None.
+
+    Raises:
+        DataError: a folder is missing, unreadable or empty, or an image or a mask has no partner.
+
+    Example:
+        >>> data = ap.ImagePairs("camvid/images", "camvid/masks")   # doctest: +SKIP
+        >>> encoded_image, encoded_mask = data.read(0)              # doctest: +SKIP
+    """
+
+    x_kind = FieldKind.ENCODED
+    y_kind = FieldKind.ENCODED
+
+    def __init__(self, images: str | os.PathLike[str], masks: str | os.PathLike[str], *, mask_suffix: str = "") -> None:
+        roots = places.root_of(images), places.root_of(masks)
+        if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
+            raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
+        found = _by_stem(roots[0], b"")
+        partners = _by_stem(roots[1], os.fsencode(mask_suffix))
+        if found.keys() != partners.keys():
+            raise _unmatched(found, partners, os.fspath(images), os.fspath(masks))
+        stems = sorted(found)
+        self._images = places.listed(roots[0], (found[stem] for stem in stems))
+        self._masks = places.listed(roots[1], (partners[stem] for stem in stems))
+        self.remote = places.kind(self._images) or places.kind(self._masks)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __repr__(self) -> str:
+        return f"ImagePairs({os.fsdecode(self._images.root)!r}, {os.fsdecode(self._masks.root)!r}: {len(self)} pairs)"
+
+    def read(self, index: int) -> tuple[bytes, bytes]:
+        """Return the image's and the mask's file as bytes."""
+        return self._images.read(index), self._masks.read(index)
+
+    def name(self, index: int) -> str:
+        """Return the paths of an image and its mask."""
+        return f"{self._images.text(index)} with {self._masks.text(index)}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some images and their masks, or of all."""
+        chosen = None if indices is None else list(indices)
+        return self._images.files(chosen) + self._masks.files(chosen)
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of an image's and its mask's file together."""
+        return self._images.mean_bytes() + self._masks.mean_bytes()
+
+    def digest(self) -> str:
+        """Describe the files (number, names, sizes, times) without reading them."""
+        masks = (f"mask_{part}" for part in self._masks.digest().split())
+        return " ".join((self._images.digest(), *masks))
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the images and masks."""
+        return self._plain(tensorflow=False)
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the images and masks."""
+        return self._plain(tensorflow=True)
+
+    def _plain(self, *, tensorflow: bool) -> PlainSource:
+        source.require_local(self)
+        pairs = sorted(zip(map(Path, self._images.files()), map(Path, self._masks.files()), strict=True))
+        if [mask for _, mask in pairs] != sorted(mask for _, mask in pairs):
+            raise PlainCodeError("masks are not in the order of their images' names")
+        return source.plain_from_files(
+            ("x", "y"),
+            parts=("x", "y"),
+            tensorflow=tensorflow,
+            constants=[
+                f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
+                f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
+                PLAIN_ENDINGS,
+            ],
+            functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+        )
+
+
+def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
+    """Return the files below `root` by (directory, name without extension and `suffix`)."""
+    found: dict[Entry, Found] = {}
+    for entry in places.walk(root, [b""])[0]:
+        directory, name = entry[:2]
+        stem = name[: name.rindex(b".")]
+        key = (directory, stem.removesuffix(suffix) if suffix else stem)
+        if key in found:
+            raise DataError(
+                f"Each name must occur once, but `{os.fsdecode(name)}` and `{os.fsdecode(found[key][1])}` "
+                f"in `{os.fsdecode(os.path.join(root, directory))}` differ only in their ending."  # noqa: PTH118
+            )
+        found[key] = entry
+    if not found:
+        raise DataError(
+            f"There are no images in `{os.fsdecode(root)}`.",
+            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
+        )
+    return found
+
+
+def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: str, masks: str) -> DataError:
+    lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
+    lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
+    parts = [
+        f"{len(lonely)} files of `{folder}` have no partner: {_listed(lonely)}"
+        for lonely, folder in ((lonely_images, images), (lonely_masks, masks))
+        if lonely
+    ]
+    suffix = _common_suffix(found, lonely_masks) if lonely_images else ""
+    hint = f'Pass mask_suffix="{suffix}".' if suffix else "Remove those files, or add their partners."
+    return DataError(f"Each image must have a mask of the same name. {'. '.join(parts)}.", hint=hint)
+
+
+def _common_suffix(found: dict[Entry, Found], masks: list[Found]) -> str:
+    """Return what the first masks' names have after an image's name, if it is the same for all of them."""
+    suffixes = set()
+    for directory, name in (mask[:2] for mask in masks[:5]):
+        stem = name[: name.rindex(b".")]
+        lengths = [n for n in range(len(stem) - 1, 0, -1) if (directory, stem[:n]) in found]
+        suffixes.add(stem[lengths[0] :] if lengths else b"")
+    return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
+
+
+def _listed(entries: list[Found], limit: int = 5) -> str:
+    names = ", ".join(os.fsdecode(os.path.join(*entry[:2])) for entry in entries[:limit])  # noqa: PTH118
+    return names if len(entries) <= limit else f"{names} and {len(entries) - limit} more"
+
+
+# -------------------- keras split
+# The part of a folder's images that Keras's `image_dataset_from_directory` takes for training or for validation.
+#
+# The same files for the same seed, so that a model goes on being judged by images that it has not seen.
+
+
+def check_split(validation_split: float | None, subset: str | None) -> None:
+    """Refuse arguments that do not say which part is meant.
+
+    Raises:
+        DataError: only one of both is given, or one is not possible.
+    """
+    if (validation_split is None) != (subset is None):
+        raise DataError(
+            "`validation_split` and `subset` must be given together, "
+            f"but got validation_split={validation_split!r}, subset={subset!r}.",
+            hint='Such as ap.ImageFolder("photos", validation_split=0.2, subset="training", seed=1).',
+        )
+    if validation_split is not None and not 0 < validation_split < 1:
+        raise DataError(f"`validation_split` must be between 0 and 1, but got {validation_split!r}.")
+    if subset not in (None, "training", "validation"):
+        raise DataError(f'`subset` must be "training" or "validation", but got {subset!r}.')
+
+
+def part_of(
+    classes: Sequence[Sequence[Found]], validation_split: float, subset: str, seed: int | None
+) -> list[list[int]]:
+    """Return, for each class, which of its files belong to the part, in the order in which they were given.
+
+    Keras lists the files by folder and name, shuffles all by NumPy's `RandomState(seed)`, and validates on the last.
+
+    Args:
+        classes: the files of each class, in the order of the classes.
+        validation_split: share of the files that are for validation.
+        subset: "training" or "validation".
+        seed: None for Keras's `shuffle=False`: the last files, class by class.
+
+    Raises:
+        DataError: one of both parts would be empty.
+    """
+    order = [
+        (label, number)
+        for label, found in enumerate(classes)
+        for number in sorted(range(len(found)), key=lambda number: found[number][:2])
+    ]
+    places = np.arange(len(order))
+    if seed is not None:
+        np.random.RandomState(seed).shuffle(places)
+    count = int(validation_split * len(order))
+    if not 0 < count < len(order):
+        raise DataError(
+            f"validation_split={validation_split!r} of {len(order)} images leaves none for training or for validation."
+        )
+    kept: list[list[int]] = [[] for _ in classes]
+    for place in (places[:-count] if subset == "training" else places[-count:]).tolist():
+        label, number = order[place]
+        kept[label].append(number)
+    return [sorted(numbers) for numbers in kept]
+
+
+# -------------------- labels
+# Labels that are whole numbers, as a user gives them for images or a table holds them: which are taken, as int64.
+#
+# What else a label may be, and what it means, is the business of the sources beside this module.
+
+
+def checked_labels(labels: Any, count: int) -> list[int]:
+    """Return the labels that were given for `count` images.
+
+    Raises:
+        DataError: they are more or fewer, or one is no whole number, or one that int64 does not hold.
+    """
+    is_one = isinstance(labels, np.ndarray) and labels.ndim == 0
+    given: list[Any] = list(labels) if isinstance(labels, Iterable) and not is_one else [labels]
+    if len(given) != count:
+        raise DataError(f"`labels` must be one for each of the {count} images, but got {len(given)}.")
+    if not all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in given):
+        raise DataError(
+            f"`labels` must be whole numbers, but got {shortened(labels)}.",
+            hint="ap.Table reads other labels from a CSV file.",
+        )
+    found = [int(label) for label in given]
+    for number, label in enumerate(found):
+        if not is_int64(label):
+            raise DataError(
+                f"`labels` must be from -2**63 to 2**63 - 1, but that of image {number} is {label}.",
+                hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
+            )
+    return found
+
+
+def whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
+    """Return the labels that texts of whole numbers are; `rows` are those of the table's `column`, for messages.
+
+    Raises:
+        DataError: one is none that int64 holds.
+    """
+    try:
+        return array("q", map(int, texts))
+    except OverflowError:
+        row, text = next((row, text) for row, text in zip(rows, texts, strict=True) if not is_int64(int(text)))
+        raise DataError(
+            f"Labels in the column `{column}` must be from -2**63 to 2**63 - 1, but row {row} has {shortened(text)}.",
+            hint='label_mode="class" takes all of them as names of classes, label_mode="number" as float32 values.',
+        ) from None
+
+
+# -------------------- image folder
+
+
+_PLAIN_CLASS_SAMPLES = '''
 
 def samples() -> tuple[list[str], list[int]]:
     """Return the path and the class of every image."""
@@ -76,7 +336,7 @@ class ImageFolder:
         subset: Literal["training", "validation"] | None = None,
         seed: int | None = None,
     ) -> None:
-        keras_split.check_split(validation_split, subset)
+        check_split(validation_split, subset)
         if label_mode not in ("int", "categorical", "binary", None):
             raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
         is_inferred = isinstance(labels, str)
@@ -93,7 +353,7 @@ class ImageFolder:
             found, self.classes = [_all(root)], ()
         kept = [list(range(len(each))) for each in found]
         if validation_split is not None and subset is not None:
-            kept = keras_split.part_of(found, validation_split, subset, seed)
+            kept = part_of(found, validation_split, subset, seed)
         self._paths = places.listed(
             root, (each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers)
         )
@@ -178,7 +438,7 @@ class ImageFolder:
                 f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
                 PLAIN_ENDINGS,
             ],
-            functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+            functions=PLAIN_IMAGES_IN + _PLAIN_CLASS_SAMPLES,
         )
 
 
@@ -229,11 +489,11 @@ def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
     """Warn of folders that are none, so that classes are missing, and of those that are no classes."""
     said = []
     if lost := places.lost_links(root):
-        said.append(f"{_listed(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
+        said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
     if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
         first = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
         said.append(
-            f"{_listed(folders)} are taken for classes, but are called like parts of a data set. "
+            f"{_names(folders)} are taken for classes, but are called like parts of a data set. "
             f'Name one of them, such as ap.ImageFolder("{first}").'
         )
     for message in said:
@@ -278,18 +538,18 @@ def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
     empty = [folder for folder, count in counts.items() if count == 0]
     if empty:
         raise DataError(
-            f"Every folder in `{shown}` is a class and must hold an image, but {_listed(empty)} hold none.",
+            f"Every folder in `{shown}` is a class and must hold an image, but {_names(empty)} hold none.",
             hint=f"Remove them, or add images that end in {', '.join(EXTENSIONS)}.",
         )
     single = [folder for folder, count in counts.items() if count == 1]
     if single:
         warnings.warn(
-            f"Only one image is in {_listed(single)} of `{shown}`: a class of one cannot be split for validation.",
+            f"Only one image is in {_names(single)} of `{shown}`: a class of one cannot be split for validation.",
             DataWarning,
             stacklevel=4,
         )
 
 
-def _listed(folders: list[bytes], limit: int = 3) -> str:
+def _names(folders: list[bytes], limit: int = 3) -> str:
     names = ", ".join(f"`{os.fsdecode(folder)}`" for folder in folders[:limit])
     return names if len(folders) <= limit else f"{names} and {len(folders) - limit} more"

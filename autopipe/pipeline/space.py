@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import pydantic
 
 from autopipe.errors import SpaceError, near, shortened
-from autopipe.pipeline.params import Params, Value, near_parameter, parameter_types
+from autopipe.pipeline.config import Params, Value, near_parameter, parameter_types
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"min": min, "max": max}
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {

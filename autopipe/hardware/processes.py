@@ -1,0 +1,484 @@
+"""A process and all that descend from it: the CPU time and the memory that they take together, read from /proc.
+
+Linux only; elsewhere a tree has no processes. When to read, and what to make of it, is the matter of `sampler`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Final, NamedTuple, Self
+
+import psutil
+
+from autopipe.hardware import machine
+from autopipe.hardware.gpu import GpuUse, Nvml
+
+PROC = Path("/proc")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Resident(NamedTuple):
+    """The memory of one process that is in RAM, by what it is made of."""
+
+    anonymous_bytes: int = 0
+    """Its own, and what it still shares with the parent that forked it."""
+    file_bytes: int = 0
+    """Mapped files and libraries, which others may map as well."""
+    shared_bytes: int = 0
+    """Shared memory, /dev/shm and memfd."""
+
+
+def resident(pid: int, proc: Path = PROC) -> Resident:
+    """Read a process's resident memory from /proc/PID/status; nothing if it has gone."""
+    sizes = dict.fromkeys((b"RssAnon", b"RssFile", b"RssShmem"), 0)
+    for line in _read(pid, "status", proc).splitlines():
+        name, _, value = line.partition(b":")
+        if name in sizes:
+            sizes[name] = int(value.split()[0]) * 1024
+    return Resident(*sizes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeReading:
+    """What a process tree has taken, at one moment."""
+
+    cpu_seconds: float  # since the first process began, user and system, of the living and the dead, to 10 ms
+    memory_bytes: int  # private memory of all processes, and the shared memory of the one that has most of it
+    processes: int  # how many are alive
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    kin: frozenset[int]  # its parent, the leader of its process group and that of its session
+    parent: int
+    ticks: int  # its own and those of its children that it has waited for
+    started: int  # in ticks since boot: tells a process from a later one with the same number
+
+
+class ProcessTree:
+    """The processes that descend from one.
+
+    A process belongs to the tree if its parent, or the leader of its process group or session, does. Once in, it stays
+    in, so that the children of a worker that has died, which the kernel gives to another parent, still count.
+
+    Memory: the sum of resident sizes would count the shared blocks of a loader once a worker. The kernel's own fair
+    figure (PSS, in smaps_rollup) takes 0.6 ms for a small process and 7 ms for one that has imported JAX, during which
+    that process cannot map memory: 3 % of a core at 4 Hz, and a disturbance. So the shared pages (shared memory,
+    libraries, mapped files) count once, with the process that has most of them, at 20 microseconds a process. With 4
+    workers on one block of 256 MiB, resident sizes add up to 1469 MiB, PSS to 366, this to 374. Memory that a forked
+    child still shares with its parent is counted for both.
+
+    CPU: what a process used is in its own figures, then in those of the parent that waited for it. Where the parent is
+    outside of the tree, its last reading is kept. A parent that ignores SIGCHLD never has its children's time (`man 2
+    wait`), as in a cluster of Ray: what the tree has lost in two readings in a row is kept, too.
+
+    Args:
+        pid: the first process.
+        proc: where the kernel shows processes; a test shows its own.
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._pid = pid
+        self._proc = proc
+        first = self._process(pid)
+        self._members: Mapping[int, _Process] = {} if first is None else {pid: first}
+        self._unrelated: frozenset[int] = frozenset()
+        self._lost_ticks = 0
+        self._ticks = 0
+        self._fell = False
+
+    def read(self) -> TreeReading:
+        """Find the processes that joined and left, and return what the tree has taken until now."""
+        members = self._living()
+        self._lost_ticks += sum(
+            last.ticks for pid, last in self._members.items() if pid not in members and last.parent not in self._members
+        )
+        self._members = members
+        missing = self._ticks - self._lost_ticks - sum(process.ticks for process in members.values())
+        if missing > 0 and self._fell:  # once may be between a child's end and its parent's reading
+            self._lost_ticks += missing
+        self._fell = missing > 0
+        self._ticks -= min(0, missing)
+        return TreeReading(
+            cpu_seconds=self._ticks / _TICKS_PER_SECOND, memory_bytes=self._memory_bytes(), processes=len(members)
+        )
+
+    def _living(self) -> dict[int, _Process]:
+        """Return the members that are alive, old and new. What was found unrelated is not looked at again."""
+        listed = self._listed()
+        candidates = {pid: process for pid in listed - self._unrelated if (process := self._process(pid)) is not None}
+        living = {
+            pid: process
+            for pid, last in self._members.items()
+            if (process := candidates.get(pid)) is not None and process.started == last.started
+        }
+        family = {self._pid, *living}
+        while joining := {pid for pid in candidates.keys() - family if not candidates[pid].kin.isdisjoint(family)}:
+            living |= {pid: candidates[pid] for pid in joining}
+            family |= joining
+        self._unrelated = listed - living.keys()
+        return living
+
+    def _listed(self) -> frozenset[int]:
+        try:
+            return frozenset(int(name) for name in os.listdir(self._proc) if name.isdecimal())  # noqa: PTH208 - no objects for a thousand names
+        except OSError:
+            return frozenset()
+
+    def _process(self, pid: int) -> _Process | None:
+        """Read /proc/PID/stat (`man 5 proc`); None if the process has gone. Its name may hold spaces and brackets."""
+        fields = _read(pid, "stat", self._proc).rpartition(b") ")[2].split()
+        if len(fields) < 20:
+            return None
+        parent, group, session = map(int, fields[1:4])
+        ticks, started = sum(map(int, fields[11:15])), int(fields[19])
+        return _Process(frozenset((parent, group, session)), parent, ticks, started)
+
+    def _memory_bytes(self) -> int:
+        each = [resident(pid, self._proc) for pid in self._members]
+        shared = max((one.file_bytes + one.shared_bytes for one in each), default=0)
+        return sum(one.anonymous_bytes for one in each) + shared
+
+
+def _read(pid: int, name: str, proc: Path) -> bytes:
+    """Return a file of a process; empty if the process has gone meanwhile."""
+    try:
+        descriptor = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # ESRCH: it went between open and read
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+# -------------------- own process
+# Whether this process makes samples in one thread and does nothing else.
+#
+# There, code that is faster but holds Python's lock may be used: nobody waits for the lock. A worker process claims it
+# at its start, for good, and so does an actor of `Ray`; what an op costs there is measured under `claimed`.
+
+
+_claims = 0
+
+
+def claim() -> None:
+    """Say that from now on one thread of this process makes samples, and no other needs Python's lock."""
+    global _claims  # it is about the process
+    _claims += 1
+
+
+@contextlib.contextmanager
+def claimed() -> Iterator[None]:
+    """Have it be so for a while."""
+    global _claims
+    claim()
+    try:
+        yield
+    finally:
+        _claims -= 1
+
+
+def is_claimed() -> bool:
+    """Whether that was said."""
+    return _claims > 0
+
+
+# -------------------- usage
+# What a process tree used over some time: the samples, and the figures derived from them. Pure; `sampler` fills it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at a process tree."""
+
+    seconds: float  # when, by `time.monotonic`, which on Linux all processes of a machine share
+    tree: TreeReading
+    # CPU time of everything on the cores that may be used until now, time stolen by a hypervisor included
+    machine_cpu_seconds: float
+    gpus: tuple[GpuUse, ...]  # what each GPU does, for anybody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The samples of some time, oldest first, and what follows from them.
+
+    Peaks are of the samples: what comes and goes between two is not seen. Percentages of CPU are of one core: two busy
+    cores are 200 %. A figure that no sample holds is None.
+    """
+
+    samples: tuple[Sample, ...]
+    # That a CPU quota keeps the tree from anyway: so many may others use and take nothing from it.
+    spare_cores: float = 0.0
+
+    def between(self, start_seconds: float, stop_seconds: float) -> Usage:
+        """Return the part from the last sample before the start to the first after the stop, by `time.monotonic`."""
+        times = [sample.seconds for sample in self.samples]
+        first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
+        return replace(self, samples=self.samples[max(0, first) : last + 1])
+
+    def of_gpus(self, count: int) -> Usage:
+        """Return the same with the first `count` GPUs only: those that a training on so many devices uses."""
+        return replace(self, samples=tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples))
+
+    @property
+    def seconds(self) -> float:
+        """Time from the first sample to the last."""
+        return self.samples[-1].seconds - self.samples[0].seconds if self.samples else 0.0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that the tree used."""
+        return self.samples[-1].tree.cpu_seconds - self.samples[0].tree.cpu_seconds if self.samples else 0.0
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Mean CPU use of the tree."""
+        return 100 * self.cpu_seconds / self.seconds if self.seconds > 0 else None
+
+    @property
+    def others_cpu_percent(self) -> float | None:
+        """Mean CPU use of everything else on the cores that may be used, but the spare ones: the noisy neighbours."""
+        if self.seconds <= 0:
+            return None
+        machine = self.samples[-1].machine_cpu_seconds - self.samples[0].machine_cpu_seconds
+        return 100 * max(0.0, (machine - self.cpu_seconds) / self.seconds - self.spare_cores)
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Most memory that the tree held."""
+        return max((sample.tree.memory_bytes for sample in self.samples), default=None)
+
+    @property
+    def peak_processes(self) -> int | None:
+        """Most processes that the tree had."""
+        return max((sample.tree.processes for sample in self.samples), default=None)
+
+    @property
+    def gpu_busy_percent(self) -> float | None:
+        """Mean over samples and GPUs of the share of time in which kernels ran."""
+        return _mean(use.busy_percent for sample in self.samples for use in sample.gpus)
+
+    @property
+    def gpus_busy_percent(self) -> tuple[float | None, ...]:
+        """Mean share of time in which kernels ran, of each GPU."""
+        columns = zip(*(sample.gpus for sample in self.samples), strict=False)  # a card may go away meanwhile
+        return tuple(_mean(use.busy_percent for use in column) for column in columns)
+
+    @property
+    def peak_gpu_memory_bytes(self) -> int | None:
+        """Most memory taken on all GPUs together."""
+        sums = (sum(use.memory_used_bytes or 0 for use in sample.gpus) for sample in self.samples if sample.gpus)
+        return max(sums, default=None)
+
+    @property
+    def gpu_watts(self) -> float | None:
+        """Mean power of all GPUs together."""
+        sums = [[use.power_watts for use in sample.gpus if use.power_watts is not None] for sample in self.samples]
+        return _mean(sum(watts) for watts in sums if watts)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+# -------------------- neighbours
+# How many cores others keep busy while a training runs, of those that it may use: their own count, less this one's.
+#
+# Where a process is held to some cores of a machine (taskset, a container's cpuset), what others do on the rest is no
+# business of its training; nor is it, under a CPU quota, on as many cores as the quota leaves idle.
+
+
+_LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of each core by itself
+_SHARE: Final = 0.0025  # of the time, that looking may take: all processes of the machine are gone through
+
+
+_BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and what was stolen; guests are in the first two
+
+
+def busy_seconds(proc: Path = PROC) -> float:
+    """Return the core-seconds that the cores which this process may use were busy since the machine started.
+
+    What a hypervisor has stolen from them is included. Read from /proc/stat (`man 5 proc`), line by line of a core.
+    """
+    ours = {f"cpu{core}" for core in machine.allowed()}
+    lines = (line.split() for line in machine.text_of(proc / "stat").splitlines() if line.startswith("cpu"))
+    ticks = (int(counts[field]) for name, *counts in lines if name in ours for field in _BUSY if field < len(counts))
+    return sum(ticks) / _TICKS_PER_SECOND
+
+
+def own_seconds() -> float:
+    """Return the core-seconds of this process and of all it started, of the dead if they were waited for."""
+    process = psutil.Process()
+    total = 0.0
+    for each in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+class Neighbours:
+    """Tells how many cores others kept busy, and looks no oftener than is cheap."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        busy: Callable[[], float] = busy_seconds,
+        own: Callable[[], float] = own_seconds,
+        spare: Callable[[], float] = machine.spare_cores,
+    ) -> None:
+        """Begin now."""
+        self._clock = clock
+        self._sources = (busy, own)
+        self._spare = spare
+        self._pause = _LEAST_SECONDS
+        self._cores = 0.0
+        self._before = self._read()
+
+    def cores(self) -> float:
+        """Return the cores that others kept busy on average from one look to the next; 0 before the second look."""
+        if self._clock() - self._before[0] >= self._pause:
+            before, self._before = self._before, self._read()
+            seconds, busy, own = (now - then for then, now in zip(before, self._before, strict=True))
+            self._cores = max(0.0, (busy - own) / seconds - self._spare())
+        return self._cores
+
+    def _read(self) -> tuple[float, ...]:
+        began = self._clock()
+        busy, own = (source() for source in self._sources)
+        self._pause = max(_LEAST_SECONDS, (self._clock() - began) / _SHARE)
+        return began, busy, own
+
+
+# -------------------- sampler
+# Looks at a process tree and the GPUs at a steady pace, from a thread of its own.
+#
+# Started best in the process that watches a trial, where it takes nothing from the trial's interpreter. It only takes
+# samples; the figures are derived in `usage`.
+
+
+class Sampler:
+    """Samples a process tree from `start` to `stop`, or within a `with` block.
+
+    Example:
+        >>> with Sampler(period_seconds=0.05) as sampler:
+        ...     total = sum(range(1000))
+        >>> sampler.usage.peak_processes >= 1
+        True
+
+    Args:
+        pid: the first process of the tree; this process where None.
+        period_seconds: time between samples.
+        nvml: an open library to ask about GPUs, which stays open; where None, one is opened and closed here.
+        clock: time of a sample.
+        proc: where the kernel shows processes; a test shows its own.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        *,
+        period_seconds: float = 0.25,
+        nvml: Nvml | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        proc: Path = PROC,
+    ) -> None:
+        self._tree, self._proc = ProcessTree(os.getpid() if pid is None else pid, proc), proc
+        self._period, self._spare = period_seconds, machine.spare_cores()
+        self._given, self._nvml = nvml, nvml
+        self._clock = clock
+        self._samples: list[Sample] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="autopipe-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Take the first sample and go on in a thread. A sampler starts once."""
+        self._nvml = self._given or Nvml()
+        self._sample()
+        self._thread.start()
+
+    def stop(self) -> Usage:
+        """Take the last sample, end the thread and return everything; a second call returns the same."""
+        if self._thread.is_alive():
+            self._stopping.set()
+            self._thread.join()
+            self._sample()
+            if self._nvml is not None and self._given is None:
+                self._nvml.close()
+        return self.usage
+
+    @property
+    def usage(self) -> Usage:
+        """What was seen until now."""
+        return Usage(samples=tuple(self._samples), spare_cores=self._spare)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._period):
+            self._sample()
+
+    def _sample(self) -> None:
+        self._samples.append(
+            Sample(
+                tree=self._tree.read(),
+                seconds=self._clock(),
+                machine_cpu_seconds=busy_seconds(self._proc),
+                gpus=self._nvml.use() if self._nvml else (),
+            )
+        )
+
+
+# -------------------- allocator
+# How the C library's allocator treats the images that come and go: it keeps their memory instead of giving it back.
+#
+# Each decoded image is a block of some megabytes that lives for a moment. By default glibc maps such a block from the
+# kernel and unmaps it, and the kernel clears every page of it again; with several workers they wait for each other
+# there. Keeping it made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times
+# as fast in processes.
+#
+# Batches of 19 MB that a thread makes, as `keras.utils.PyDataset` has them made, each had a heap of their own, which
+# glibc unmapped with the batch: 175,000 page faults a second, half of the processor's time, and 451 images/s instead
+# of 921 in a process that had not trained before. The padding at the top keeps the last heap of each thread.
+#
+# TensorFlow sets the trim threshold to 128 KiB when it makes its first dataset of a Python generator (its log says
+# "Memory patch applied"), so whoever makes one says this again afterwards: an MLP on 28x28 arrays, whose optimizer
+# takes and frees 200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000 images/s, not
+# 300,000.
+
+
+# From <malloc.h>, https://man7.org/linux/man-pages/man3/mallopt.3.html
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_THRESHOLD = -3
+_LARGEST_MMAP_THRESHOLD = 32 << 20  # bytes; glibc refuses more
+_KEPT_BYTES = 256 << 20  # freed memory at the end of a heap that stays with the process
+_LARGEST_HEAP = 64 << 20  # bytes of address space of a thread's heap (HEAP_MAX_SIZE in glibc's malloc/arena.c)
+
+
+def keep_freed_memory() -> None:
+    """Have this process keep freed blocks for the next image. Does nothing where the C library is not glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_TOP_PAD, _LARGEST_HEAP)
