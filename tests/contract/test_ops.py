@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe import ops
 from autopipe.errors import BadSampleError, PlainCodeError
+from autopipe.workload import ops
 from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op, Step
 from autopipe.workload.ops import on_parts

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe import data
 from autopipe.errors import BadSampleError
+from autopipe.workload import data
 from autopipe.workload.data import records as example
 from autopipe.workload.data import source as asked
 from autopipe.workload.data.arrays import Arrays
