@@ -19,9 +19,10 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from autopipe import _version, registry
 from autopipe.cli import commands
@@ -31,6 +32,30 @@ from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, Search
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
 _HIDDEN = ("schema",)  # for programs that read artefacts; not among what a user of `--help` looks for
+# The headings of `--help`, and below each the core's commands, the most used first. Commands of extensions follow them,
+# below the heading that their module has as `GROUP`.
+_GROUPS = {
+    "Tune and train": ("tune", "measure", "check", "retune", "show", "report"),
+    "Look closer": ("doctor",),
+    "Data and files": ("convert", "verify", "eject", "merge", "repoint"),
+}
+_OTHERS = "More"
+
+
+class _Grouped(TyperGroup):
+    """Lists the sub-commands below headings. Typer's own `rich_help_panel` does so only with Rich."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # Any: the two types are private to Typer
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        width = max(map(len, shown))
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
+        for name, command in shown.items():
+            sentence = command.get_short_help_str(limit=1000)  # a long one is wrapped, not cut
+            rows.setdefault(getattr(command, "rich_help_panel", _OTHERS), []).append((name.ljust(width), sentence))
+        for heading, listed in rows.items():
+            if listed:
+                with formatter.section(heading):
+                    formatter.write_dl(listed)
 
 
 def _show_version(wanted: bool) -> None:
@@ -54,10 +79,11 @@ def application() -> typer.Typer:
     """Return the command.
 
     Each module of `autopipe.cli.commands` has a sub-command: the function of the same name. So has each module that an
-    extension names in the entry point group `autopipe.commands`.
+    extension names in the entry point group `autopipe.commands`, listed below the heading that its `GROUP` names.
     """
     app = typer.Typer(
         name="autopipe",
+        cls=_Grouped,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,  # Rich's help takes 0.3 s of imports, which is most of what `--help` may take
@@ -68,10 +94,15 @@ def application() -> typer.Typer:
     names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
     modules = {name: importlib.import_module(f"{commands.__name__}.{name}") for name in names}
     modules |= registry.loaded("autopipe.commands", "command")
-    for name, module in sorted(modules.items()):
-        context = getattr(module, "CONTEXT", None)
-        command = ungrouped(getattr(module, name))
-        app.command(name.replace("_", "-"), hidden=name in _HIDDEN, context_settings=context)(command)
+    headings = {name: heading for heading, names in _GROUPS.items() for name in names}
+    for name in [*headings, *sorted(modules.keys() - headings)]:
+        module = modules[name]
+        app.command(
+            name.replace("_", "-"),
+            hidden=name in _HIDDEN,
+            context_settings=getattr(module, "CONTEXT", None),
+            rich_help_panel=headings.get(name) or getattr(module, "GROUP", _OTHERS),
+        )(ungrouped(getattr(module, name)))
     return app
 
 

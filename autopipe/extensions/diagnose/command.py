@@ -9,6 +9,7 @@ import typer
 
 from autopipe.cli import options, screen
 
+GROUP = "Look closer"
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """All arguments after the script belong to the script."""
 

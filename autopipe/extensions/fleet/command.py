@@ -10,6 +10,8 @@ import typer
 
 from autopipe.cli import options, screen
 
+GROUP = "Data and files"
+
 
 def fleet(
     context: typer.Context,

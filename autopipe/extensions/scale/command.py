@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # imported before `--help` answers
 
     from autopipe.extensions.scale.model import Interconnect, Row, Scaling
 
+GROUP = "Look closer"
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(B|bits?)/s", re.IGNORECASE)
 _DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # imported before `--help` answers
 
     from autopipe.extensions.whatif.prediction import WhatIf
 
+GROUP = "Look closer"
+
 
 def whatif(
     artifact: options.Artifact = Path("autopipe.json"),

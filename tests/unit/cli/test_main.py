@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from tests.unit.cli.conftest import Autopipe
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
 
 ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
-OF_CORE = "check convert doctor eject measure merge report retune schema show tune verify".split()  # noqa: SIM905
+OF_CORE = "check convert doctor eject measure merge repoint report retune schema show tune verify".split()  # noqa: SIM905
 COMMANDS = sorted([*OF_CORE, *(entry.name for entry in registry.declared("autopipe.commands"))])
 
 
@@ -61,20 +63,45 @@ def test_every_command_has_help(autopipe: Autopipe, command: str) -> None:
     assert ended.out.startswith(f"Usage: autopipe {command}")
 
 
-def test_the_list_of_commands_is_complete_and_holds_what_users_look_for(autopipe: Autopipe) -> None:
-    listed = autopipe("--help").out.partition("Commands:")[2]
-    shown = {line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "}
-    assert shown >= set(COMMANDS) - {"schema"}
-    assert "schema" not in shown
+def _listed(text: str) -> dict[str, list[str]]:
+    """Return the lines below each heading of `--help`, but for its options."""
+    sections = re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", text, re.MULTILINE)
+    return {heading: lines.splitlines() for heading, lines in sections if heading != "Options"}
+
+
+def test_commands_are_listed_below_three_headings_the_most_used_first(autopipe: Autopipe) -> None:
+    listed = {
+        heading: [line.split()[0] for line in lines] for heading, lines in _listed(autopipe("--help").out).items()
+    }
+    assert list(listed) == ["Tune and train", "Look closer", "Data and files"]
+    assert listed["Tune and train"][0] == "tune"
+    assert sorted(itertools.chain(*listed.values())) == sorted(set(COMMANDS) - {"schema"})
+
+
+def test_a_command_of_another_package_is_listed_below_its_heading_or_below_more(
+    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upload() -> None:
+        """Send an artefact to a place that everybody who trains the same model reads, and say where it can be found."""
+
+    theirs = {
+        "upload": types.SimpleNamespace(upload=upload),
+        "fetch": types.SimpleNamespace(fetch=lambda: None, GROUP="Sharing"),
+    }
+    monkeypatch.setattr(registry, "loaded", lambda group, kind: iter(theirs.items()))
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = _listed(autopipe("--help").out)
+    assert [line.split()[0] for line in listed["Sharing"]] == ["fetch"]
+    assert " ".join(" ".join(listed["More"]).split()) == f"upload {upload.__doc__}"  # wrapped, not cut
 
 
 def test_the_list_of_commands_fits_a_terminal_of_eighty_columns(
     autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    listed = autopipe("--help").out.partition("Commands:")[2].strip().splitlines()
-    assert len(listed) == len(COMMANDS)  # and `repoint`, without `schema`
-    assert [line for line in listed if not line.endswith(".") or line.endswith("..")] == []
+    lines = [line for lines in _listed(autopipe("--help").out).values() for line in lines]
+    assert len(lines) == len(COMMANDS) - 1  # without `schema`: a line each
+    assert [line for line in lines if len(line) > 80 or not line.endswith(".") or line.endswith("..")] == []
 
 
 def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
