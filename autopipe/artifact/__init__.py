@@ -1,7 +1,8 @@
 """What is kept of a search and handed back: `autopipe.json`, the generated factory, and all that is done with them.
 
-The artefact is data: one profile for each machine, read by pydantic, never unpickled. Here are also `ap.tune`,
-`ap.retune`, `ap.check`, `ap.load` and their likes: what the command line and scripts call.
+The artefact is data: one profile for each machine, read by pydantic, never unpickled. `schema` has its values, `pin`
+and `reference` say which workload it may name, and `factory` builds the tuned pipeline. What a command does with an
+artefact is a module each: `checking`, `converting`, `ejecting`, `repointing`, `verifying`.
 
-Nothing here formats text for people beyond error messages: `reports` renders what is kept.
+Nothing here starts a search or formats text for people beyond error messages: `api` searches, `reports` renders.
 """

@@ -4,7 +4,7 @@
 `surrogate` predicts rates, `decision` and `confirmation` compare by statistics, `record` writes the Optuna study.
 `result` is what a search found, one value.
 
-Nothing here imports a training framework, prints, or writes an artefact: `artifact` calls this room.
+Nothing here imports a training framework, prints, or writes an artefact: `api` searches, and keeps the result.
 """
 
 import sys
