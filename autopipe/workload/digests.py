@@ -1,4 +1,4 @@
-"""Digests that tell whether two things are the same; what counts as the same is what each function reads, no more."""
+"""Digests of values and ops, to compare for equality; only what each function reads counts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def digest(*parts: object) -> str:
 
 
 def canonical(value: object) -> str:
-    """Return values as JSON with sorted names, without fields at their defaults: one that is new changes nothing.
+    """Return values as JSON with sorted names, without fields at their defaults: a new field changes nothing.
 
-    As in their `repr`, fields of dataclasses with `repr=False` do not count.
+    Fields of dataclasses with `repr=False` are left out.
     """
     return json.dumps(value, sort_keys=True, default=_set_fields)
 
@@ -47,7 +47,7 @@ def ops_digest(ops: Sequence[Op]) -> str:
 
 
 def op_settings(op: Op) -> dict[str, str]:
-    """Return an op's settings as short texts that differ where the settings do; of functions, by their code too."""
+    """Return an op's settings as short texts that differ if the settings do; functions include their code."""
     texts = {field.name: value_text(getattr(op, field.name)) for field in dataclasses.fields(op)}
     return {
         name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…({digest(text)})" for name, text in texts.items()
@@ -68,7 +68,7 @@ def _fields(op: Op) -> dict[str, Any]:
 
 
 def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
-    """Name a value by what it is made of, so that an address in memory does not count; `inside` are those around it."""
+    """Describe a value by its content, without addresses in memory; `inside` are the objects around it."""
     if id(value) in inside or len(inside) > _DEEPEST:
         return type(value).__qualname__
     inside = (*inside, id(value))
@@ -96,7 +96,7 @@ def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
 
 
 def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str:
-    """Name a function by its code and by what it has captured, so that an edited one, or other numbers, differ."""
+    """Describe a function by its code and captured values, so that an edit or other numbers change it."""
     if isinstance(function, functools.partial):
         bound = value_text(list(function.args), inside), _named_text(function.keywords, inside)
         return f"partial({value_text(function.func, inside)}, {', '.join(bound)})"
@@ -114,7 +114,7 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
 
 
 def home(function: Callable[..., Any]) -> str:
-    """Return the module of a function as others import it: that of a script that is run is called by its file."""
+    """Return the module of a function as others import it; a script that is run as `__main__` has its file's name."""
     if function.__module__ != "__main__":
         return function.__module__
     code = function if hasattr(function, "__code__") else type(function).__call__

@@ -1,8 +1,8 @@
-"""What a user's functions look up in their modules: constants, and other functions of the user's.
+"""Constants and functions that a user's functions look up in their modules.
 
-The digest of ops counts a function's own code and what it has captured, not what stands beside it. Whoever keeps what
-ops gave asks here, too, because a constant that is edited gives other pixels. What can change while a program runs (a
-list, an array, a name that is given other values) does not count.
+The digest of ops covers a function's own code and captured values, not its module. Caches of an op's results ask here,
+too, because an edited constant gives other pixels. Values that can change while a program runs (a list, an array, a
+reassigned name) do not count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def looked_up(ops: Iterable[Op]) -> dict[str, str]:
 
 
 def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
-    """Yield the functions of the user's own that some values are, or have."""
+    """Yield the user's own functions among some values, or inside them."""
     for value in values:
         if isinstance(value, types.FunctionType):
             if not value.__code__.co_filename.startswith(_INSTALLED):
@@ -61,7 +61,7 @@ def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
 
 
 def _names(code: types.CodeType, operation: str) -> set[str]:
-    """Return the names of its module that a function, or one within it, looks up or stores, as `operation` says."""
+    """Return the module's names that a function, or one within it, looks up or stores, as `operation` says."""
     found = {each.argval for each in dis.get_instructions(code) if each.opname == operation}
     return found.union(*(_names(each, operation) for each in code.co_consts if isinstance(each, types.CodeType)))
 

@@ -1,6 +1,6 @@
-"""What an op is: a pure function of a sample and the sample's own random numbers, with what it may be used for.
+"""`Op`, a pure function of a sample and the sample's own random numbers; the array functions of its batch half; `Plan`.
 
-Concrete ops live in `autopipe.workload.ops`.
+Concrete ops, and the function that makes a plan, live in `autopipe.workload.ops`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from autopipe.workload.plain_code import Lines
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 # -------------------- array namespace
-# The few array operations that batchable ops are written in, so that one text runs in NumPy, TensorFlow and Keras.
-#
-# Arithmetic operators are used as they are; only what is spelled differently is named here.
+# The few array functions of batchable ops, so that one text runs in NumPy, TensorFlow and Keras. Arithmetic operators
+# are
+# used directly.
 
 
 class ArrayNamespace(Protocol):
-    """What a batchable op may call besides operators."""
+    """The functions that a batchable op may call besides operators."""
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Return the array in another dtype."""
@@ -77,17 +77,17 @@ class Op(abc.ABC):
     """One step from a sample as it is read to a sample as it is trained on.
 
     Besides `apply`, for one sample, an op may have a batch half, `takes_batches` and `apply_many`: then a batch of
-    small samples of one shape is made by a few calls of NumPy, without a visit to Python for each. It gives what
-    `apply` gives, to the bit, which `tests/contract/test_ops.py` checks. A `batchable` op has one by `apply_batch`.
+    small samples of one shape is made by a few calls of NumPy, without a visit to Python for each. It gives the bits of
+    `apply`, which `tests/contract/test_ops.py` checks. A `batchable` op has one by `apply_batch`.
 
     Class attributes:
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
-        batchable: whether it acts on each value or pixel alone, so that it can run on a whole batch, also on the
+        batchable: True if it acts on each value or pixel alone, so that it can run on a whole batch, also on the
             device.
-        mixes: whether it puts samples of one batch into one another. It then comes after all ops on single samples, and
-            `apply_many` is what it does; `apply` leaves a sample alone.
-        revision: raised when the op comes to give other values for the same settings, so that digests of ops differ.
-        alone_differs: whether it may take another time in a process of its own (`autopipe.hardware.processes`).
+        mixes: True if it combines samples of one batch. It then comes after all ops on single samples, and runs by
+            `apply_many`; `apply` leaves a sample alone.
+        revision: raised when the op gives other values for the same settings, so that digests of ops differ.
+        alone_differs: True if its time may differ in a process of its own (`autopipe.hardware.processes`).
     """
 
     draws: ClassVar[int] = 0
@@ -98,60 +98,56 @@ class Op(abc.ABC):
 
     @property
     def name(self) -> str:
-        """What the op is called in messages and measurements."""
+        """The name in messages and measurements."""
         return type(self).__name__
 
     @property
     def is_random(self) -> bool:
-        """Whether the result differs from epoch to epoch."""
+        """True if the result differs from epoch to epoch."""
         return self.draws > 0
 
     @property
     def target(self) -> Target:
-        """Which part of a sample the op acts on: the image x, the mask or label y, or both."""
+        """The part of a sample on which the op acts: the image x, the mask or label y, or both."""
         return "image"
 
     @property
     def resizes_to(self) -> tuple[int, int] | None:
-        """The (height, width) to which the op scales every image, whatever size it has; None if it does not."""
+        """The (height, width) to which the op scales every image, whatever its size; None if it does not."""
         return None
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
-        """Return the op as it is in a workload in which `rest` follow it.
-
-        Raises:
-            ConfigError: it needs others behind it.
+        """Return the op as it is in a workload with `rest` after it. Raise ConfigError if it needs other ops
+        behind it.
         """
         return self
 
     def without_chance(self) -> Op | None:
-        """Return what stands for the op in validation and prediction: itself, unless it is random; None for nothing.
+        """Return the op's substitute in validation and prediction: itself, unless it is random; None for no op.
 
-        A random op that sets the size of samples names another one here that sets the same size.
+        A random op that sets the size of samples returns another one that sets the same size.
         """
         return None if self.is_random else self
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        """Return whether the op acts on x, and whether it acts on y, of samples that look like `spec`.
+        """Return (True if the op acts on x, True if it acts on y) for samples of `spec`.
 
-        An op on both follows the image into y only where y is a mask; a label or another array is left alone.
+        An op on both follows the image into y only if y is a mask; a label or another array is left alone.
         """
         target, y = self.target, spec.y  # of each sample once: short
         return target != "mask", y is not None and (target == "mask" or (target == "both" and y.kind in _MASKS))
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
-        """Return what x and y hold after the op."""
+        """Return the kinds of x and y after the op."""
         return spec.x.kind, spec.y.kind if spec.y is not None else None
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:  # noqa: B027  # most ops keep the rule by themselves
-        """Try the op on one sample when a loader or a search opens; nothing is measured meanwhile.
-
-        Raises:
-            OpError: it is no pure function of the sample and the sample's own random numbers.
+        """Try the op on one sample when a loader or a search opens; no measurement runs meanwhile. Raise OpError if it
+        is no pure function of the sample and the sample's own random numbers.
         """
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:  # noqa: B027  # most ops have no doubts
-        """Warn of what is probably not meant, from the few samples that are looked at when a loader or search opens."""
+        """Warn of probable mistakes, from the first few samples when a loader or search opens."""
 
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
@@ -161,24 +157,25 @@ class Op(abc.ABC):
             sample: `(x, y)`; must not be written to.
             spec: the kinds of its fields before the op.
             random: the sample's own numbers, shape (draws,).
-            out: where x may be written to, already of the right shape and dtype; the op is free to ignore it. It may be
-                the very memory of the sample's x, so a y that is made of x must have memory of its own.
+            out: an array of the right shape and dtype for x; the op may ignore it. It may be the very memory of the
+                sample's
+                x, so a y that is made of x must have memory of its own.
         """
 
     def takes_batches(self, spec: SampleSpec) -> bool:
-        """Whether `apply_many` can be called on batches of samples that look like `spec`, all of one shape."""
+        """Return True if `apply_many` takes batches of samples of `spec`, all of one shape."""
         return self.batchable
 
     def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        """Return a whole batch after the op, to the bit what `apply` gives sample by sample.
+        """Return a whole batch after the op, to the bit equal to `apply` of each sample.
 
-        Whatever it raises, the batch is made again sample by sample, so that the error names its sample.
+        If it raises an error, the batch is made again sample by sample, so that the error names its sample.
 
         Args:
-            batch: `(x, y)`, whose first axis counts the samples; the op's own, to be overwritten and returned.
+            batch: `(x, y)`, whose first axis counts the samples; the op may overwrite and return it.
             spec: one sample before the op.
             random: the samples' own numbers, shape (samples, draws).
-            out: where x may be written to, as for `apply`; the op is free to ignore it.
+            out: an array for x, as for `apply`; the op may ignore it.
         """
         return self.finish(batch, spec, NUMPY)
 
@@ -192,47 +189,38 @@ class Op(abc.ABC):
         raise NotImplementedError
 
     def plain_numpy(self, step: Step) -> Lines:
-        """Return what the op does as lines of NumPy and OpenCV; a random one draws from `rng`.
+        """Return the op as lines of NumPy and OpenCV; a random one draws from `rng`.
 
-        They are on the variables of the parts that it acts on, which `autopipe.workload.plain_code.parts(step)` names:
-        "x" and "y", or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask".
-
-        Raises:
-            PlainCodeError: it cannot be written so.
+        They use the variables of the parts on which it acts, `autopipe.workload.plain_code.parts(step)`: "x" and "y",
+        or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask". Raise
+        PlainCodeError if it has no such form.
         """
         raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as NumPy code (`plain_numpy`)")
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        """Return what the op does as lines of TensorFlow, by TensorFlow's own op where it has one.
+        """Return the op as lines of TensorFlow, by TensorFlow's own op if it has one.
 
-        Their variables are those of `plain_numpy`; a random one draws TensorFlow's own numbers.
-
-        Raises:
-            PlainCodeError: it cannot be written so.
+        Their variables are those of `plain_numpy`; a random one draws TensorFlow's own numbers. Raise PlainCodeError if
+        it has no such form.
         """
         raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as TensorFlow code (`plain_tensorflow`)")
 
     def plain_batch(self, step: Step, library: Literal["np", "tf"]) -> Lines:
         """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.
-
-        Raises:
-            PlainCodeError: it has no plain form.
+        Raise PlainCodeError if it has no plain form.
         """
         raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as code on batches (`plain_batch`)")
 
     def plain_constants(self, step: Step) -> Lines:
-        """Return the lines that both need at the top of a file: a table, say."""
+        """Return the lines that both forms need at the top of a file: a table, say."""
         return []
 
     def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
-        """Return the user's own functions that both call, by their names there."""
+        """Return the user's own functions that both forms call, by their names in the code."""
         return {}
 
 
-# -------------------- plan
-# The ops of a workload in their places: which are deterministic, which run for each epoch, which may run on a batch.
-#
-# `autopipe.workload.ops.planner.make_plan` finds it out; this module holds the result.
+# -------------------- plan: made by `autopipe.workload.ops.planner.make_plan`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,7 +235,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """The ops of a workload in three parts, which together do what the list says."""
+    """The ops of a workload in three parts, which together do the whole list."""
 
     source: SampleSpec  # the sample as it is read
     prefix: tuple[Step, ...]  # deterministic; the same in every epoch
@@ -264,7 +252,7 @@ class Plan:
         return self.source if depth == 0 else self.prefix[depth - 1].after
 
     def sent(self, finish: str) -> SampleSpec:
-        """Return the sample as a device gets it, where the suffix is done on the "host" or the "device"."""
+        """Return the sample as a device gets it, if the suffix is done on the "host" or the "device"."""
         return self.finished if finish == "host" else self.compact
 
     @property

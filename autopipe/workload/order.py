@@ -1,4 +1,7 @@
-"""Which samples make up each batch of an epoch: a function of (seed, epoch) and the numbers here, nothing else."""
+"""The samples and random numbers of each epoch: pure functions of (seed, epoch) and the numbers here.
+
+Nothing that remembers a previous call may go in here: any worker computes the numbers of any sample in any order.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,6 @@ from numpy.typing import NDArray
 from autopipe.errors import ConfigError
 
 # -------------------- randomness
-# Randomness as data: every random number of an epoch is a function of (seed, epoch, sample, op).
-#
-# A counter-based generator needs no state, so any worker can compute the numbers of any sample in any order and get
-# the same ones. What must not go in here: anything that remembers a previous call.
-#
 # `_mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
 # 2014, with Stafford's variant 13 constants), used as a keyed hash over the counter words. Unlike NumPy's Philox it
 # takes a whole batch of unrelated counters in one vectorised call.
@@ -54,7 +52,7 @@ def _mixed_counters(draws: int) -> NDArray[np.uint64]:
 
 @functools.lru_cache(maxsize=64)  # an epoch's batches begin with the same words, which take longer than their numbers
 def _words(*values: int) -> NDArray[np.uint64]:
-    """Return the hash state, shape (1,), of a tuple of integers (taken modulo 2**64). It is shared: read only."""
+    """Return the hash state, shape (1,), of integers (modulo 2**64). The array is shared: do not write to it."""
     state = np.zeros(1, np.uint64)
     for value in values:
         state = _absorb(state, np.array([value % 2**64], np.uint64))
@@ -100,8 +98,9 @@ class BatchOrder:
     drop_remainder: bool  # whether a short last batch is left out
     # `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch
     shard: tuple[int, int] = (0, 1)
-    # `(i, n)`: this loader takes the i-th of n equal parts of each batch, which n of them share. All have as many
-    # batches, with the numbers that one loader of the whole batches would give them
+    # `(i, n)`: this loader takes the i-th of n equal parts of each batch. All n loaders have the same number of
+    # batches, and
+    # the numbers that one loader of the whole batches would give them
     rank: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
@@ -130,7 +129,7 @@ class BatchOrder:
 
     @property
     def samples(self) -> int:
-        """Samples that are this loader's in an epoch, before any remainder is dropped."""
+        """Samples of this loader in an epoch, before any remainder is dropped."""
         _, ranks = self.rank
         whole, rest = divmod(self._shard_samples, self.batch_size * ranks)
         return whole * self.batch_size + rest // ranks
@@ -143,7 +142,7 @@ class BatchOrder:
 
     @property
     def has_short_batch(self) -> bool:
-        """Whether the last batch of an epoch is smaller than the others."""
+        """True if the last batch of an epoch is smaller than the others."""
         return self.samples % self.batch_size != 0 and not self.drop_remainder
 
     def epoch(self, number: int) -> NDArray[np.int64]:
@@ -156,7 +155,6 @@ class BatchOrder:
         return order if self.rank == (0, 1) else self._of_rank(order)
 
     def _of_rank(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return this rank's part of each batch, one after the other."""
         rank, ranks = self.rank
         full = len(order) - len(order) % (self.batch_size * ranks)
         own = order[:full].reshape(-1, ranks, self.batch_size)[:, rank].ravel()
@@ -164,5 +162,5 @@ class BatchOrder:
         return np.concatenate([own, order[full + rank * each : full + (rank + 1) * each]])
 
     def batch_samples(self, batch: int) -> int:
-        """Return how many samples batch number `batch` holds."""
+        """Return the number of samples in a batch."""
         return min(self.batch_size, self.samples - batch * self.batch_size)

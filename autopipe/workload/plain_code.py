@@ -1,9 +1,10 @@
-"""Plain code: what an op or a source writes of itself for pipelines that do without autopipe.
+"""Plain code: the lines that ops and sources write of themselves for pipelines without autopipe.
 
-An op writes lines on the variables that hold a sample's parts, a source says how samples come into them; both once for
-NumPy and OpenCV, and once for TensorFlow, as a person would. The variables are `x` and `y`; those of several parts are
-called like `x_left` and `y_mask`. Random numbers are drawn from `rng` in NumPy, and by TensorFlow itself there. How the
-lines become a file is in `autopipe.pipeline.eject`.
+An op writes lines on the variables of a sample's parts, a source writes lines that load them; both once for NumPy and
+OpenCV, and once for TensorFlow, as a person would. The variables are `x` and `y`; those of several parts are called
+like
+`x_left` and `y_mask`. Random numbers are drawn from `rng` in NumPy, and by TensorFlow itself there. The files made of
+these lines are in `autopipe.pipeline.eject`. The start of relative paths is here, too: the script that writes them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _NO_NAME = re.compile(r"\W")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlainSource:
-    """How plain code gets at the samples of a source."""
+    """Plain code that loads the samples of a source."""
 
-    # in TensorFlow, an expression: the dataset of what `load` takes; in NumPy, the lines that keep what is listed in
+    # in TensorFlow, an expression: the dataset of the arguments of `load`; in NumPy, lines that keep the listing in
     # `self`
     opened: str
     count: str  # an expression. In TensorFlow: over how many samples they are shuffled; in NumPy: how many there are
@@ -55,7 +56,7 @@ class PlainSource:
 def columns(spec: SampleSpec) -> tuple[str, ...]:
     """Return the variable of each part of a flat sample: "x" and "y", or "x_left", "y_mask", "sample_weight".
 
-    Those of x start with "x", those of y with "y": not like what ops call their own variables ("left", "rows").
+    The names start with "x" or "y", so that they differ from the ops' own variables ("left", "rows").
     """
     if spec.structure is None:
         return ("x", "y")
@@ -67,7 +68,7 @@ def columns(spec: SampleSpec) -> tuple[str, ...]:
 
 
 def names(spec: SampleSpec) -> tuple[str, ...]:
-    """Return the variables of the parts that there are: those of x first, then those of y, then of weights."""
+    """Return the variables of the existing parts: those of x first, then those of y, then of weights."""
     slots = ("x", "y") if spec.structure is None else [slot for slot, _ in spec.structure.paths]
     found = zip(slots, columns(spec), spec.columns, strict=True)
     there = [(SLOTS.index(slot), name) for slot, name, field in found if field is not None]
@@ -81,14 +82,14 @@ def parts(step: Step) -> tuple[str, ...]:
 
 
 def part_of(spec: SampleSpec, part: str) -> Field:
-    """Return what is known of a part that is there."""
+    """Return the field of an existing part."""
     field = dict(zip(columns(spec), spec.columns, strict=True))[part]
     assert field is not None  # nobody asks for a y that is not there
     return field
 
 
 def packed(spec: SampleSpec) -> str:
-    """Return what a model is given: each part in its dictionary or tuple, and weights of samples as the third."""
+    """Return a model's arguments: each part in its dictionary or tuple, and weights of samples as the third."""
     if spec.structure is None:
         return ", ".join(names(spec))
     slots = [_literal(slot) for slot in _slots(spec)]
@@ -96,7 +97,7 @@ def packed(spec: SampleSpec) -> str:
 
 
 def unpacked(spec: SampleSpec, value: str) -> Lines:
-    """Return lines that take the parts out of what a source's `read` returned."""
+    """Return lines that take the parts out of a value of `read`."""
     if spec.structure is None:
         return [f"{', '.join(names(spec))} = {value}"]
     slots = dict(zip(SLOTS, _slots(spec), strict=False))
@@ -111,11 +112,8 @@ def unpacked(spec: SampleSpec, value: str) -> Lines:
 
 
 def said(op: Op, step: Step, method: str) -> Lines:
-    """Return the lines that an op writes of itself by a method, for a step.
-
-    Raises:
-        PlainCodeError: it writes none, or those of a class above one that does something else; or it knows `x` and `y`
-            alone, and the parts are called otherwise.
+    """Return the lines of a step that an op's method writes. Raise PlainCodeError if the op writes none, inherits those
+    of a class that does something else, or knows only `x` and `y` while the parts have other names.
     """
     for kind in type(op).__mro__:
         if method in vars(kind):
@@ -134,27 +132,27 @@ def said(op: Op, step: Step, method: str) -> Lines:
 
 
 def decoded_parts(step: Step) -> dict[str, Field]:
-    """Return the parts that are bytes of image files before the op, and what they are after it."""
+    """Return the parts that are bytes of image files before the op, with their fields after it."""
     return {
         part: part_of(step.after, part) for part in parts(step) if part_of(step.before, part).kind is FieldKind.ENCODED
     }
 
 
 def is_mask(step: Step, part: str) -> bool:
-    """Return whether a part is a mask before the op."""
+    """Return True if a part is a mask before the op."""
     return part_of(step.before, part).kind is FieldKind.MASK
 
 
 def is_flat(step: Step, part: str) -> bool:
-    """Return whether a part has no channel axis before the op."""
+    """Return True if a part has no channel axis before the op."""
     return part_of(step.before, part).rank == 2
 
 
 def channel_axis(step: Step, part: str) -> Lines:
-    """Return lines that give a part its channel axis back where that is, or may be, one of length one.
+    """Return lines that give a part its channel axis back if its length is, or may be, one.
 
-    OpenCV leaves such an axis out. How many channels there are is told by the shape before the op, or after it where
-    samples differ in size before.
+    OpenCV drops such an axis. The shape before the op gives the number of channels, or the shape after it if samples
+    differ in size before.
     """
     before, after = part_of(step.before, part), part_of(step.after, part)
     shape = before.shape or after.shape
@@ -163,15 +161,15 @@ def channel_axis(step: Step, part: str) -> Lines:
 
 
 def is_integer(step: Step, part: str) -> bool:
-    """Return whether a part holds whole numbers before the op."""
+    """Return True if a part holds whole numbers before the op."""
     dtype = part_of(step.before, part).dtype
     return dtype is not None and dtype.kind in "ui"
 
 
 def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, str]:
-    """Return how a `tf.image.random_...` is called: lines before it, and the call, with `{}` where a part stands.
+    """Return the call of a `tf.image.random_...`: lines before it, and the call, with `{}` in the place of a part.
 
-    Several parts share a seed, so that the same is done to all.
+    Several parts share a seed, so that they are changed alike.
     """
     given = "".join(f", {argument!r}" for argument in arguments)
     if len(parts(step)) == 1:
@@ -186,7 +184,7 @@ def tensor_type(field: Field) -> str:
 
 
 def shape_lines(spec: SampleSpec, named: tuple[str, ...]) -> Lines:
-    """Return lines that say the shapes of tensors that came through Python, which TensorFlow cannot know."""
+    """Return lines that set the shapes of tensors that came through Python, which TensorFlow cannot know."""
     found = []
     for part in named:
         field = part_of(spec, part)
@@ -198,7 +196,7 @@ def shape_lines(spec: SampleSpec, named: tuple[str, ...]) -> Lines:
 
 
 def quoted(text: str) -> str:
-    """Return a literal in double quotes, unless the text itself has some, as formatters write it."""
+    """Return a literal in double quotes, or in single ones if the text has double quotes, as formatters write it."""
     literal = repr(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 
@@ -220,10 +218,9 @@ def _key(key: Any) -> str:
 
 
 # -------------------- script
-# Where a relative path of the user's starts: at the script that writes it, wherever that is run from.
-#
-# So the command line, a trial's process, a spawned worker and `tuned_pipeline`, imported from another folder, find the
-# same files. Every source passes what it is given through here, once, and works with an absolute path from then on.
+# A relative path of the user starts at the script that writes it, so that the command line, a trial's process, a
+# spawned
+# worker and `tuned_pipeline` find the same files. Every source calls this once and keeps absolute paths.
 
 
 RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
@@ -238,16 +235,17 @@ _NOBODYS = tuple(
 
 
 def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
-    """Return the absolute path of what a script names; see `RULE`.
+    """Return the absolute path of a place named in a script; see `RULE`.
 
-    In a notebook or an interpreter, it starts at the working directory. In a script, too, and with a warning, where it
-    leads to something from there and to nothing from the script's folder; `warns=False` is for what need not be there.
+    In a notebook or an interpreter, it starts at the working directory. In a script, too, and with a warning, if the
+    path
+    exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
     """
     return _found(os.fspath(place), os.path.lexists, lambda folder: folder, warns=warns)
 
 
 def located_pattern(pattern: str | os.PathLike[str]) -> str:
-    """Return the absolute pattern that a script's glob stands for, by the same rule."""
+    """Return the absolute pattern of a glob in a script, by the same rule."""
     return _found(os.fspath(pattern), _matches, glob.escape)
 
 
@@ -277,7 +275,7 @@ def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str]
 
 
 def _script() -> tuple[str | None, int]:
-    """Return the file of the innermost caller that is the user's own, None for a notebook; and how far up it is."""
+    """Return the file of the innermost caller in user code, None for a notebook; and its depth in the stack."""
     level, frame = 1, cast(types.FrameType | None, sys._getframe(1))
     while frame is not None:
         file = frame.f_globals.get("__file__")

@@ -1,8 +1,7 @@
-"""What a sample is: an (x, y) pair, or more parts, and the description of its fields.
+"""A sample: its flat form `(x, y, *others)`, its `Structure` as users pass and get it, its fields, and `Source`.
 
-A sample is a tuple `(x, y)`; `y` is None where there is no target. Each part is `bytes` (an encoded image), a NumPy
-array, or an integer label. A `Field` says which, so that an op can tell a mask from an image. Where a model takes
-several inputs or targets, or weights of samples, further parts follow these two (`autopipe.workload.sample`).
+Each part is `bytes` (an encoded image), a NumPy array or an integer label; y is None without a target. A `Field` gives
+the kind of a part, so that an op can tell a mask from an image. Which ops act on which parts is not decided here.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from numpy.typing import NDArray
 from autopipe.errors import DataError, shortened
 
 # -------------------- structure
-# How the parts of a sample make up what a model takes: x, y and sample_weight, each a part, a tuple or a dict of them.
-#
 # Inside, a sample or a batch is a flat tuple `(x, y, *others)`: first the image, or else the first input; then the
-# first target, None where there is none; then all others. A `Structure` gives each its place in what users pass and
-# get. Which ops act on which parts is no business of this module.
+# first
+# target, or None; then all others. A `Structure` gives each its place in x, y and sample_weight of the user.
 
 
 Path: TypeAlias = tuple[str, str | int | None]
@@ -33,20 +30,20 @@ SLOTS = ("x", "y", "sample_weight")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Structure:
-    """Where each part of a flat sample belongs."""
+    """The place of each part of a flat sample in x, y and sample_weight."""
 
     paths: tuple[Path, ...]  # by position; the second is ("y", None), for a part that is None, where there is no target
 
     @classmethod
     def of(cls, value: Any, is_image: Callable[[Path, Any], bool]) -> Structure | None:
-        """Return the structure of what a source's `read` gave; None of x alone and of (x, y), each one part.
+        """Return the structure of a value of `read`; None for x alone and for (x, y), each one part.
 
         Args:
             value: x, (x, y) or (x, y, sample_weight).
-            is_image: tells of a part of x, by where and what it is, whether ops on images act on it.
+            is_image: returns True, by the path and value of a part of x, if ops on images act on it.
 
         Raises:
-            DataError: the value is none of these.
+            DataError: the value has another form.
         """
         slots = slots_of(value)
         if len(slots) == len(SLOTS) and slots[1] is None and slots[2] is not None:
@@ -63,11 +60,7 @@ class Structure:
         return cls((first, target or ("y", None), *(path for path in paths if path not in (first, target))))
 
     def flat(self, value: Any) -> tuple[Any, ...]:
-        """Return the parts of what `read` gave, or of a batch, in their order.
-
-        Raises:
-            DataError: it is built in another way.
-        """
+        """Return the flat parts of a value of `read`, or of a batch; raise DataError if its structure is another."""
         slots = slots_of(value)
         for number, name in enumerate(SLOTS):
             slot = slots[number] if number < len(slots) else None
@@ -80,27 +73,27 @@ class Structure:
         return tuple(part_at(slots, path) for path in self.paths)
 
     def packed(self, parts: Sequence[Any]) -> tuple[Any, ...]:
-        """Return (x,), (x, y) or (x, y, sample_weight), as a model takes them, of flat parts."""
+        """Return flat parts as the (x,), (x, y) or (x, y, sample_weight) that a model takes."""
         made = [self._slot(name, parts) for name in SLOTS]
         while made[-1] is None:
             made.pop()
         return tuple(made)
 
     def part(self, slots: Sequence[Any], number: int) -> Any:
-        """Return one part, by its place in the flat order, of (x, y, sample_weight)."""
+        """Return one part of (x, y, sample_weight) by its flat position."""
         return part_at(slots, self.paths[number])
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the parts are called in messages."""
+        """The names of the parts in messages."""
         return tuple(map(label, self.paths))
 
     def positions(self, name: str) -> list[int]:
-        """Return where the parts of "x", "y" or "sample_weight" are in the flat order."""
+        """Return the flat positions of the parts of "x", "y" or "sample_weight"."""
         return [number for number, (slot, _) in enumerate(self.paths) if slot == name]
 
     def named(self, name: str | int) -> int | None:
-        """Return the position of a part that is named by its key, or as `label` does; None if there is none such."""
+        """Return the position of a part by its key or `label`; None if no part or several parts match."""
         if name in self.labels:
             return self.labels.index(str(name))
         found = [number for number, (_, key) in enumerate(self.paths) if key is not None and key == name]
@@ -116,16 +109,14 @@ class Structure:
 
 
 def label(path: Path) -> str:
-    """Return what a part is called in messages: "x", "x.image", "y.0", "sample_weight"."""
+    """Return the name of a part in messages: "x", "x.image", "y.0", "sample_weight"."""
     slot, key = path
     return slot if key is None else f"{slot}.{key}"
 
 
 def slots_of(value: Any) -> tuple[Any, ...]:
-    """Return what `read` gave as (x,), (x, y) or (x, y, sample_weight).
-
-    Raises:
-        DataError: it is a tuple of another length.
+    """Return a value of `read` as (x,), (x, y) or (x, y, sample_weight). Raise DataError if it is a tuple of another
+    length.
     """
     if not isinstance(value, tuple):
         return (value,)
@@ -138,7 +129,7 @@ def slots_of(value: Any) -> tuple[Any, ...]:
 
 
 def part_at(slots: Sequence[Any], path: Path) -> Any:
-    """Return one part of (x, y, sample_weight); None where the slot is not there."""
+    """Return one part of (x, y, sample_weight); None if the slot does not exist."""
     name, key = path
     number = SLOTS.index(name)
     slot: Any = slots[number] if number < len(slots) else None
@@ -146,7 +137,7 @@ def part_at(slots: Sequence[Any], path: Path) -> Any:
 
 
 def triple(slots: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Return x, y and sample_weight of a batch, None where it has none."""
+    """Return x, y and sample_weight of a batch, None for a missing one."""
     x, y, weight, *_ = [*slots, None, None]
     return x, y, weight
 
@@ -159,7 +150,7 @@ def mapped(function: Callable[[Any], Any], slot: Any) -> Any:
 
 
 def zipped(function: Callable[[list[Any]], Any], slots: Sequence[Any]) -> Any:
-    """Return several x, y or sample_weight of one structure as one, by a function of what each has in a place."""
+    """Combine several slots of one structure by a function of their parts at each place."""
     if isinstance(slots[0], dict):
         return {key: function([slot[key] for slot in slots]) for key in slots[0]}
     if isinstance(slots[0], tuple):
@@ -168,7 +159,7 @@ def zipped(function: Callable[[list[Any]], Any], slots: Sequence[Any]) -> Any:
 
 
 def keyed(slot: Any) -> dict[Any, Any]:
-    """Return the parts of x, y or sample_weight by their keys or numbers; one part by None."""
+    """Return the parts of x, y or sample_weight by their keys or numbers; a single part by None."""
     return slot if isinstance(slot, dict) else dict(enumerate(slot)) if isinstance(slot, tuple) else {None: slot}
 
 
@@ -212,7 +203,7 @@ Sample: TypeAlias = tuple[Part, ...]  # (x, y, *others)
 
 
 class FieldKind(enum.StrEnum):
-    """What one part of a sample holds."""
+    """The content of one part of a sample."""
 
     ENCODED = "encoded"  # bytes of a JPEG, PNG, ... file
     IMAGE = "image"  # an array (height, width, channels)
@@ -223,9 +214,9 @@ class FieldKind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One part of a sample. `shape` and `dtype` are those of one sample, None where samples differ or bytes are held.
+    """One part of a sample. `shape` and `dtype` are None if samples differ, or the part is bytes.
 
-    `rank` is the number of axes, which is known also where samples differ in shape alone.
+    `rank` is the number of axes, which is known also if samples differ in shape alone.
     """
 
     kind: FieldKind
@@ -235,7 +226,7 @@ class Field:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one sample's part; 0 where the shape is not fixed."""
+        """Bytes of one sample's part; 0 if the shape varies."""
         if self.shape is None or self.dtype is None:
             return 0
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
@@ -243,10 +234,9 @@ class Field:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """The fields of a sample; `y` is None where the data have no target.
+    """The fields of a sample; `y` is None without a target.
 
-    `others` are those of further parts, and `structure` tells how all of them make up what a model takes; it is None of
-    a plain x or (x, y).
+    `others` are the fields of further parts; `structure` is None for a plain x or (x, y).
     """
 
     x: Field
@@ -256,7 +246,6 @@ class SampleSpec:
 
     @classmethod
     def of(cls, columns: Sequence[Field | None], structure: Structure | None = None) -> SampleSpec:
-        """Return the spec whose `columns` are these."""
         x, y, *others = columns
         assert x is not None
         return cls(x, y, tuple(field for field in others if field is not None), structure)
@@ -273,15 +262,15 @@ class SampleSpec:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the parts of a flat sample are called in messages."""
+        """The names of the flat parts in messages."""
         return ("x", "y") if self.structure is None else self.structure.labels
 
     def aligned(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what belongs to each of `fields` as a flat sample or batch, with None for a target that is missing."""
+        """Return one value for each of `fields` as a flat sample or batch, with None for a missing target."""
         return tuple(arrays) if self.y is not None else (arrays[0], None, *arrays[1:])
 
     def packed(self, batch: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a flat batch, or sample, as it is fed: (x, y), with None for a missing y, or by its structure."""
+        """Return a flat batch or sample as a model gets it: (x, y), with None for a missing y, or by its structure."""
         return tuple(batch) if self.structure is None else self.structure.packed(batch)
 
     def empty(self, rows: int) -> Batch:
@@ -297,27 +286,30 @@ class SampleSpec:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every sample has the same shapes, so that a batch can be one array."""
+        """True if all samples have the same shapes, so that a batch can be one array."""
         return all(field.shape is not None for field in self.fields)
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Where samples come from. Any object with these two methods will do.
+    """A source of samples. Any object with `__len__` and `read` will do.
 
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
-    `files()`, `remote`, what kind of URL the samples are behind ("s3") where they lie on no disk, and `idempotent`,
-    False if a read that is late must not be made again, as loaders with `read_ahead` may do.
+    `files()`, `remote`, the kind of URL of the samples ("s3") if they are on no disk, and `idempotent`, False if
+    loaders
+    with `read_ahead` must not repeat a slow read.
 
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of parts; `x_kind` and `y_kind`,
-    where given, are then built alike. A third part weights the sample in the loss.
+    if given, have the same form. A third part weights the sample in the loss.
 
-    `read_many(indices, out)`, also optional, is the batch half of `read`, for samples of one shape: it writes the
-    samples of `indices`, an array of whole numbers from 0 to the length less one, to the arrays `out` = (x, y), of a
-    row each (y is None where there is no target; further parts follow as in `Structure.paths`), without a visit to
-    Python for each sample. It gives what `read` gives, to the bit. Whatever it raises, the batch is read again by
-    `read`.
+    `read_many(indices, out)`, also optional, reads a batch of samples of one shape: it writes the samples of `indices`,
+    an
+    array of whole numbers from 0 to the length less one, to the arrays `out` = (x, y), of a row each (y is None without
+    a
+    target; further parts follow as in `Structure.paths`), without a visit to Python for each sample. It gives the bits
+    of
+    `read`. If it raises an error, the batch is read again by `read`.
     """
 
     def __len__(self) -> int: ...
@@ -328,14 +320,14 @@ class Source(Protocol):
 
 
 def has_room(room: NDArray[Any], part: Part) -> bool:
-    """Return whether NumPy writes a part to an array as it is: it would broadcast, cut numbers, or make NaN of None."""
+    """Return True if NumPy writes a part to an array without broadcasting, cutting numbers or making NaN of None."""
     return part is not None and np.shape(part) == room.shape and not cuts(room.dtype, part)
 
 
 def cuts(dtype: np.dtype[Any], part: Part) -> bool:
-    """Return whether NumPy would cut numbers like a part's to fit a dtype: fractions, and whole ones that are larger.
+    """Return True if NumPy would cut a part's numbers to fit a dtype: fractions, and whole numbers that are too large.
 
-    A Python integer that is too large it refuses, which comes to the same.
+    NumPy itself refuses a Python integer that is too large.
     """
     if dtype.kind not in "iub":
         return False
@@ -348,7 +340,7 @@ def cuts(dtype: np.dtype[Any], part: Part) -> bool:
 
 
 def is_int64(number: int) -> bool:
-    """Return whether int64 holds a whole number: what labels that are Python's own integers become in a batch."""
+    """Return True if int64, the dtype of integer labels in a batch, holds a whole number."""
     return -(2**63) <= number < 2**63
 
 
@@ -356,11 +348,10 @@ Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None where th
 
 
 # -------------------- gather
-# Rows of an array by their numbers, in one call: what whole batches are made by.
 
 
 def gather(rows: NDArray[Any], indices: NDArray[np.integer], out: NDArray[Any]) -> None:
-    """Write the rows of an array that `indices` name, each from 0 to its length less one, to `out`, in one call."""
+    """Write the rows `indices` of an array, each from 0 to its length less one, to `out`, in one call."""
     if rows.dtype == out.dtype and rows.flags.c_contiguous and rows.flags.aligned and out.flags.c_contiguous:
         rows.take(indices, axis=0, out=out, mode="clip")  # any other mode goes through a copy
     else:  # `take` would copy the whole array first

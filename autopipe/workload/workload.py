@@ -1,4 +1,4 @@
-"""The workload: what is trained. A configuration (`autopipe.pipeline.config`) is how it is fed."""
+"""The workload: data, ops, batch size and model. A configuration (`autopipe.pipeline.config`) says how it is fed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Workload:
     """Data, ops, batch size and model. The sequence of batches is a function of the workload, its seed and the epoch.
 
     Attributes:
-        data: where samples come from: one of autopipe's sources, or any object with `__len__` and `read(index)`.
+        data: one of autopipe's sources, or any object with `__len__` and `read(index)`.
         ops: what is done to each sample, in order.
         batch_size: samples a batch, over all devices together.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
@@ -29,8 +29,8 @@ class Workload:
         drop_remainder: whether a last batch that is short is left out.
         on_bad_sample: "error" stops at a sample that cannot be read; "skip" puts another in its place, counts it and
             lists it, and fails the epoch only when more than 1 % are bad.
-        bad_sample_log: the file (JSON lines) that a training lists skipped samples in; else there is a warning. It
-            is written, so that a relative path starts at the working directory.
+        bad_sample_log: the file (JSON lines) that lists skipped samples of a training; without it they cause a warning.
+            A relative path starts at the working directory, because the file is written.
         converted: the folder or URL with converted samples, for configurations whose `storage` is not "files". As with
             data, a relative path starts at the script that writes this.
         epochs: how many epochs the training will take, if known; one-time costs are judged by it.
@@ -84,14 +84,13 @@ class Workload:
 
 
 # -------------------- stand in
-# An attribute of one object that something else stands in for, for as long as a block lasts.
 
 
 @contextlib.contextmanager
 def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Have `value` be the attribute; at last it is what the object's owner had set, or else its class's.
+    """Replace an attribute of an object while a block runs, then restore the object's own value or its class's.
 
-    It is put past what Keras does when an attribute is set, which is to keep the books of layers and variables.
+    It bypasses Keras's `__setattr__`, which tracks layers and variables.
     """
     own, unset = vars(owner), object()
     before = own.get(name, unset)

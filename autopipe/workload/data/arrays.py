@@ -1,4 +1,7 @@
-"""`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk (memory-mapped)."""
+"""`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk (memory-mapped).
+
+`RawPixels`, arrays in the records of files, are here, too: both gather whole batches. Archives are in `columns`.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,6 @@ class Arrays:
         return f"Arrays({', '.join(f'{name}={rows!r}' for name, rows in self._rows.items())})"
 
     def read(self, index: int) -> object:
-        """Return a row of x, or of x and y, or of x, y and the weights."""
         row = tuple([None if rows is None else rows.row(index) for rows in self._columns])
         if self._structure is None:
             return row if row[1] is not None else row[0]
@@ -103,23 +105,21 @@ class Arrays:
                 gather(rows.array, indices, room)
 
     def name(self, index: int) -> str:
-        """Return the number of a row, and the file it is in."""
+        """Return the number of a row, and its file."""
         return f"row {index} of {next(iter(self._rows.values()))!r}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the .npy files, whichever samples are asked for."""
+        """Return all .npy files: each holds a part of every sample."""
         return [str(rows.file) for rows in self._rows.values() if rows.file is not None]
 
     def mean_bytes(self) -> float:
-        """Return the size of a row of all arrays together."""
         return sum(rows.array.nbytes for rows in self._rows.values()) / len(self)
 
     def digest(self) -> str:
-        """Describe shapes, dtypes, the content (of 64 rows where it is above 1 MiB), and the files' times."""
+        """Describe shapes, dtypes, content (64 rows if it is above 1 MiB) and the files' times."""
         return " ".join(f"{key.replace(' ', '_')}_{part}" for key, rows in self._rows.items() for part in rows.digest())
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        """Return how plain NumPy code gets at the rows."""
         given, constants = self._plain_given(spec)
         named = names(spec)
         kept = [f"self._{name}" for name in named]
@@ -135,7 +135,6 @@ class Arrays:
         )
 
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
-        """Return how plain TensorFlow code gets at the rows."""
         given, constants = self._plain_given(spec)
         named = names(spec)
         values = ", ".join(name if name in given else name.upper() for name in named)
@@ -149,7 +148,7 @@ class Arrays:
         )
 
     def _plain_given(self, spec: SampleSpec) -> tuple[dict[str, Any], Lines]:
-        """Return the arrays that are in no file, and the lines that open those that are."""
+        """Return the arrays that are in no file, and lines that open the others."""
         found = zip(columns(spec), self._columns, strict=True)
         rows = {name: each for name, each in found if each is not None}
         given = {name: rows[name].array for name in names(spec) if rows[name].file is None}
@@ -176,7 +175,7 @@ def _kind(path: Place, rows: _Rows, first: _Rows) -> FieldKind:
 
 
 class _Rows:
-    """One array, and the file it is mapped from; a pickle holds the path instead of the mapped content."""
+    """One array and its mapped file; a pickle holds the path instead of the content."""
 
     def __init__(self, array: ArrayLike, label: str) -> None:
         if isinstance(array, np.ndarray):
@@ -219,7 +218,7 @@ class _Rows:
         self.array.flags.writeable = False
 
     def row(self, index: int) -> Any:
-        """Return a row: a view, or a copy where numbers are in an order of bytes that only NumPy reads."""
+        """Return a row: a view, or a copy if its byte order is one that only NumPy reads."""
         row = self.array[index]
         return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
 
@@ -232,7 +231,6 @@ class _Rows:
 
 
 def _mapped(file: Path) -> NDArray[Any]:
-    """Return the content of a .npy file, mapped read-only."""
     try:
         loaded = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
@@ -261,7 +259,7 @@ def _whole_file(array: NDArray[Any]) -> Path | None:
 
 
 def text_refused(what: str) -> DataError:
-    """Return the error to raise where targets are text: bytes would be taken for masks that are encoded."""
+    """Return the error of targets that are text: bytes would be taken for encoded masks."""
     return DataError(
         f"{what} must hold numbers, but holds text.",
         hint="Number the classes: names, numbers = numpy.unique(texts, return_inverse=True).",
@@ -269,14 +267,14 @@ def text_refused(what: str) -> DataError:
 
 
 def looks_like_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Return whether rows of this shape and dtype are taken for images."""
+    """Return True if rows of this shape and dtype are taken for images."""
     if len(shape) == 3:
         return shape[-1] in _CHANNELS and dtype.kind in "uif"
     return len(shape) == 2 and dtype == np.uint8
 
 
 def target_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
-    """Return what a row of y is taken for, beside rows of x of this shape."""
+    """Return the kind of a row of y, beside rows of x of this shape."""
     if y.dtype.kind not in "ui":
         return FieldKind.ARRAY
     if y.ndim == 0:
@@ -285,20 +283,16 @@ def target_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
 
 
 # -------------------- raw pixels
-# Raw pixels in records: their array, and whole batches of them gathered from mapped files.
-#
-# Where a record holds its pixels, and its label, is found out once, by whoever reads the record and verifies its
-# checksum; from then on it is two numbers, and a batch of such records is gathered without a look at each.
+# The first reader of a record verifies its checksum and notes where its pixels start, and its label. Later batches are
+# gathered from mapped files without looking at each record.
 
 
 class RawPixels:
-    """Arrays of one shape and dtype in the records of some files; a pickle forgets where they lie."""
+    """Arrays of one shape and dtype in the records of some files; a pickle drops their places."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> None:
-        """Describe them; there are `count` records.
-
-        Raises:
-            DataError: there is no such array, or it does not hold plain numbers.
+        """Describe `count` arrays. Raise DataError if the shape or dtype is impossible, or the dtype is not plain
+        numbers.
         """
         plain = dtype.kind in "uifb" and dtype.isnative
         if not plain or not all(isinstance(side, int | np.integer) and side > 0 for side in shape):
@@ -324,28 +318,22 @@ class RawPixels:
 
     @property
     def kind(self) -> FieldKind:
-        """What the arrays are taken for, as of `Arrays`."""
+        """The kind of the arrays, as of `Arrays`."""
         return FieldKind.IMAGE if looks_like_image(self._shape, self._dtype) else FieldKind.ARRAY
 
     def array(self, content: bytes) -> NDArray[Any]:
-        """Return the array that these bytes are.
-
-        Raises:
-            ExampleError: they are too many or too few.
-        """
+        """Return these bytes as an array; raise ExampleError if the number of bytes is wrong."""
         self._require(len(content))
         return np.frombuffer(content, self._dtype).reshape(self._shape)
 
     def not_found(self, indices: NDArray[np.int64]) -> list[int]:
-        """Return those of the indices of which `found` was not told."""
+        """Return the indices whose place is not known yet."""
         missing: list[int] = indices[self._starts[indices] == 0].tolist()
         return missing
 
     def found(self, index: int, start: int, length: int, label: int) -> None:
-        """Note at which byte of its file the pixels of a record start, and its label.
-
-        Raises:
-            ExampleError: they are too many bytes or too few.
+        """Note the byte of its file at which a record's pixels start, and its label. Raise ExampleError if the number
+        of bytes is wrong.
         """
         self._require(length)
         self._labels[index] = label  # before the start, which says that it is there
@@ -354,10 +342,7 @@ class RawPixels:
     def gather(
         self, indices: NDArray[np.int64], files: NDArray[np.intp], path: Callable[[int], bytes], out: Batch
     ) -> None:
-        """Write records that were found to the arrays (x, y) of a batch.
-
-        Each is in the file of that number in `files`, whose path `path` returns.
-        """
+        """Write found records to the arrays (x, y) of a batch; `path` returns the path of file number i in `files`."""
         pixels = out[0].reshape(len(indices), -1).view(np.uint8)
         for file in np.unique(files).tolist():
             rows = np.flatnonzero(files == file)
@@ -367,11 +352,11 @@ class RawPixels:
             out[1][...] = self._labels[indices]
 
     def plain_numpy(self) -> Lines:
-        """Return what makes the array of the bytes `x` in NumPy."""
+        """Return lines of NumPy that make the array from the bytes `x`."""
         return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
 
     def plain_tensorflow(self) -> Lines:
-        """Return what makes the array of the bytes `x` in TensorFlow."""
+        """Return lines of TensorFlow that make the array from the bytes `x`."""
         return [f"x = tf.reshape(tf.io.decode_raw(x, tf.{self._dtype}), {self._shape})"]
 
     def _map(self, path: bytes) -> NDArray[np.uint8]:

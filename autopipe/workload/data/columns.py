@@ -1,6 +1,6 @@
-"""What sources of columns have in common: which columns make up x, y and the weights, and what each of them holds.
+"""The base of sources of columns, with the columns that make up x, y and the weights; and `NPZ`, archives of arrays.
 
-How a row is read is the business of the sources, each over its own library.
+How a row of another format is read is the business of the other sources, each over its own library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """Which columns make up x, y and the weights of samples."""
+    """Columns that make up x, y and the weights of samples."""
 
     slots: tuple[Any, ...]  # x, y and the weights, if any: each a column, or a tuple or dictionary of columns
     columns: tuple[str, ...]  # those columns, each once, those of x first
@@ -43,13 +43,13 @@ class Selection:
     def of(
         cls, x: Names, y: Names | None, sample_weight: Names | None, called: tuple[str, str] = ("x", "y")
     ) -> Selection:
-        """Return the selection that a user asks for.
+        """Return the selection of a user's arguments.
 
         Args:
             x: the columns of x.
             y: those of y; None for x alone.
             sample_weight: those that weight samples in the loss; None for no weights.
-            called: what the source calls its arguments x and y.
+            called: the source's own names of its arguments x and y.
 
         Raises:
             DataError: an argument names no columns, or there are weights without targets.
@@ -62,26 +62,26 @@ class Selection:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """What each part is called in messages, such as "x" or "x.image", and its column."""
+        """The name of each part in messages, such as "x" or "x.image", and its column."""
         slots = zip(SLOTS, self.slots, strict=False)
         return [(label((slot, key)), column) for slot, names in slots for key, column in keyed(names).items()]
 
     @property
     def text(self) -> str:
-        """The columns as a digest has them: their names, and of several parts what each is."""
+        """The columns as text for a digest, with the part of each if there are several."""
         is_plain = [place for place, _ in self.places] == list(SLOTS[: len(self.columns)]) and len(self.slots) < 3
         named = self.columns if is_plain else [f"{place}:{column}" for place, column in self.places]
         return ",".join(named).replace(" ", "_")
 
     def packed(self, values: Iterable[Any]) -> Any:
-        """Return what `read` gives: x, (x, y) or (x, y, sample_weight), of the value of each column."""
+        """Return the values of the columns as x, (x, y) or (x, y, sample_weight)."""
         of = dict(zip(self.columns, values, strict=True))
         slots = tuple([mapped(of.__getitem__, slot) for slot in self.slots])
         return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
 
 
 def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
-    """Return the error to raise where `owner` has no such column; `kinds` is what they are called there."""
+    """Return the error of a column that `owner` lacks; `kinds` is the format's own word for columns."""
     names = list(known)
     listed = ", ".join(f"`{name}`" for name in names) or "none"
     no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; its {kinds} are {listed}."
@@ -90,10 +90,8 @@ def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hi
 
 @contextlib.contextmanager
 def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Raise whatever a library raises of a damaged file as an error that names the file.
-
-    Raises:
-        DataError: the file cannot be read as `what`.
+    """Convert errors of a library that reads a damaged file, and name the file. Raise DataError if the file cannot be
+    read as `what`.
     """
     try:
         yield
@@ -106,7 +104,7 @@ def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 class Columns(abc.ABC):
-    """Rows of columns, of which some hold images, encoded or as arrays."""
+    """Rows of columns, some of which hold images, encoded or as arrays."""
 
     x_kind: Any  # a FieldKind, or a tuple or a dictionary of them
     y_kind: Any
@@ -116,7 +114,7 @@ class Columns(abc.ABC):
 
     @abc.abstractmethod
     def _row(self, index: int) -> list[Any]:
-        """Return the value of each column of the selection, in a row that is there."""
+        """Return the value of each selected column in an existing row."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -126,7 +124,7 @@ class Columns(abc.ABC):
         return self._selection.packed(self._values(index))
 
     def mean_bytes(self) -> float:
-        """Return the mean size of a row, of those of 64 that can be read."""
+        """Return the mean size of the readable ones of 64 rows."""
         sizes = []
         for row in spread(len(self), _PROBES):
             with contextlib.suppress(Exception):  # what is wrong with a row is said where it is used
@@ -134,7 +132,7 @@ class Columns(abc.ABC):
         return sum(sizes) / max(1, len(sizes))
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        """Return nothing: plain code reads this source."""
+        """Return None: plain code reads this source."""
         return None
 
     plain_tensorflow = plain_numpy
@@ -150,7 +148,7 @@ class Columns(abc.ABC):
             raise BadSampleError(f"row {index} of {self!r} cannot be read: {type(error).__name__}: {error}") from error
 
     def _flat_columns(self) -> tuple[str | None, ...]:
-        """Return the column of each part of a flat sample, see `Structure`; None for a target that is missing."""
+        """Return the column of each part of a flat sample, see `Structure`; None for a missing target."""
         named = self._selection.packed(self._selection.columns)
         kinds = keyed(self.x_kind)
         structure = Structure.of(named, lambda path, _: kinds[path[1]] in _IMAGES)
@@ -158,7 +156,7 @@ class Columns(abc.ABC):
         return slots[:2] if structure is None else structure.flat(named)
 
     def _find_kinds(self) -> None:
-        """Look at the first row, or, where that is bad, at the first of some others that is not."""
+        """Find the kinds in the first row, or, if it is bad, in the first good one of some others."""
         row = dict(zip(self._selection.columns, self._first_good(), strict=True))
         x, *targets = self._selection.slots
         kinds = {column: _input_kind(row[column]) for column in leaves(x)}
@@ -198,21 +196,21 @@ def _target_kind(x_shape: tuple[int, ...], value: Any) -> FieldKind:
 
 
 # -------------------- npz
-# `NPZ`: samples that are rows of two arrays in a .npz archive, which is unpacked once.
 
 
 class NPZ(Arrays):
     """Rows of arrays in a .npz archive, as `numpy.savez` and `numpy.savez_compressed` write them.
 
-    An archive cannot be mapped into memory, so its arrays are unpacked into the user's cache folder when they are first
-    used, and are then what `Arrays` makes of .npy files.
+    An archive cannot be mapped into memory. At first use its arrays are unpacked to the user's cache folder, and are
+    then
+    read like the .npy files of `Arrays`.
 
     Args:
         path: the archive; a relative path starts at the folder of the script that writes it.
         x: the name of the array that holds the images or other samples. For a model with several inputs: a dictionary
-            of such names by what the model calls its inputs, or a list of them.
+            of such names by the names of the model's inputs, or a list of them.
         y: the same for the targets; None for x alone.
-        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
+        sample_weight: the same for the weights of the samples in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: the file is missing or no .npz archive, or lacks an array.
@@ -236,21 +234,19 @@ class NPZ(Arrays):
         return f"NPZ({str(self._archive)!r}: {len(self)} rows)"
 
     def name(self, index: int) -> str:
-        """Return the number of a row, and the archive it is in."""
         return f"row {index} of {self._archive}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the archive, and the files that it was unpacked to."""
+        """Return the archive and its unpacked files."""
         return [str(self._archive), *super().files(indices)]
 
     def plain_numpy(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code would read the unpacked files, which may be gone."""
+        """Return None: plain code would read the unpacked files, which may be deleted."""
 
     def plain_tensorflow(self, spec: SampleSpec) -> None:
-        """Return nothing, as `plain_numpy`."""
+        """Return None, as `plain_numpy`."""
 
     def digest(self) -> str:
-        """Describe shapes, dtypes and content as `Arrays` does, and the archive's time."""
         own = " ".join(part for part in super().digest().split() if "time=" not in part)
         return f"{own} time={self._archive.stat().st_mtime_ns}"
 
@@ -264,7 +260,7 @@ def _of_archive(error: DataError, archive: Path, files: dict[str, Path]) -> Data
 
 
 def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
-    """Return the .npy file of each of some arrays, unpacked unless it is there for this path, size and time."""
+    """Return the .npy file of each array; unpack it unless a file for this path, size and time exists."""
     if not archive.exists():
         raise DataError(f"The file `{archive}` does not exist.")
     with read_as(archive, "a .npz archive"):

@@ -1,4 +1,8 @@
-"""`ImageFolder`: one folder for each class, as in most classification sets. Labels kept elsewhere are other modules."""
+"""Sources of image files on a disk or behind URLs: `ImageFolder` (a folder for each class) and `ImagePairs` (masks).
+
+Keras's validation split and the labels that a user gives are here, too. How files are found and read is in `paths` and
+`remote`; what a mask's colours mean is an op's business.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,6 @@ from autopipe.workload.plain_code import PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
 # -------------------- image pairs
-# `ImagePairs`: images and masks in two folders, matched by name. What a mask's colours mean is an op's business.
 
 
 _PLAIN_SAMPLES = '''
@@ -74,33 +77,27 @@ class ImagePairs:
         return f"ImagePairs({os.fsdecode(self._images.root)!r}, {os.fsdecode(self._masks.root)!r}: {len(self)} pairs)"
 
     def read(self, index: int) -> tuple[bytes, bytes]:
-        """Return the image's and the mask's file as bytes."""
         return self._images.read(index), self._masks.read(index)
 
     def name(self, index: int) -> str:
-        """Return the paths of an image and its mask."""
         return f"{self._images.text(index)} with {self._masks.text(index)}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the paths of some images and their masks, or of all."""
         chosen = None if indices is None else list(indices)
         return self._images.files(chosen) + self._masks.files(chosen)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's and its mask's file together."""
         return self._images.mean_bytes() + self._masks.mean_bytes()
 
     def digest(self) -> str:
-        """Describe the files (number, names, sizes, times) without reading them."""
+        """Describe number, names, sizes and times of the files without reading them."""
         masks = (f"mask_{part}" for part in self._masks.digest().split())
         return " ".join((self._images.digest(), *masks))
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain NumPy code gets at the images and masks."""
         return self._plain(tensorflow=False)
 
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain TensorFlow code gets at the images and masks."""
         return self._plain(tensorflow=True)
 
     def _plain(self, *, tensorflow: bool) -> PlainSource:
@@ -122,7 +119,6 @@ class ImagePairs:
 
 
 def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
-    """Return the files below `root` by (directory, name without extension and `suffix`)."""
     found: dict[Entry, Found] = {}
     for entry in places.walk(root, [b""])[0]:
         directory, name = entry[:2]
@@ -156,7 +152,7 @@ def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: 
 
 
 def _common_suffix(found: dict[Entry, Found], masks: list[Found]) -> str:
-    """Return what the first masks' names have after an image's name, if it is the same for all of them."""
+    """Return the suffix of the first masks' names, if all of them have the same."""
     suffixes = set()
     for directory, name in (mask[:2] for mask in masks[:5]):
         stem = name[: name.rindex(b".")]
@@ -170,17 +166,12 @@ def _listed(entries: list[Found], limit: int = 5) -> str:
     return names if len(entries) <= limit else f"{names} and {len(entries) - limit} more"
 
 
-# -------------------- keras split
-# The part of a folder's images that Keras's `image_dataset_from_directory` takes for training or for validation.
-#
-# The same files for the same seed, so that a model goes on being judged by images that it has not seen.
+# -------------------- keras split: the same files as Keras's `image_dataset_from_directory` for the same seed
 
 
 def check_split(validation_split: float | None, subset: str | None) -> None:
-    """Refuse arguments that do not say which part is meant.
-
-    Raises:
-        DataError: only one of both is given, or one is not possible.
+    """Refuse arguments that do not choose a part. Raise DataError if only one of both is given, or one is not
+    possible.
     """
     if (validation_split is None) != (subset is None):
         raise DataError(
@@ -197,7 +188,7 @@ def check_split(validation_split: float | None, subset: str | None) -> None:
 def part_of(
     classes: Sequence[Sequence[Found]], validation_split: float, subset: str, seed: int | None
 ) -> list[list[int]]:
-    """Return, for each class, which of its files belong to the part, in the order in which they were given.
+    """Return the files of each class that belong to the part, as their numbers in the given order.
 
     Keras lists the files by folder and name, shuffles all by NumPy's `RandomState(seed)`, and validates on the last.
 
@@ -230,17 +221,12 @@ def part_of(
     return [sorted(numbers) for numbers in kept]
 
 
-# -------------------- labels
-# Labels that are whole numbers, as a user gives them for images or a table holds them: which are taken, as int64.
-#
-# What else a label may be, and what it means, is the business of the sources beside this module.
+# -------------------- labels: whole numbers, given for images or held by a table
 
 
 def checked_labels(labels: Any, count: int) -> list[int]:
-    """Return the labels that were given for `count` images.
-
-    Raises:
-        DataError: they are more or fewer, or one is no whole number, or one that int64 does not hold.
+    """Return the labels given for `count` images. Raise DataError if the number of labels is wrong, or one is no whole
+    number or too large for int64.
     """
     is_one = isinstance(labels, np.ndarray) and labels.ndim == 0
     given: list[Any] = list(labels) if isinstance(labels, Iterable) and not is_one else [labels]
@@ -262,10 +248,8 @@ def checked_labels(labels: Any, count: int) -> list[int]:
 
 
 def whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
-    """Return the labels that texts of whole numbers are; `rows` are those of the table's `column`, for messages.
-
-    Raises:
-        DataError: one is none that int64 holds.
+    """Return texts as whole-number labels; `rows` are the rows of the table's `column`, for messages. Raise DataError
+    if a text is no whole number that int64 holds.
     """
     try:
         return array("q", map(int, texts))
@@ -387,7 +371,7 @@ class ImageFolder:
         return f"ImageFolder({os.fsdecode(self._paths.root)!r}: {len(self)} images, {len(self.classes)} classes)"
 
     def read(self, index: int) -> Any:
-        """Return the image's file as bytes, and its label; or the bytes alone where there are no labels."""
+        """Return the image's file as bytes, and its label if there are labels."""
         content = self._paths.read(index)
         if self._mode is None:
             return content
@@ -399,30 +383,26 @@ class ImageFolder:
         return content, np.eye(1, len(self.classes), label, dtype=np.float32)[0]
 
     def name(self, index: int) -> str:
-        """Return the path of an image."""
         return self._paths.text(index)
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the paths of some images, or of all."""
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file, and of its label where that is a vector."""
+        """Return the mean size of an image's file, plus that of a label that is a vector."""
         numbers = {"binary": 1, "categorical": len(self.classes)}.get(self._mode or "", 0)
         return self._paths.mean_bytes() + 4 * numbers
 
     def digest(self) -> str:
-        """Describe the files (number, names, sizes, times) and labels of a user's choice, without reading them."""
+        """Describe the files (number, names, sizes, times) and given labels, without reading the files."""
         each = b"" if self._each is None else self._each.tobytes()
         chosen = f" labels={short_digest(self._settings.encode() + each)}" if self._settings else ""
         return self._paths.digest() + chosen
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        """Return how plain NumPy code gets at the images; None where it needs this source."""
         return self._plain(tensorflow=False) if self._is_plain else None
 
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
-        """Return how plain TensorFlow code gets at the images; None where it needs this source."""
         return self._plain(tensorflow=True) if self._is_plain else None
 
     def _plain(self, *, tensorflow: bool) -> PlainSource:
@@ -443,7 +423,6 @@ class ImageFolder:
 
 
 def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Sequence[Found]]:
-    """Return the images of each class, by its folder."""
     loose, folders = places.scan(root)
     if not folders:
         _refuse_flat(root, len(loose))
@@ -472,7 +451,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
 
 
 def _folder_names(class_names: Any) -> list[str]:
-    """Return names of folders as text; a number is that of a folder that is called so."""
+    """Return names of folders as text; a number n is the folder named "n"."""
     try:
         names = [] if isinstance(class_names, str | bytes) else list(class_names)
     except TypeError:  # a number, or an array without an axis
@@ -486,7 +465,7 @@ def _folder_names(class_names: Any) -> list[str]:
 
 
 def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
-    """Warn of folders that are none, so that classes are missing, and of those that are no classes."""
+    """Warn if the path is a single class, so that classes are missing, and of folders that hold no class."""
     said = []
     if lost := places.lost_links(root):
         said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
@@ -501,7 +480,6 @@ def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
 
 
 def _all(root: bytes) -> list[Found]:
-    """Return all images below a folder in Keras's order: by their folders and names."""
     found = sorted(places.walk(root, [b""])[0], key=lambda entry: entry[:2])
     if not found:
         raise DataError(

@@ -75,7 +75,6 @@ class PathList:
         return len(self._directory)
 
     def path(self, index: int) -> bytes:
-        """Return the absolute path of a file, as bytes."""
         return self._prefixes[self._directory[index]] + self._names[self._ends[index] : self._ends[index + 1]]
 
     def text(self, index: int) -> str:
@@ -83,19 +82,14 @@ class PathList:
         return printable(os.fsdecode(self.path(index)))
 
     def directory_number(self, index: int) -> int:
-        """Return which of `directories` the file lies in."""
+        """Return the number of the file's folder in `directories`."""
         return self._directory[index]
 
     def read(self, index: int) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            BadSampleError: it is missing, unreadable or empty.
-        """
+        """Return the content of a file; raise BadSampleError if it is missing, unreadable or empty."""
         return read_file(self.path(index))
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the paths of some files, or of all."""
         return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
 
     def mean_bytes(self) -> float:
@@ -122,7 +116,7 @@ class PathList:
         return f"files={len(self)} names={names.hexdigest()[:12]}"
 
     def missing(self) -> tuple[int, list[int]]:
-        """Look for the files, as far as that is quick; return how many were looked for, and which are not there."""
+        """Check the files, as far as that is quick; return the number of checked files, and the missing ones."""
         looked = spread(len(self), _STAT_AT_MOST)
         return len(looked), [index for index in looked if not os.path.isfile(self.path(index))]  # noqa: PTH113
 
@@ -135,7 +129,7 @@ class PathList:
 
 
 def short_digest(content: bytes) -> str:
-    """Return 12 hexadecimal digits that stand for `content`."""
+    """Return a digest of 12 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()[:12]
 
 
@@ -147,11 +141,8 @@ def spread(count: int, at_most: int) -> range | list[int]:
 
 
 def read_file(path: bytes) -> bytes:
-    """Return the content of a file: one open, one read, no buffer in between.
-
-    Raises:
-        BadSampleError: it is missing, unreadable, empty or no regular file.
-        DataError: the process has run out of file descriptors or memory.
+    """Return the content of a file: one open, one read, no buffer in between. Raise BadSampleError if it is missing,
+    unreadable, empty or no regular file, and DataError if the process has run out of file descriptors or memory.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe would wait for its writer
@@ -170,10 +161,8 @@ def read_file(path: bytes) -> bytes:
 
 
 def read_at(descriptor: int, count: int, start: int) -> bytes:
-    """Return `count` bytes of a file from `start`, or fewer if it ends before: a single read may give less (FUSE, NFS).
-
-    Raises:
-        OSError: it cannot be read.
+    """Return `count` bytes of a file from `start`, or fewer at its end: a single read may give less (FUSE, NFS). Raise
+    OSError if it cannot be read.
     """
     content = os.pread(descriptor, count, start)
     while len(content) < count and (more := os.pread(descriptor, count - len(content), start + len(content))):
@@ -182,10 +171,8 @@ def read_at(descriptor: int, count: int, start: int) -> bytes:
 
 
 def require_regular(path: bytes, status: os.stat_result) -> None:
-    """Refuse what is no regular file; a named pipe would be waited for without end.
-
-    Raises:
-        BadSampleError: it is a folder, a pipe or a device.
+    """Refuse anything but a regular file; reading a named pipe would block for ever. Raise BadSampleError if it is a
+    folder, a pipe or a device.
     """
     mode = status.st_mode
     if not stat.S_ISREG(mode):
@@ -197,13 +184,10 @@ def require_regular(path: bytes, status: os.stat_result) -> None:
 
 
 def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[bytes], list[bytes]]:
-    """Return the names of the images and of the folders in `directory`, sorted; hidden ones are left out.
+    """Return the sorted names of the images and of the folders in `directory`, without hidden ones.
 
-    What bears an image's name is an image if it is a regular file, or a link: where that leads is seen when it is read.
-    Names of images of other kinds are added to `left_out`.
-
-    Raises:
-        DataError: it is missing, no folder, or may not be read.
+    A file with an image's name is an image if it is a regular file or a link; links are followed only when read. Names
+    of images of other formats are added to `left_out`. Raise DataError if it is missing, no folder, or may not be read.
     """
     images: list[bytes] = []
     folders: list[bytes] = []
@@ -231,9 +215,9 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
 
 
 def lost_links(directory: bytes) -> list[bytes]:
-    """Return the names of the links in a folder that lead to no folder any more, sorted.
+    """Return the sorted names of links in a folder that once led to a folder and are broken now.
 
-    Left out are hidden ones, and those that are called like a file, or lead to what is: no folder was lost with them.
+    Hidden links, and those with the name of a file or to a path with one, are left out: no folder was lost with them.
     """
     with os.scandir(directory) as entries:
         lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
@@ -257,7 +241,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
 
 
 def _folders_in(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder; none if it cannot be read."""
+    """Return the names of the folders in a folder; empty if it cannot be read."""
     try:
         return [each.name for each in folder.iterdir() if each.is_dir()]
     except OSError:
@@ -285,7 +269,7 @@ def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -
 
 
 def _joined(root: bytes, directory: bytes) -> bytes:
-    """Return `root/directory/`; either may be empty, and an absolute directory or URL stands for itself."""
+    """Return `root/directory/`; either may be empty, and an absolute directory or URL replaces the root."""
     if is_url(directory):
         return b"%s/" % directory.rstrip(b"/")
     return os.path.join(root, directory, b"")  # noqa: PTH118

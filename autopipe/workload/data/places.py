@@ -1,4 +1,4 @@
-"""Where image files lie, on a disk or behind a URL: which of `paths` and `remote` finds, names and reads them."""
+"""Image files on a disk or behind a URL: calls `paths` or `remote`, which find, name and read them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ Found: TypeAlias = Entry | Object
 
 
 def root_of(place: str | os.PathLike[str]) -> bytes:
-    """Return a folder or URL of the user's as bytes.
-
-    Raises:
-        DataError: it is a URL that cannot be used.
-    """
+    """Return a folder or URL of the user's as bytes; raise DataError if it is a URL that cannot be used."""
     return os.fsencode(located(place))
 
 
 def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the names of the images and of the folders directly in `root`, sorted; hidden ones are left out."""
+    """Return the sorted names of the images and of the folders directly in `root`, without hidden ones."""
     return remote.scan(root) if is_url(root) else paths.scan(root)
 
 
 def lost_links(root: bytes) -> list[bytes]:
-    """Return the names of the links directly in `root` that lead to no folder any more; none behind a URL."""
+    """Return the sorted names of links directly in `root` to folders that no longer exist; none behind a URL."""
     return [] if is_url(root) else paths.lost_links(root)
 
 
 def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
-    """Return, for each of `folders`, every image below it, folder by folder in sorted order; warn of other images."""
+    """Return the images below each of `folders`, folder by folder in sorted order; warn of other images."""
     left_out: list[bytes] = []
     if is_url(root):
         found: Sequence[Sequence[Found]] = remote.walk_all(root, folders, left_out)
@@ -54,17 +50,15 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
 
 
 def listed(root: bytes, found: Iterable[Found]) -> PathList:
-    """Return the list of what was found below `root`."""
+    """Return the list of the files found below `root`."""
     if is_url(root):
         return ObjectList(root, (each if isinstance(each, Object) else Object(*each) for each in found))
     return PathList(root, (each[:2] for each in found))
 
 
 def named(root: bytes, entries: list[Entry]) -> PathList:
-    """Return a list of files that were named one by one; any of them may be a URL.
-
-    Raises:
-        DataError: some are URLs and some are not.
+    """Return a list of files that were named one by one; any of them may be a URL. Raise DataError if some are URLs and
+    others are paths.
     """
     if is_url(root) or any(is_url(directory) for directory, _ in entries):
         return ObjectList(root, (Object(*entry) for entry in entries))
@@ -72,5 +66,5 @@ def named(root: bytes, entries: list[Entry]) -> PathList:
 
 
 def kind(listing: PathList) -> str | None:
-    """Return what kind of URL a list's files are behind, such as "s3", or None for files on a disk."""
+    """Return the kind of URL of a list's files, such as "s3", or None for files on a disk."""
     return listing.kind if isinstance(listing, ObjectList) else None

@@ -1,7 +1,7 @@
-"""The TFRecord file format: records framed by length and checksum, found by an offset index, read one by one.
+"""TFRecord files: which files a pattern means, the offsets of their records, and the `tf.train.Example` in a record.
 
 A record is: length (8 bytes, little endian), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4).
-What the data mean is none of this module's business.
+Which features make up a sample is the business of `tfrecords`.
 """
 
 from __future__ import annotations
@@ -43,22 +43,20 @@ _FETCH_BYTES = 1 << 23  # the same over a network, where a request costs as much
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C of `data`, masked as TFRecord files have it."""
+    """Return the masked CRC-32C of `data`, as TFRecord files store it."""
     crc: int = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def frame(data: bytes) -> bytes:
-    """Return a record that holds `data`."""
+    """Return `data` as a record."""
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CRC.pack(masked_crc(length)), data, _CRC.pack(masked_crc(data))))
 
 
 def read_record(path: bytes, start: int, end: int) -> bytes:
-    """Return the data of the record that fills `start` to `end` of a file.
-
-    Raises:
-        BadSampleError: it cannot be read, is cut short, or does not match its checksum.
+    """Return the data of the record from `start` to `end` of a file. Raise BadSampleError if it cannot be read, is cut
+    short, or does not match its checksum.
     """
     length = end - start - FRAMING_BYTES
     if is_url(path):
@@ -88,7 +86,7 @@ def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
-    """Return where each record of a file starts, and, last, the file's size.
+    """Return the offset of each record of a file, and, last, the file's size.
 
     The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
 
@@ -117,10 +115,8 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
 
 
 def scan_records(path: bytes) -> NDArray[np.uint64]:
-    """Return where each record starts, and the file's size, from the framing alone.
-
-    Raises:
-        DataError: the file is missing, no TFRecord file, compressed, or cut short.
+    """Return the offset of each record, and the file's size, from the framing alone. Raise DataError if the file is
+    missing, no TFRecord file, compressed, or cut short.
     """
     try:
         with open(path, "rb", buffering=0) as file:
@@ -131,7 +127,7 @@ def scan_records(path: bytes) -> NDArray[np.uint64]:
 
 
 def cache_folder() -> Path:
-    """Return where offset indexes are kept."""
+    """Return the folder of the offset indexes."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else _home() / ".cache") / "autopipe" / "tfrecord"
 
@@ -144,7 +140,7 @@ def _home() -> Path:
 
 
 def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
-    """Return the error to raise where the user's cache folder does not take what is in a file."""
+    """Return the error of a user's cache folder that cannot hold the content of a file."""
     return DataError(
         f"`{file}` cannot be unpacked into the cache folder `{folder}`: {error.strerror or error}.",
         hint="Set XDG_CACHE_HOME to a folder that can be written to and has room for the file's content.",
@@ -217,7 +213,6 @@ def _place(path: bytes, start: int) -> str:
 
 
 # -------------------- record files
-# Which TFRecord files are meant, on a disk or behind URLs, and where their records start.
 
 
 _MOST_FILES = 1_000_000
@@ -227,10 +222,8 @@ _NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 def scanned(
     pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
-    """Return the files, and where the records of each start.
-
-    Raises:
-        DataError: no file matches; one is compressed, cut short, or no TFRecord file.
+    """Return the files, and the offsets of the records of each. Raise DataError if no file matches; one is compressed,
+    cut short, or no TFRecord file.
     """
     urls = _urls(pattern)
     if urls:
@@ -246,7 +239,7 @@ def scanned(
 
 
 def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Info]:
-    """Return what is known of each URL that is meant; none where files on a disk are."""
+    """Return the metadata of each URL; empty for files on disks."""
     if not isinstance(pattern, str | os.PathLike):
         places = [located(place) for place in pattern]
         return remote.asked(places) if any(map(is_url, places)) else {}
@@ -277,7 +270,7 @@ def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def _warn_of_missing_files(paths: list[str]) -> None:
-    """Warn of a set named NAME-00003-of-00010 of which some files are missing."""
+    """Warn of a set named NAME-00003-of-00010 if some of its files are missing."""
     sets: dict[tuple[str, int], set[int]] = {}
     for path in paths:
         match = _NUMBERED.fullmatch(path)
@@ -294,27 +287,20 @@ def _warn_of_missing_files(paths: list[str]) -> None:
             )
 
 
-# -------------------- example
-# tf.train.Example without TensorFlow: the message, and how features are taken from one or put into one.
-#
-# The definition is TensorFlow's own (tensorflow/core/example/example.proto), in a descriptor pool of its own, because
-# the default pool refuses a second one of the same name once TensorFlow is imported. The framing of records in a file
-# is in `records`.
+# -------------------- example: tf.train.Example without TensorFlow
+# The definition is TensorFlow's own (tensorflow/core/example/example.proto), in a separate descriptor pool, because the
+# default pool refuses a second definition of the same name once TensorFlow is imported.
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 class ExampleError(ValueError):
-    """A record is no tf.train.Example, or lacks a feature; the caller knows the file and offset and says them."""
+    """A record is no tf.train.Example, or lacks a feature; the caller adds the file and offset."""
 
 
 def features(record: bytes) -> Mapping[str, Any]:
-    """Return the features of a serialised tf.train.Example by key.
-
-    Raises:
-        ExampleError: it is none.
-    """
+    """Return the features of a serialised tf.train.Example by key; raise ExampleError if it is none."""
     try:
         parsed: Mapping[str, Any] = _example_class().FromString(record).features.feature
     except message.DecodeError as error:
@@ -323,13 +309,13 @@ def features(record: bytes) -> Mapping[str, Any]:
 
 
 def bytes_feature(parsed: Mapping[str, Any], key: str) -> bytes:
-    """Return the one value of a bytes feature."""
+    """Return the single value of a bytes feature."""
     value: bytes = _single(parsed, key, "bytes_list")
     return value
 
 
 def int_feature(parsed: Mapping[str, Any], key: str) -> int:
-    """Return the one value of an int64 feature."""
+    """Return the single value of an int64 feature."""
     value: int = _single(parsed, key, "int64_list")
     return value
 

@@ -37,32 +37,26 @@ R = TypeVar("R")
 
 
 class Reader(Protocol):
-    """Opens what is behind URLs of one scheme, or of any. A module will do."""
+    """Opens URLs of one scheme, or of any. A module will do."""
 
     def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the content of an object, or its bytes from `start` to `end`.
-
-        Raises:
-            BadSampleError: it does not exist, is empty, or ends before `start`.
-            DataError: access is denied, or the connection is lost; not the object's fault.
+        """Return the content of an object, or its bytes from `start` to `end`. Raise BadSampleError if it does not
+        exist, is empty, or ends before `start`, and DataError if access is denied, or the connection is lost; not
+        the object's fault.
         """
         ...
 
     def attempt(self, url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
-        """Call `call` with the file system of a URL; `done` is what an error says could not be done.
+        """Call `call` with the file system of a URL; `done` completes the error "could not be ...".
 
         Raises:
-            DataError: it failed; the URL is named. `BadSampleError` if there is nothing.
+            DataError: the call failed; the URL is named. `BadSampleError` if the object does not exist.
         """
         ...
 
 
 def reader(url: str | bytes) -> Reader:
-    """Return what an installed package reads URLs of this scheme with.
-
-    Raises:
-        DataError: no package does.
-    """
+    """Return the reader that an installed package registers for this scheme; raise DataError if no package does."""
     return _reader(scheme(url))
 
 
@@ -80,7 +74,7 @@ def _reader(protocol: str) -> Reader:
 
 
 class Object(NamedTuple):
-    """One object of a listing: where it lies below the root, its size (-1: not known), and what tells its content."""
+    """An object of a listing: its place below the root, size (-1: unknown), and a tag that changes with its content."""
 
     directory: bytes
     name: bytes
@@ -124,15 +118,11 @@ class ObjectList(PathList):
         return shown(self.path(index))
 
     def size(self, index: int) -> int:
-        """Return the size of an object in bytes as it was listed, -1 if it is not known."""
         return self._sizes[index]
 
     def read(self, index: int) -> bytes:
-        """Return the content of an object.
-
-        Raises:
-            BadSampleError: it does not exist, is empty, or has changed since it was listed.
-            DataError: access is denied, or the connection is lost.
+        """Return the content of an object. Raise BadSampleError if it does not exist, is empty, or has changed since it
+        was listed, and DataError if access is denied, or the connection is lost.
         """
         url = self.path(index)
         content = reader(url).read(url, start=0)
@@ -144,7 +134,7 @@ class ObjectList(PathList):
         return content
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return no file: there is none on a disk."""
+        """Return nothing: no file is on a disk."""
         return []
 
     def mean_bytes(self) -> float:
@@ -152,11 +142,11 @@ class ObjectList(PathList):
         return sum(known) / max(len(known), 1)
 
     def digest(self) -> str:
-        """Describe the objects as they were listed: "files=... names=... sizes=... tags=..."."""
+        """Describe the objects as listed: "files=... names=... sizes=... tags=..."."""
         return f"{self.names_digest()} sizes={short_digest(self._sizes.tobytes())} tags={self._tags}"
 
     def missing(self) -> tuple[int, list[int]]:
-        """Ask about some objects, spread over the list; note their sizes and tags, and return which do not exist."""
+        """Ask about some objects, spread over the list; note their sizes and tags, and return the missing ones."""
         looked = list(spread(len(self), _ASK_AT_MOST))
         missing = []
         tags = hashlib.sha256()
@@ -172,10 +162,8 @@ class ObjectList(PathList):
 
 
 def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the names of the images and of the folders directly below a URL, sorted; hidden ones are left out.
-
-    Raises:
-        DataError: there is nothing, it cannot be listed, or may not be.
+    """Return the sorted names of the images and of the folders directly below a URL, without hidden ones. Raise
+    DataError if the URL has no objects, or cannot be listed.
     """
     _require_listing(root)
     images: list[bytes] = []
@@ -192,10 +180,8 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> list[Object]:
-    """Return every image below `root/start`, in the order of `paths.walk`; names of others are added to `left_out`.
-
-    Raises:
-        DataError: there is nothing, it cannot be listed, or may not be.
+    """Return every image below `root/start`, in the order of `paths.walk`; names of other images go to `left_out`.
+    Raise DataError if the URL has no objects, or cannot be listed.
     """
     _require_listing(root)
     url = os.fsdecode(root if not start else b"%s/%s" % (root, start))
@@ -224,7 +210,7 @@ def walk_all(root: bytes, folders: list[bytes], left_out: list[bytes] | None = N
 
 
 def matching(pattern: str) -> dict[str, Info]:
-    """Return what is known of each object that a pattern such as `s3://bucket/train-*` stands for, by URL."""
+    """Return the metadata of each object that matches a pattern such as `s3://bucket/train-*`, by URL."""
     _require_listing(os.fsencode(pattern))
     attempt = reader(pattern).attempt
     found: dict[str, Info] = attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
@@ -233,11 +219,7 @@ def matching(pattern: str) -> dict[str, Info]:
 
 
 def asked(urls: Sequence[str]) -> dict[str, Info]:
-    """Return what is known of each of some objects.
-
-    Raises:
-        DataError: one does not exist, or is no URL.
-    """
+    """Return the metadata of each object; raise DataError if one does not exist, or is no URL."""
     local = [url for url in urls if not is_url(url)]
     if local:
         raise DataError(f"All files must be URLs where some are, but `{local[0]}` is none.")
@@ -249,7 +231,7 @@ def asked(urls: Sequence[str]) -> dict[str, Info]:
 
 
 def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
-    """Return the URL that several are below, and each as an object below it."""
+    """Return the common URL of several objects, and each as an object below it."""
     root = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in infos])  # noqa: RUF071  commonpath eats "//"
     root = root.rpartition("/")[0]
     if not is_url(root):  # of several servers: their files keep their whole URLs
@@ -258,14 +240,14 @@ def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
 
 
 def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
-    """Return an object's size, -1 if it is not known, and what changes with its content."""
+    """Return an object's size, -1 if it is unknown, and a tag that changes with its content."""
     size = info.get("size")
     tag = next((info[key] for key in (*_TAGS, *_TIMES) if info.get(key) is not None), "")
     return -1 if size is None else int(size), str(tag).encode()
 
 
 def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
-    """Yield `call` of each value, in order, with many at work at a time."""
+    """Yield `call` of each value, in order; many calls run at a time."""
     with ThreadPoolExecutor(_AT_ONCE, "autopipe-io") as pool:
         try:
             yield from pool.map(call, values)
@@ -275,9 +257,9 @@ def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
 
 
 def _beginnings(url: str, path: str) -> tuple[str, str]:
-    """Return what a URL, and the path that its file system knows it by, begin with before they go on alike.
+    """Return the prefixes in which a URL and its path in the file system differ.
 
-    A bucket is part of such paths; a host, and an account that stands behind a container's name, are not.
+    A bucket is part of such paths; a host, and an account behind a container's name, are not.
     """
     below = "".join(url.split("/", 3)[3:])
     if below and path.endswith(below):
@@ -303,7 +285,7 @@ def _info(url: bytes) -> Info | None:
 
 
 def _fresh(system: Any) -> Any:
-    """Return the file system without the listings that it remembers."""
+    """Return the file system without cached listings."""
     system.invalidate_cache()
     return system
 

@@ -1,7 +1,7 @@
-"""What can be asked of any source, autopipe's own or a user's, beyond the `__len__` and `read` that it must have.
+"""Optional facts and methods of any source, autopipe's own or a user's, with defaults for those that it lacks.
 
-The protocol itself is `autopipe.workload.sample.Source`; the sources are the modules beside this one. What a sample
-looks like is found out by `autopipe.workload.ops.planner`, which may run ops, not here.
+The protocol itself is `autopipe.workload.sample.Source`; the sources are the modules beside this one. The fields of a
+sample are found by `autopipe.workload.ops.planner`, which may run ops, not here.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
-    """Return the files on disks that hold the given samples (None: all), as far as the source tells."""
+    """Return the files on disks that hold the given samples (None: all), if the source names them."""
     lister = getattr(source, "files", None)
     return [os.fspath(path) for path in lister(indices)] if callable(lister) else []
 
 
 def remote(source: Source) -> str | None:
-    """Return what kind of URL the samples are behind, such as "s3"; None for files, memory, and what does not tell."""
+    """Return the kind of URL of the samples, such as "s3"; None for files, memory, and sources without `remote`."""
     kind = getattr(source, "remote", None)
     return kind if isinstance(kind, str) else None
 
 
 def digest(source: Source) -> str:
-    """Return the source's own `digest()`, or else its type and length, which is all that is known."""
+    """Return the source's own `digest()`, or else its type and length."""
     own = getattr(source, "digest", None)
     return str(own()) if callable(own) else f"type={type(source).__qualname__} count={len(source)}"
 
 
 def first_digest(source: Source) -> str:
-    """Return the source's digest as it was when this process first asked: finding it may take a look at many files."""
+    """Return the source's digest at the first call in this process: finding it may read many files' metadata."""
     try:
         return _FIRST[source]
     except (KeyError, TypeError):  # TypeError: one that cannot be held weakly, or has no hash
@@ -64,20 +64,20 @@ def first_digest(source: Source) -> str:
 
 
 def difference(old: str, new: str) -> str:
-    """Say which parts of two digests ("key=value ...") differ, such as "sizes, times"; empty where none does."""
+    """Name the parts of two digests ("key=value ...") that differ, such as "sizes, times"; empty if none does."""
     before, after = _parts(old), _parts(new)
     return ", ".join(key for key in (before | after) if before.get(key) != after.get(key))
 
 
 def undated(digest: str) -> str:
-    """Return a digest without the times of files: a copy of the data, on another machine say, is the same data."""
+    """Return a digest without the times of files: a copy of the data on another machine is the same data."""
     return " ".join(each for each in digest.split() if _TIME_OF_FILES.fullmatch(each.partition("=")[0]) is None)
 
 
 def mean_bytes(source: Source) -> float:
     """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples.
 
-    Of the four, those count that can be read; what is wrong with another is said where it is used.
+    Unreadable ones of the four are left out; their errors are raised at their use.
     """
     own = getattr(source, "mean_bytes", None)
     if callable(own):
@@ -91,15 +91,13 @@ def mean_bytes(source: Source) -> float:
 
 
 def sample_bytes(value: Any) -> int:
-    """Return the size of a sample as it was read."""
+    """Return the size of a sample as read."""
     return sum(map(_bytes_of, value if isinstance(value, tuple) else (value,)))
 
 
 def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
-    """Return how NumPy code gets at the samples: by the source's `plain_numpy(spec)`, or by its `read`.
-
-    Raises:
-        PlainCodeError: it cannot.
+    """Return NumPy code that reads the samples: the source's `plain_numpy(spec)`, or calls of its `read`. Raise
+    PlainCodeError if neither is possible.
     """
     if (own := _own(source, "plain_numpy", spec)) is not None:
         return own
@@ -114,10 +112,8 @@ def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
 
 
 def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
-    """Return how TensorFlow code gets at the samples: by the source's `plain_tensorflow(spec)`, or by its `read`.
-
-    Raises:
-        PlainCodeError: it cannot, or there are images in files that TensorFlow does not decode.
+    """Return TensorFlow code that reads the samples: the source's `plain_tensorflow(spec)`, or calls of its `read`.
+    Raise PlainCodeError if neither is possible, or TensorFlow does not decode the images.
     """
     if any(field.kind is FieldKind.ENCODED for field in spec.fields):
         _require_known_to_tensorflow(source)
@@ -156,10 +152,8 @@ def _require_known_to_tensorflow(source: Source) -> None:
 
 
 def require_local(source: Source) -> None:
-    """Refuse samples that lie on no disk, for which plain code would need more than a few lines.
-
-    Raises:
-        PlainCodeError: they are behind a URL.
+    """Refuse remote samples: plain code for them would need more than a few lines. Raise PlainCodeError if they are
+    behind a URL.
     """
     if (kind := remote(source)) is not None:
         raise PlainCodeError(f"its samples are behind a URL ({kind}://); those on a disk can")
@@ -187,13 +181,13 @@ def plain_from_files(
 
 
 def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:
-    """Return the source's `read_many`; None if it has none, or has a `read` that it does not speak of."""
+    """Return the source's `read_many`; None if it has none, or if a subclass or wrapper replaces `read`."""
     found: Callable[[NDArray[np.integer], Batch], None] | None = _beside_read(source, "read_many")
     return found
 
 
 def _beside_read(source: Source, method: str) -> Any:
-    """Return a method, unless a class below that of the method, or one around it, has a `read` of its own."""
+    """Return a method, unless a class below that of the method, or a wrapper around it, has its own `read`."""
     if method not in getattr(source, "__dict__", {}):
         for kind in type(source).__mro__:
             if method in vars(kind):
@@ -204,7 +198,7 @@ def _beside_read(source: Source, method: str) -> Any:
 
 
 def _own(source: Source, method: str, spec: SampleSpec) -> PlainSource | None:
-    """Return what a source writes of itself; None if it writes nothing, or has a `read` that it does not speak of."""
+    """Return a source's own plain code; None if it has none, or if a subclass or wrapper replaces `read`."""
     ask = _beside_read(source, method)
     made = ask(spec) if callable(ask) else None
     assert made is None or isinstance(made, PlainSource)

@@ -1,4 +1,8 @@
-"""`Table`: images listed in a CSV file, with a label each. Only the listing is read here; images stay files."""
+"""`Table`: images listed in a CSV file, with a label each.
+
+The types of the labels and the plain code of a table are here. Only the listing is read; images stay files, which
+`paths` and `remote` read.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,7 @@ from autopipe.workload.data.url import is_url, located, shown
 from autopipe.workload.plain_code import Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec
 
-# -------------------- table code
-# Plain code that reads a `Table`: its CSV file by Python's `csv`, and each column as what it is in a sample.
+# -------------------- table code: it reads the CSV file by Python's `csv`
 
 
 _SAMPLES: Final = '''
@@ -38,7 +41,7 @@ def samples() -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumns:
-    """Which columns of a table make samples."""
+    """Columns of a table that make up samples."""
 
     path: str  # with the images' paths
     label: str | Sequence[str] | None  # with the labels; or several, whose labels are a vector
@@ -54,7 +57,7 @@ class TableColumns:
         *,
         tensorflow: bool,
     ) -> PlainSource:
-        """Return how plain code gets at the samples.
+        """Return the plain code that reads the samples.
 
         Args:
             places: the table, the folder that relative paths start from, and what separates the columns.
@@ -89,7 +92,7 @@ class TableColumns:
         )
 
     def _labels(self, classes: Sequence[Any] | None, dtype: str) -> tuple[Lines, str]:
-        """Return the lines that name the classes, and the labels of all rows."""
+        """Return lines that name the classes, and an expression of the labels of all rows."""
         is_whole = dtype.startswith("int")
         if isinstance(self.label, str):
             if classes is not None:
@@ -118,7 +121,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 # -------------------- table labels
-# What the labels of a `Table` are: whole numbers, numbers, or names of classes.
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
@@ -130,7 +132,7 @@ _NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
 def as_labels(
     texts: list[str], mode: str, column: str, rows: Sequence[int]
 ) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
-    """Return what the labels of a column are: whole numbers, numbers, or the classes that they name."""
+    """Return the type and classes of a column's labels: whole numbers, numbers or names of classes."""
     if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
         return FieldKind.LABEL, None, whole_numbers(texts, column, rows)
     values = _as_numbers(texts) if mode != "class" else None
@@ -155,13 +157,13 @@ def as_labels(
 
 
 def number_columns(columns: list[list[str]], names: Sequence[str], rows: Sequence[int]) -> NDArray[np.float32]:
-    """Return some columns of numbers as the columns of an array."""
+    """Return columns of numbers as one array."""
     made = [as_labels(texts, "number", name, rows)[2] for texts, name in zip(columns, names, strict=True)]
     return np.stack([np.asarray(values) for values in made], axis=1) if made else np.empty((0, 0), np.float32)
 
 
 def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
-    """Return texts as numbers, NaN where one says that it is missing; None if there is another text."""
+    """Return texts as numbers, NaN for a missing one; None if another text is among them."""
     try:
         values = np.array(["nan" if _NO_VALUE.fullmatch(text) else text for text in texts], np.float64)
     except ValueError:
@@ -171,7 +173,7 @@ def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
 
 
 def _has_decimal_commas(texts: list[str]) -> bool:
-    """Tell whether texts are numbers as spreadsheets write them in many languages: "0,5"."""
+    """Return True if texts are numbers with decimal commas, as in "0,5"."""
     return any("," in text for text in texts) and all(
         _DECIMAL_COMMA.fullmatch(text) or _NO_VALUE.fullmatch(text) for text in texts
     )
@@ -273,7 +275,7 @@ class Table:
         return f"Table({self._csv!r}: {len(self)} images)"
 
     def read(self, index: int) -> object:
-        """Return x, the image's file as bytes, with its features if there are any; and its label and weight."""
+        """Return x (the image's file as bytes, with its features), then its label and weight."""
         content = self._paths.read(index)
         x = content if self._features is None else {"image": content, "features": self._features[index]}
         if self._labels is None:
@@ -281,15 +283,14 @@ class Table:
         return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
 
     def name(self, index: int) -> str:
-        """Return the path of an image, and the row that names it."""
+        """Return the image's path and the row that names it."""
         return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the paths of some images, or of all."""
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file, its features, and its labels where they are several."""
+        """Return the mean size of an image's file, its features, and its labels if there are several columns."""
         labels = self._labels[0].nbytes if isinstance(self._labels, np.ndarray) and self._labels.ndim == 2 else 0
         return self._paths.mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
 
@@ -302,11 +303,9 @@ class Table:
         return f"{self._paths.digest()} labels={short_digest(labels + classes)}{''.join(more)}"
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain NumPy code gets at the images."""
         return self._plain(spec, tensorflow=False)
 
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain TensorFlow code gets at the images."""
         return self._plain(spec, tensorflow=True)
 
     def _plain(self, spec: SampleSpec, *, tensorflow: bool) -> PlainSource:
@@ -320,7 +319,7 @@ class Table:
         return self._columns.plain(places, spec, self.classes, labels, tensorflow=tensorflow)
 
     def _require_files(self) -> None:
-        """Look for the images, as far as that is quick, and name the rows whose image is missing."""
+        """Check that the images exist, as far as that is quick, and name the rows whose image is missing."""
         looked, missing = self._paths.missing()
         if missing:
             shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
@@ -332,7 +331,7 @@ class Table:
 
 
 def _names(option: str, given: Any) -> tuple[str, ...]:
-    """Return the columns that a list names. A dictionary is none: it would be read as its keys."""
+    """Return the columns of a list. A dictionary is refused: it would be read as its keys."""
     listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set)
     names = tuple(given) if listed else ()
     if not listed or not all(isinstance(name, str) for name in names):
@@ -408,7 +407,7 @@ def _require_cells(path: str, values: dict[str, str], row: int, file: str) -> No
 
 
 def _require_no_more(cells: list[str], header: list[str], row: int, file: str) -> None:
-    """Refuse a row in which a separator within a text has moved what follows to other columns."""
+    """Refuse a row in which an unquoted separator has shifted the cells."""
     if any(map(str.strip, cells[len(header) :])):
         raise DataError(
             f"Row {row} of `{file}` must have a cell for each of the {len(header)} columns, but has {len(cells)}.",

@@ -98,7 +98,6 @@ class TFRecords:
         return f"TFRecords({self._files.text(0)!r}, ...: {self._count} records in {len(self._files)} files)"
 
     def read(self, index: int) -> object:
-        """Return the image, and its label or encoded mask."""
         file, start, end = self._find(index)
         record = read_record(self._files.path(file), start, end)
         try:
@@ -108,7 +107,7 @@ class TFRecords:
 
     @property
     def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
-        """What writes samples to the arrays of a batch, see `Source`; None where images are encoded, or far away."""
+        """The batch half of `read`, see `Source`; None if images are encoded or remote."""
         return None if self._raw is None or self._mask_key is not None or self.remote else self._read_many
 
     def name(self, index: int) -> str:
@@ -117,13 +116,11 @@ class TFRecords:
         return f"{self._files.text(file)}, record {index - self._firsts[file]} at byte {start}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the files that hold some records, or all files."""
         if indices is None:
             return self._files.files()
         return self._files.files(sorted({self._find(index)[0] for index in indices}))
 
     def mean_bytes(self) -> float:
-        """Return the mean size of a record."""
         ends = [*self._firsts[1:], self._count]
         return sum(self._offsets[end + file] for file, end in enumerate(ends)) / self._count
 
@@ -134,7 +131,7 @@ class TFRecords:
         return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}{pixels}"
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain NumPy code gets at the records: by where each of them is."""
+        """Return plain NumPy code that reads records by their offsets."""
         made = names(spec)
         keys = {name: key for name, (key, _) in self._plain_features().items()}
         kinds = {name: kind for name, (_, kind) in self._plain_features().items()}
@@ -155,7 +152,6 @@ class TFRecords:
         )
 
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain TensorFlow code gets at the records."""
         types = {"bytes": "tf.string", "int64": "tf.int64"}
         features = self._plain_features()
         listed = ", ".join(
@@ -187,7 +183,7 @@ class TFRecords:
         return "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
 
     def _find(self, index: int) -> tuple[int, int, int]:
-        """Return a record's file, and where it starts and ends there."""
+        """Return a record's file, start and end."""
         if not 0 <= index < self._count:
             raise IndexError(index)
         file = bisect_right(self._firsts, index) - 1

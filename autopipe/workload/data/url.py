@@ -1,4 +1,4 @@
-"""What a URL is, where it must not hold a password, and how it is shown. Nothing here opens one: see `remote`."""
+"""URLs as text: recognising, checking and showing them without secrets. Nothing here opens one: see `remote`."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ _SECRET_USER = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@|(?<=http://)[^/@\s]+@|(?
 
 
 def is_url(place: str | bytes | os.PathLike[str]) -> bool:
-    """Tell whether a place is a URL, and not a path."""
+    """Return True if a place is a URL, and not a path."""
     return _URL.match(os.fsencode(place)) is not None
 
 
 def scheme(url: str | bytes) -> str:
-    """Return what a URL begins with: "s3", "gs", "https", ..."""
+    """Return the scheme of a URL: "s3", "gs", "https", ..."""
     found = _URL.match(os.fsencode(url))
     assert found is not None
     return found[1].decode().lower()
 
 
 def located(place: str | os.PathLike[str]) -> str:
-    """Return a place of the user's as it is worked with: a URL without its last slashes, or a path made absolute.
-
-    Raises:
-        DataError: it is a URL with a password, a chain of URLs, or one that was made a Path.
+    """Return a user's place in its canonical form: a URL without its last slashes, or a path made absolute. Raise
+    DataError if it is a URL with a password, a chain of URLs, or a URL converted to a Path.
     """
     text = os.fspath(place)
     if _CHAIN.match(text) and "://" in text:
@@ -50,11 +48,7 @@ def located(place: str | os.PathLike[str]) -> str:
 
 
 def require_text(place: str | os.PathLike[str]) -> None:
-    """Refuse a URL that was made a Path, and thereby lost a slash.
-
-    Raises:
-        DataError: it is one.
-    """
+    """Refuse a URL that was converted to a Path, and thereby lost a slash; raise DataError if it is such a Path."""
     if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
         raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
 
@@ -63,7 +57,7 @@ def require_no_password(url: str) -> None:
     """Refuse a URL that holds a password, or, of a web server, a user.
 
     Raises:
-        DataError: it does; the message does not repeat it.
+        DataError: the message does not repeat the secret.
     """
     user = _USER.match(url)
     if user is not None and (":" in user[2] or user[1].lower().startswith("http")):
@@ -74,11 +68,11 @@ def require_no_password(url: str) -> None:
 
 
 def shown(place: str | bytes) -> str:
-    """Return a place for people: a URL has lost its user, and its query, in which a signed one has its signature."""
+    """Return a place for people: a URL without its user and its query, which holds the signature of a signed one."""
     text = os.fsdecode(place)
     return scrubbed(text) if is_url(place) else text
 
 
 def scrubbed(text: str) -> str:
-    """Return a text in which URLs have lost their users and queries."""
+    """Return a text whose URLs have no users and queries."""
     return _SECRET_USER.sub("", _QUERY.sub("?…", text))

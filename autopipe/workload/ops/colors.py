@@ -90,7 +90,7 @@ class RandomBrightness(PixelOp):
         return arrays
 
     def _change(self, number: Any) -> tuple[Any, Any]:
-        """Return what levels are multiplied by, and what share of the range is added."""
+        """Return the factor of the levels, and the share of the range to add."""
         if self.factor is not None:
             return between(self.factor, number), 0.0
         return 1.0, symmetric(self.delta, number)
@@ -178,7 +178,7 @@ class RandomContrast(PixelOp):
 
 
 def _totals(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum of each channel, of whole numbers without rounding."""
+    """Return the sum of each channel; whole numbers are summed without rounding."""
     if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] <= _OPENCV_SUMS:
         return np.array(cv2.sumElems(array)[: array.shape[2]])  # NumPy takes 200 times as long
     totals: NDArray[Any] = array.sum(axis=(0, 1), dtype=np.int64)
@@ -186,7 +186,7 @@ def _totals(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _for_each(values: NDArray[Any], arrays: NDArray[Any]) -> NDArray[Any]:
-    """Return a value for each array in a shape that is broadcast over it."""
+    """Return one value for each array, in a shape that broadcasts over the arrays."""
     return values.reshape(-1, *[1] * (arrays.ndim - 1))
 
 
@@ -197,7 +197,6 @@ def _parts(arrays: NDArray[Any]) -> list[slice]:
 
 
 def _put_levels(levels: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
-    """Round levels as the tables are rounded, and write them."""
     np.rint(levels, out=levels)
     np.clip(levels, 0, 255, out=levels)
     out[...] = levels
@@ -208,7 +207,7 @@ _CIRCLE = 360.0  # degrees, as OpenCV has them in 32-bit floats
 
 @dataclasses.dataclass(frozen=True)
 class _ColourOp(PixelOp):
-    """An op on the hue or the saturation of three channels; anything else has neither and stays as it is."""
+    """An op on the hue or the saturation of three channels; other images stay as they are."""
 
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
@@ -216,7 +215,7 @@ class _ColourOp(PixelOp):
 
     @abc.abstractmethod
     def _change(self, hsv: NDArray[Any], number: float) -> None:
-        """Change (hue 0 to 360, saturation 0 to 1, value) in place; a hue may come to be twice as much."""
+        """Change (hue 0 to 360, saturation 0 to 1, value) in place; the hue may come out as up to twice 360."""
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3:
@@ -229,14 +228,14 @@ class _ColourOp(PixelOp):
         return to_levels(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * top, array.dtype)
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
-        """Return 8-bit colours after the change. Hue and saturation are the same of levels from 0 to 255."""
+        """Return 8-bit colours after the change: hue and saturation do not depend on the scale of the levels."""
         hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32), cv2.COLOR_RGB2HSV)
         self._change(hsv, number)
         return cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))  # rounds half to even
 
     @abc.abstractmethod
     def _plain(self) -> tuple[Range, str]:
-        """Return what is drawn in NumPy, and code that applies it to `hsv`."""
+        """Return the range to draw from in NumPy, and code that applies the number to `hsv`."""
 
     @abc.abstractmethod
     def _plain_drawn(self, step: Step) -> tuple[Lines, str]:

@@ -65,7 +65,7 @@ class Map(Op):
         return self.on
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        """Return whether the function gets x, and whether it gets y, of whatever kind that is."""
+        """Return the parts that the function gets, of whatever kind."""
         return self.on != "mask", spec.y is not None and self.on != "image"
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
@@ -95,7 +95,7 @@ class Map(Op):
         object.__setattr__(self, "_is_checked", True)
 
     def _repeats(self, sample: Sample, spec: SampleSpec) -> bool:
-        """Tell whether a sample always gives the same: by two calls, and by some more of a quick function."""
+        """Return True if a sample always gives the same result: by two calls, and some more of a quick function."""
         random = np.full(self.draws, 0.5)
         first = self.apply(_copy(sample), spec, random)
         state, until = _global_state(), time.perf_counter() + _PATIENCE_SECONDS
@@ -124,12 +124,12 @@ class Map(Op):
         return {self._plain_name(step): self.function}
 
     def _plain_name(self, step: Step) -> str:
-        """Return a name that neither another function nor anything else in the code has."""
+        """Return a name that nothing else in the code has."""
         name = getattr(self.function, "__name__", "")
         return f"{name if name.isidentifier() else 'function'}_{step.stream}"
 
     def _plain_calls(self, step: Step) -> list[tuple[str, ...]]:
-        """Return what each call of the function gets."""
+        """Return the arguments of each call of the function."""
         if self.on != "both":
             return [(part,) for part in parts(step)]
         if len([part for part in parts(step) if part.startswith("x")]) > 1 or len(parts(step)) > 2:
@@ -178,7 +178,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _apart(y: NDArray[Any], x: Part) -> NDArray[Any]:
-    """Return y in memory of its own: that of x may be where the finished x is written to."""
+    """Return y in memory of its own: the finished x may overwrite that of x."""
     return y.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, y) else y
 
 
@@ -188,13 +188,13 @@ def _copy(sample: Sample) -> Sample:
 
 
 def _global_state() -> tuple[object, ...]:
-    """Return where the generators of the process stand: whoever draws from them moves them, whatever comes of it."""
+    """Return the states of the process's global generators, which any draw changes."""
     state: Any = np.random.get_state()
     return random.getstate(), *((state[1].tobytes(), *state[2:]) if isinstance(state, tuple) else ())
 
 
 def _alike(first: Part, second: Part) -> bool:
-    """Compare two results; rounding may differ from call to call where a library computes in parallel."""
+    """Compare two results; a parallel library may round differently from call to call."""
     if first is None or second is None or isinstance(first, bytes):
         return first is second or first == second
     a, b = np.asarray(first), np.asarray(second)

@@ -207,10 +207,8 @@ def decode_image(
 ) -> NDArray[np.uint8]:
     """Return the pixels of an encoded image, shape (height, width, channels), uint8 RGB or grey; in `out`, if it fits.
 
-    A JPEG is reduced to the smallest size that is not below `least`, as told at `Decode`.
-
-    Raises:
-        BadSampleError: as told at `Decode`.
+    A JPEG is reduced to the smallest size that is not below `least`, see `Decode`. Raise BadSampleError if see
+    `Decode`.
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is not None:
@@ -221,10 +219,8 @@ def decode_image(
 
 
 def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
-    """Return the pixels of an encoded mask: (height, width) if grey, (height, width, 3) RGB if colour-coded.
-
-    Raises:
-        BadSampleError: as told at `Decode`.
+    """Return the pixels of an encoded mask: (height, width) if grey, (height, width, 3) RGB if colour-coded. Raise
+    BadSampleError if see `Decode`.
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is not None:
@@ -235,24 +231,22 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
 
 
 def _is_deep(mask: Field) -> bool:
-    """Tell whether a mask that was decoded has 16 bits; plain code knows no other but 8."""
+    """Return True if a decoded mask has 16 bits; plain code supports only 8."""
     if mask.dtype not in (np.uint8, np.uint16):
         raise PlainCodeError(f"`Decode` writes plain code of masks in uint8 and uint16, but these are in {mask.dtype}")
     return bool(mask.dtype == np.uint16)
 
 
 class JpegHeader(NamedTuple):
-    """What the header of a JPEG says."""
+    """The header of a JPEG."""
 
     size: tuple[int, int]  # height, width
     space: str  # of its colours, as simplejpeg calls it
 
 
 def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> JpegHeader | None:
-    """Return the header of a JPEG that libjpeg-turbo makes RGB or grey of; None: OpenCV decodes.
-
-    Raises:
-        BadSampleError: the file is damaged, as far as its header tells, or too large.
+    """Return the header of a JPEG that libjpeg-turbo decodes to RGB or grey; None if OpenCV must decode it. Raise
+    BadSampleError if the file is damaged, as far as its header tells, or too large.
     """
     if not isinstance(data, bytes | memoryview):
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
@@ -275,7 +269,7 @@ def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> JpegHeader | N
 def _decode_jpeg(
     data: bytes, space: str, size: tuple[int, int], *, strict: bool, out: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
-    """Return the pixels of a JPEG, reduced to `size` or whole if that is its own; in `out`, if it fits."""
+    """Return the pixels of a JPEG, reduced to `size` or whole if that is its own size; in `out`, if it fits."""
     # Memory that is kept for the next image, and not allocated for each, was measured: no difference (535 us, 539 us).
     fits = out is not None and out.flags.c_contiguous and out.ndim == 3 and out.shape[:2] == size
     buffer = out if fits else None
@@ -292,7 +286,7 @@ def _decode_jpeg(
 
 
 def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> NDArray[Any]:
-    """Decode what is no JPEG, or a rare kind of it; without `channels`, what has colours is made RGB here."""
+    """Decode any other format, or a rare kind of JPEG; without `channels`, colours become RGB here."""
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
@@ -326,7 +320,6 @@ def reduced(size: tuple[int, int], least: tuple[int, int]) -> tuple[int, int]:
 
 
 def _plain_reduced(part: str, least: tuple[int, int], channels: int) -> Lines:
-    """Return the lines that decode a part."""
     height, width = least
     colour, axis = ("COLOR_RGB", "") if channels == 3 else ("GRAYSCALE", "[..., None]")
     return [
@@ -341,7 +334,6 @@ def _plain_reduced(part: str, least: tuple[int, int], channels: int) -> Lines:
 
 
 def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) -> Lines:
-    """Return the same in TensorFlow."""
     height, width = least
     return [
         f'is_jpeg = tf.strings.substr({part}, 0, 2) == b"\\xff\\xd8"',
@@ -358,20 +350,23 @@ def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) 
 def png_pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
     """Return the pixels of a PNG, shape (height, width, 3) in RGB or (height, width) in grey; None: OpenCV decodes.
 
-    The decoder is kornia-rs's (Rust's `png`). It holds Python's lock: it is for processes in which nothing else waits
-    for that. PNG is lossless: the pixels are those of OpenCV's libpng. A photograph of 960x720 took one core 8.0 ms and
-    its mask of few colours 1.5 ms, OpenCV 14.6 and 6.3 ms. Threads of one process would take turns: they stay with
-    OpenCV.
+    The decoder is kornia-rs's (Rust's `png`). It holds Python's lock, so only processes without other busy threads use
+    it;
+    the threads loader keeps OpenCV. PNG is lossless: the pixels are those of OpenCV's libpng. A photograph of 960x720
+    took
+    one core 8.0 ms and its mask of few colours 1.5 ms, OpenCV 14.6 and 6.3 ms.
 
-    Only what the two read alike is taken: 8 bits of grey or RGB, and chunks that change nothing. OpenCV reads all else,
-    and what this decoder refuses. Damage shows in the checksums of chunks, at which both look. OpenCV alone looks at
-    the Adler-32 within the compressed pixels, too, which only a faulty encoder gets wrong if the chunks are right. This
-    decoder is asked for what OpenCV refuses, so that every loader gives one verdict. To compare the Adler-32 here would
-    cost what it spares: `zlib` takes 8.6 ms for a photograph that takes 5.8 ms here and 15.6 ms by OpenCV.
+    Only files that both decoders read alike are taken: 8 bits of grey or RGB, and no chunk that changes pixels. OpenCV
+    reads all others, and those that this decoder refuses. Both check the checksums of chunks. OpenCV alone checks the
+    Adler-32 within the compressed pixels, which only a faulty encoder gets wrong if the chunks are right. This decoder
+    also
+    gets the files that OpenCV refuses, so that every loader gives one verdict. Comparing the Adler-32 here would cost
+    the
+    gain: `zlib` takes 8.6 ms for a photograph that takes 5.8 ms here and 15.6 ms by OpenCV.
 
     Args:
         data: an encoded image of any format.
-        channels: 3 or 1 for an image that has to have so many; None for a mask, which keeps its own.
+        channels: 3 or 1 for an image that must have so many; None for a mask, which keeps its own.
     """
     if data[:8] != _SIGNATURE:
         return None
@@ -395,7 +390,7 @@ def png_pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Tell whether the file is whole and no chunk changes the pixels: a palette, transparency, one that is not known.
+    """Return True if the file is complete and no chunk changes the pixels (palette, transparency, unknown ones).
 
     Raises:
         struct.error: the file ends before its chunks do.

@@ -181,7 +181,7 @@ class RandomAffine(PixelOp):
         return warped if warped.ndim == array.ndim else warped[..., None]
 
     def _places(self, height: int, width: int, random: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the matrix from a pixel's place (across, down) after the op to the place before it."""
+        """Return the matrix from a pixel's place (across, down) after the op to its place before."""
         turn = math.radians(symmetric(self.rotation, random[0]))
         lean = math.radians(symmetric(self.shear, random[3]))
         down, across = symmetric(self.shift[0], random[1]), symmetric(self.shift[1], random[2])

@@ -1,4 +1,4 @@
-"""From the arguments of Keras's `ImageDataGenerator` to ops; where an argument has no counterpart, why."""
+"""Ops for the arguments of Keras's `ImageDataGenerator`, and the reasons for those without a counterpart."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ _WITHOUT: Final[dict[str, tuple[str, str]]] = {
 
 
 def from_image_data_generator(**arguments: Any) -> list[Op]:
-    """Return the ops that do to a sample what Keras's `ImageDataGenerator(**arguments)` does to an image.
+    """Return ops that do to a sample the same as Keras's `ImageDataGenerator(**arguments)` to an image.
 
-    They belong behind `ap.Decode()` and `ap.Resize(...)`, which are what `target_size` of its `flow_from_...` methods
-    is. The images that come out are float32, as from the generator. Each random number has the same distribution, and
-    is drawn for each sample by itself; the generator draws all from one state.
-    Shifts go where their names say; in Keras 3 `height_shift_range` moves images across, and `width_shift_range` down.
+    They belong behind `ap.Decode()` and `ap.Resize(...)`, which replace `target_size` of its `flow_from_...` methods.
+    The images are float32, as from the generator. Each random number has the same distribution, and is drawn for each
+    sample by itself; the generator draws all from one state.
+    Shifts follow their names; in Keras 3 `height_shift_range` moves images across, and `width_shift_range` down.
 
     Args:
-        **arguments: those of `ImageDataGenerator`; what is left out is at that class's default.
+        **arguments: those of `ImageDataGenerator`; missing ones have that class's defaults.
 
     Raises:
-        ConfigError: an argument is not known, or has no counterpart; the message says why, and what to do instead.
+        ConfigError: an argument is unknown, or has no counterpart; the message gives the reason and an alternative.
 
     Example:
         >>> [type(op).__name__ for op in ap.from_image_data_generator(rotation_range=20, rescale=1 / 255)]

@@ -1,7 +1,6 @@
-"""What the bytes of an image file say before it is decoded: its size, whether it is cut short, how it is to be turned.
+"""Facts of an encoded image from its headers and markers: size, orientation, and whether its end is missing.
 
-Only headers and markers are looked at. Whether the rest keeps the promise is the decoder's business
-(`autopipe.workload.ops.decode`).
+Pixels are decoded in `autopipe.workload.ops.decode`, which finds all other damage.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
 
 
 def image_size(data: bytes) -> Size | None:
-    """Return (height, width) of an encoded image; None where the format is not known here, or the header is damaged."""
+    """Return (height, width) of an encoded image; None for an unknown format or a damaged header."""
     for signature, reader in _READERS:
         if data.startswith(signature):
             try:
@@ -36,10 +35,10 @@ def image_size(data: bytes) -> Size | None:
 
 
 def require_size(size: Size | None, max_pixels: int) -> None:
-    """Refuse an image that is, or claims to be, larger than `max_pixels`; None for a size that is not known.
+    """Refuse an image whose header claims more than `max_pixels`; a size of None passes.
 
     Raises:
-        BadSampleError: with what the header says.
+        BadSampleError: with the size in the header.
     """
     height, width = size or (0, 0)
     if height * width > max_pixels:
@@ -50,10 +49,8 @@ def require_size(size: Size | None, max_pixels: int) -> None:
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the marker of each segment of a JPEG, and where its length stands; any bytes that fill up are passed over.
-
-    Raises:
-        IndexError, struct.error: the file is cut short.
+    """Yield the marker of each segment of a JPEG, and the place of its length; fill bytes are skipped. Raise
+    IndexError, struct.error if the file is cut short.
     """
     at = 2
     while data[at] == 0xFF:
@@ -139,7 +136,7 @@ def require_end(data: bytes) -> None:
 
 
 def is_truncated(data: bytes) -> bool:
-    """Tell whether a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey and say nothing."""
+    """Return True if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey without an error."""
     if data[:2] == b"\xff\xd8":
         return data[-2:] != b"\xff\xd9" and not _has_end_after_scan(bytes(data))
     if data[:8] == b"\x89PNG\r\n\x1a\n":
@@ -148,7 +145,7 @@ def is_truncated(data: bytes) -> bool:
 
 
 def _has_end_after_scan(data: bytes) -> bool:
-    """Look for the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
+    """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
     with contextlib.suppress(IndexError, struct.error):
         for marker, at in jpeg_segments(data):
             if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
@@ -162,9 +159,9 @@ _APP1, _SCAN = 0xE1, 0xDA  # of a JPEG; after the latter it has pixels
 
 
 def orientation_of(data: bytes) -> int:
-    """Return the orientation of an encoded image, 1 to 8, as its EXIF tag says; 1 is upright.
+    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright.
 
-    The tag is looked for where JPEG, PNG and WebP files have it. A damaged one, or none, counts as 1.
+    The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
     """
     try:
         exif = _exif(data)
@@ -185,7 +182,7 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def warn_of_turned(images: Sequence[bytes]) -> None:
-    """Warn of images with such a tag, where nobody said whether it counts."""
+    """Warn of images with such a tag if the `orientation` of `Decode` is not set."""
     turned = sum(orientation_of(data) != _UPRIGHT for data in images)
     if turned:
         warnings.warn(
@@ -218,7 +215,6 @@ def _of_jpeg(data: bytes) -> bytes | None:
 
 
 def _chunk(data: bytes, at: int, layout: str, wanted: bytes) -> bytes | None:
-    """Return the content of a PNG's or a WebP's chunk."""
     is_png = layout[0] == ">"
     while at + 8 <= len(data):
         first, second = struct.unpack_from(layout, data, at)

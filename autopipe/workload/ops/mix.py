@@ -1,7 +1,7 @@
-"""MixUp and CutMix: put two samples of a batch into one, and their targets with them.
+"""MixUp and CutMix: combine two samples of a batch, and their targets with them.
 
-They act on finished samples, so they come after all ops on single ones. Who is mixed with whom is a permutation of the
-batch that its samples' own random numbers make; the last, short batch is mixed among itself.
+They act on finished samples, so they come after all ops on single ones. The pairs are a permutation of the batch that
+its samples' own random numbers make; the last, short batch is mixed within itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 @dataclasses.dataclass(frozen=True)
 class _Mixing(Op):
-    """An op that puts two samples of a batch into one.
+    """An op that combines two samples of a batch.
 
     Attributes:
-        alpha: of the beta distribution that the first sample's share is drawn from, for each sample anew. Small values
-            leave most samples nearly as they are.
+        alpha: of the beta distribution of the first sample's share, drawn for each sample. Small values leave most
+            samples
+            nearly as they are.
         probability: of mixing a sample at all, 0 to 1.
     """
 
@@ -57,7 +58,7 @@ class _Mixing(Op):
             )
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        """Return the sample as it is: mixed with itself, as in a batch of one."""
+        """Return the sample unchanged, as in a batch of one."""
         return sample
 
     def takes_batches(self, spec: SampleSpec) -> bool:

@@ -1,4 +1,4 @@
-"""Ops on samples of several parts: which parts an op acts on, and `On`, by which a workload says so.
+"""Ops on samples of several parts: the parts on which an op acts, and `On`, by which a workload chooses them.
 
 An op itself knows an image x and a target y. Here it is called for each image, with the mask that belongs to it, and
 always with the same random numbers, so that images and masks of a sample stay together.
@@ -26,10 +26,8 @@ _MASKS = (FieldKind.MASK, FieldKind.ENCODED)
 
 
 def lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[Lane, ...]:
-    """Return the lanes of an op: of the parts that are named, or else of all that it can act on.
-
-    Raises:
-        WorkloadError: it cannot be told on which parts it is to act, or there is none such.
+    """Return the lanes of an op: the named parts, or else all on which it can act. Raise WorkloadError if the parts are
+    ambiguous, or there is none.
     """
     named = None if names is None else [_position(name, spec) for name in names]
     images, targets = _chosen(spec, "x", named), _chosen(spec, "y", named)
@@ -53,7 +51,7 @@ def lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[L
 
 
 def _chosen(spec: SampleSpec, slot: str, named: list[int] | None) -> list[int]:
-    """Return the positions of those parts of x or y that exist, and are named if any are."""
+    """Return the positions of the existing parts of x or y, limited to the named ones if any are named."""
     assert spec.structure is not None
     places = [at for at in spec.structure.positions(slot) if spec.columns[at] is not None]
     return places if named is None else [at for at in named if at in places]
@@ -87,7 +85,7 @@ def _listed(spec: SampleSpec) -> str:
 
 
 class _Around(Op):
-    """An op that puts another to work, and says of itself what that one does."""
+    """An op that wraps another and has its properties."""
 
     op: Op
 
@@ -97,12 +95,10 @@ class _Around(Op):
 
     @property
     def draws(self) -> int:  # type: ignore[override]  # as the op
-        """As the op's own."""
         return self.op.draws
 
     @property
     def batchable(self) -> bool:  # type: ignore[override]  # as the op
-        """As the op's own."""
         return self.op.batchable
 
     @property
@@ -150,12 +146,10 @@ class On(_Around):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parts that are named."""
         return (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
 
     @property
     def mixes(self) -> bool:  # type: ignore[override]  # as the op
-        """As the op's own."""
         return self.op.mixes
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
@@ -182,7 +176,7 @@ class OnParts(_Around):
 
     Attributes:
         op: the op.
-        lanes: for each call of it, what is x and what is y. Where one x is in several, the last one gives it.
+        lanes: the x and the y of each call. If one x is in several lanes, the last one gives it.
     """
 
     op: Op
@@ -249,10 +243,8 @@ class OnParts(_Around):
         return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), method)]
 
     def _together(self, spec: SampleSpec) -> list[tuple[Lane, ...]]:
-        """Return the lanes by what is written at once: all that share random numbers, or an image.
-
-        Raises:
-            PlainCodeError: images of different sizes share random numbers, and plain code draws them for one size.
+        """Group lanes that share random numbers or an image. Raise PlainCodeError if images of different sizes share
+        random numbers, and plain code draws them for one size.
         """
         if self.is_random:
             sizes = {lane[0]: x.shape and x.shape[:2] for lane, x, _ in self._lanes(spec)}
@@ -275,10 +267,8 @@ class OnParts(_Around):
 
 
 def placed(op: Op, spec: SampleSpec) -> Op:
-    """Return an op as it acts on samples as they are read, which look like `spec`.
-
-    Raises:
-        WorkloadError: it cannot be told on which parts it is to act, or there is none such.
+    """Return an op that acts on samples of `spec` as they are read. Raise WorkloadError if the parts are ambiguous, or
+    there is none.
     """
     if spec.structure is None:
         if not isinstance(op, On):
@@ -297,7 +287,7 @@ def placed(op: Op, spec: SampleSpec) -> Op:
 
 
 def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:
-    """Return those ops that act on a part, without `On`; one that names none acts on all that it can."""
+    """Return the ops, without `On`, that act on a part; an op without names acts on all that it can."""
     return [
         op.op if isinstance(op, On) else op
         for op in ops

@@ -1,8 +1,8 @@
-"""What ops on pixels have in common: one function for x and, where the op follows the image, for its mask.
+"""The base of ops on pixels: one function for x and, if the op follows the image, for its mask.
 
-Beside it, what ops make of a sample's uniform random numbers, how they refuse impossible ranges, and the levels that a
-pixel may have: 0 to the largest of an unsigned integer type, 0 to 1 of a floating-point one. Colour ops compute in
-floating point and come back through `to_levels`, so that none leaves that range by wrapping.
+Random numbers in ranges and boxes, checks of ranges, and the levels of pixels are here: 0 to the largest of an unsigned
+integer type, 0 to 1 of a floating-point one. Colour ops compute in floating point and come back through `to_levels`,
+so that none leaves that range by wrapping. Concrete ops are in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ LEVELS: Final = np.arange(256, dtype=np.float32)
 
 
 def largest(dtype: np.dtype[Any]) -> float:
-    """Return the brightest level of a dtype: 255 for uint8, 65535 for uint16, 1 for floating point.
-
-    Raises:
-        OpError: whole numbers with a sign have no range of levels that could be known.
+    """Return the brightest level of a dtype: 255 for uint8, 65535 for uint16, 1 for floating point. Raise OpError if
+    the dtype is a signed integer, whose range of levels is unknown.
     """
     if dtype.kind == "u":
         return float(np.iinfo(dtype).max)
@@ -52,7 +50,7 @@ def to_levels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return an 8-bit array with each level replaced by that in a table of 256, or of (1, 256, channels)."""
+    """Replace each level of an 8-bit array by a table of 256, or of (1, 256, channels)."""
     looked_up: NDArray[Any] = cv2.LUT(array, table)
     return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]
 
@@ -64,22 +62,22 @@ def plain_top(step: Step, part: str) -> str:
 
 
 def plain_levels(values: str, step: Step, part: str) -> str:
-    """Return code that gives computed levels the dtype of a part, in NumPy."""
+    """Return NumPy code that converts computed levels to the dtype of a part."""
     if not is_integer(step, part):
         return f"({values}).astype({part}.dtype)"
     return f"np.clip(np.rint({values}), 0, {plain_top(step, part)}).astype({part}.dtype)"
 
 
 def plain_levels_tensorflow(values: str, step: Step, part: str) -> str:
-    """Return the same in TensorFlow."""
+    """Return TensorFlow code that converts computed levels to the dtype of a part."""
     rounded = f"tf.round({values})" if is_integer(step, part) else values
     return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
 
 
 def plain_changed_tensorflow(change: str, step: Step, part: str, *, leaves_range: bool = True) -> Lines:
-    """Return lines of TensorFlow that change a part as floating point, by code with `{}` where the part stands.
+    """Return lines of TensorFlow that change a part as floating point, by code with `{}` in the place of the part.
 
-    `leaves_range` says whether levels may come out that there are not.
+    `leaves_range` is True if the change may leave the range of levels.
     """
     cast, named = f"tf.cast({part}, tf.float32)", tensor_type(part_of(step.before, part))
     found = [f"{part} = {change.format(part if named == 'tf.float32' else cast)}"]
@@ -94,12 +92,12 @@ Box: TypeAlias = tuple[Any, Any, Any, Any]  # top, left, height, width
 
 
 def between(limits: Range, number: Any) -> Any:
-    """Return the value that stands in `limits` where `number` stands in [0, 1)."""
+    """Map a number in [0, 1) to the range `limits`."""
     return limits[0] + (limits[1] - limits[0]) * number
 
 
 def symmetric(limit: float, number: Any) -> Any:
-    """Return the value in [-limit, limit] for a number in [0, 1)."""
+    """Map a number in [0, 1) to [-limit, limit]."""
     return (2 * number - 1) * limit
 
 
@@ -132,7 +130,7 @@ def plain_box(part: str, area: Range, ratio: Range) -> Lines:
 
 
 def plain_box_tensorflow(part: str, area: Range, ratio: Range) -> Lines:
-    """Return the same as lines of TensorFlow."""
+    """Return lines of TensorFlow that draw such a rectangle in a part."""
     logs = tuple(round(math.log(end), 6) for end in ratio)
     return [
         f"down, across = tf.unstack(tf.cast(tf.shape({part})[:2], tf.float32))",
@@ -153,14 +151,14 @@ def _side(most: int, wanted: float) -> int:
 def checked_range(
     op: object, name: str, *, least: float = 0.0, most: float = float("inf"), above: bool = False
 ) -> None:
-    """Keep an op's range as a tuple of two floats, and refuse one that is none, or reaches beyond its limits.
+    """Convert an op's range to a tuple of two floats, and refuse an invalid one.
 
     Args:
         op: a frozen dataclass.
         name: of its setting.
         least: the smallest lower end.
         most: the largest upper end.
-        above: whether the lower end must be more than `least`.
+        above: True if the lower end must be more than `least`.
 
     Raises:
         ConfigError: it is no pair of numbers in order within the limits.
@@ -180,11 +178,7 @@ def checked_range(
 
 
 def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0, above: bool = False) -> None:
-    """Refuse a setting that is no number from `least` to `most`.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Refuse a setting that is no number from `least` to `most`; raise ConfigError if the setting is invalid."""
     value = getattr(op, name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and least <= value <= most and not (above and value == least):
@@ -196,11 +190,7 @@ def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0
 
 
 def check_ordered(op: object, lower: float, upper: float) -> None:
-    """Refuse factors that are negative or not in order.
-
-    Raises:
-        ConfigError: they are.
-    """
+    """Refuse factors that are negative or not in order; raise ConfigError if the factors are invalid."""
     if not 0 <= lower < upper:
         raise ConfigError(f"{type(op).__name__} needs 0 <= lower < upper, but got lower={lower!r}, upper={upper!r}.")
 
@@ -211,11 +201,12 @@ MOVED = frozenset(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32", "f
 
 @dataclasses.dataclass(frozen=True)
 class PixelOp(Op):
-    """An op that treats an image, and perhaps its mask, by the same function of pixels.
+    """An op that applies one function of pixels to an image, and perhaps to its mask.
 
     Class attributes:
-        in_pixels: whether it is told how many pixels, so that of an image and a mask that differ in size it would take
-            different parts of the scene.
+        in_pixels: True if settings are in pixels, so that an image and a mask of different sizes would lose different
+            parts
+            of the scene.
 
     Attributes:
         on: "image", "mask" or "both".
@@ -262,15 +253,15 @@ class PixelOp(Op):
         return all(field.kind is not FieldKind.ENCODED and self.batches_of(field) for field in fields)
 
     def batches_of(self, field: Field) -> bool:
-        """Whether `pixels_many` can be called on arrays like this one."""
+        """Return True if `pixels_many` takes arrays like this one."""
         return False
 
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        """Return arrays of one shape after the op, to the bit what `pixels` gives one by one.
+        """Return arrays of one shape after the op, to the bit equal to `pixels` of each.
 
         Args:
             arrays: the first axis counts them; may be overwritten and returned.
-            kind: what each holds.
+            kind: of each array.
             random: each one's numbers, shape (arrays, draws).
         """
         raise NotImplementedError
@@ -309,10 +300,8 @@ class PixelOp(Op):
 
 
 def mask_number(op: Op, value: float, dtype: np.dtype[Any]) -> float:
-    """Return the `mask_value` of an op, which masks of a dtype have to hold.
-
-    Raises:
-        OpError: they cannot; NumPy, OpenCV and TensorFlow each make another number of it.
+    """Return the `mask_value` of an op, as masks of a dtype hold it. Raise OpError if the dtype cannot hold it; NumPy,
+    OpenCV and TensorFlow each make another number of it.
     """
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -330,19 +319,19 @@ def _has_channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def _are_alike(pairs: Sequence[Sample]) -> bool:
-    """Return whether each y has a value for each pixel of its x."""
+    """Return True if each y has a value for each pixel of its x."""
     return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.shape[:2] == y.shape[:2] for x, y in pairs)
 
 
 def _as_mask(y: NDArray[Any]) -> str:
-    """Return what makes a mask of targets that are taken for none."""
+    """Return a hint for targets that could be masks."""
     if y.dtype.kind in "ui":
         return "A source of your own says that it is one by y_kind = autopipe.workload.sample.FieldKind.MASK"
     return 'Masks are whole numbers, such as masks.astype("uint8")'
 
 
 def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:
-    """Return whether height and width are in another ratio, by more than one pixel that was rounded off."""
+    """Return True if the ratios of height and width differ by more than one rounded pixel."""
     return abs(image[0] * mask[1] - image[1] * mask[0]) > max(*image[:2], *mask[:2])
 
 

@@ -1,8 +1,8 @@
-"""The op list, split by where each op can run: a deterministic prefix, a body, and a suffix that is cheap on a batch.
+"""The plan of a workload's ops: a deterministic prefix, a body, and a suffix that is cheap on a batch.
 
 The suffix may run after transfer, on the device; the prefix can be cached or stored once. Shapes and dtypes are found
-by running the ops on a few real samples, never by guessing. Reading one sample is here, too, with errors that say which
-sample and which op they are about.
+by running the ops on a few real samples, never by guessing. Reading one sample is here, too, with errors that name the
+sample and the op.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ from autopipe.workload.workload import Workload
 
 
 def read(source: Source, index: int) -> Any:
-    """Return what a source's `read` gives.
-
-    Raises:
-        BadSampleError: whatever a user's source raises of the sample.
-    """
+    """Return the value of a source's `read`; raise BadSampleError if a user's source raised an error."""
     try:
         return source.read(index)
     except BaseException as error:  # it is named and shown
@@ -55,22 +51,20 @@ def read(source: Source, index: int) -> Any:
 
 
 def sample_name(source: Source, index: int) -> str:
-    """Return what a person calls a sample: its path where the source knows it."""
+    """Return a sample's path if the source knows it, else its number."""
     name = getattr(source, "name", None)
     return printable(str(name(index))) if callable(name) else f"sample {index}"
 
 
 def sample_place(source: Source, index: int) -> str:
-    """Return a sample's number and what a person calls it, for messages; the number alone where that is its name."""
+    """Return a sample's number and name for messages; the number alone if that is its name."""
     number, name = f"sample {index}", sample_name(source, index)
     return name if name == number or name.startswith(f"{number} ") else f"{number} ({name})"
 
 
 def op_failure(error: BaseException, op: Op, source: Source, index: int) -> AutopipeError:
-    """Return the error to raise when an op failed on a sample: with the op, the sample's index and its name.
-
-    Raises:
-        KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
+    """Return the error of an op that failed on a sample, with the op, the sample's index and its name. Raise
+    KeyboardInterrupt if the user pressed Ctrl-C; the op did not fail.
     """
     _pass_interrupt(error)
     place = f"{op.name} on {sample_place(source, index)}"
@@ -80,10 +74,8 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
-    """Return the error to raise when a sample could not be read.
-
-    Raises:
-        KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
+    """Return the error of a sample that could not be read. Raise KeyboardInterrupt if the user pressed Ctrl-C; the read
+    did not fail.
     """
     _pass_interrupt(error)
     place = sample_place(source, index)
@@ -95,7 +87,7 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
 
 
 def _pass_interrupt(error: BaseException) -> None:
-    """Raise Ctrl-C again, which Python delivers to the main thread alone; anywhere else it is an error like others."""
+    """Raise Ctrl-C again in the main thread, the only one that Python interrupts."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
 
@@ -106,12 +98,12 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 
 def make_plan(workload: Workload) -> Plan:
-    """Split the ops of a workload and find what samples look like after each.
+    """Split the ops of a workload and find the fields of a sample after each.
 
     Raises:
         DataError: a sample cannot be read or decoded.
         OpError: an op fails on a sample.
-        WorkloadError: samples differ in shape where a batch needs them alike.
+        WorkloadError: samples differ in shape, and a batch needs equal shapes.
     """
     samples, structure = _probe_samples(workload)
     source = _merge(_describe(workload.data, samples[0][1], structure), [sample for _, sample in samples])
@@ -126,11 +118,7 @@ def make_plan(workload: Workload) -> Plan:
 
 
 def normalise(value: Any, structure: Structure | None = None) -> Sample:
-    """Return what a source's `read` gave as `(x, y, *others)`.
-
-    Raises:
-        DataError: it is built in another way.
-    """
+    """Return a value of `read` as `(x, y, *others)`; raise DataError if its structure is another."""
     if structure is not None:
         return structure.flat(value)
     if not isinstance(value, tuple):
@@ -144,7 +132,7 @@ def normalise(value: Any, structure: Structure | None = None) -> Sample:
 
 
 def looked_at(count: int) -> list[int]:
-    """Return the numbers of the samples, of `count`, that a plan is made by."""
+    """Return the numbers of the samples, of `count`, on which a plan is tried."""
     return sorted({int(i) for i in np.linspace(0, count - 1, min(_PROBES, count))})
 
 
@@ -176,7 +164,7 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
 
 
 def _require_int64(source: Source, sample: Sample, structure: Structure | None) -> None:
-    """Refuse a label of Python's own integers that no batch has room for."""
+    """Refuse a Python integer label that int64 does not hold."""
     for path, part in zip(_paths(structure), sample, strict=True):
         if isinstance(part, int) and not is_int64(part) and _kind(source, path, part) is FieldKind.LABEL:
             raise DataError(
@@ -198,7 +186,7 @@ def _describe(source: Source, sample: Sample, structure: Structure | None = None
 
 
 def _kind(source: Source, path: Path, part: Part) -> FieldKind:
-    """Return what a part holds: by what the source says, or else by how it looks."""
+    """Return the kind of a part: as the source declares it, or else by its looks."""
     slot, key = path
     told = getattr(source, f"{slot}_kind", None)
     if key is not None and told is not None:
@@ -242,11 +230,7 @@ def _field(kind: FieldKind, part: Part) -> Field:
 
 
 def _array(part: Part) -> NDArray[Any]:
-    """Return a part as an array.
-
-    Raises:
-        DataError: it is a list of several parts.
-    """
+    """Return a part as an array; raise DataError if it is a list of several parts."""
     try:
         return np.asarray(part)
     except ValueError as error:
@@ -257,7 +241,7 @@ def _array(part: Part) -> NDArray[Any]:
 
 
 def _merge(first: SampleSpec, samples: Sequence[Sample]) -> SampleSpec:
-    """Return the spec with the shapes of fields in which samples differ set to None."""
+    """Return the spec; a shape is None in fields whose samples differ in shape."""
     merged: list[Field | None] = []
     for field, *parts in zip(first.columns, *samples, strict=True):
         merged.append(None if field is None else _merged([_field(field.kind, part) for part in parts]))
@@ -315,10 +299,10 @@ def _of_kind(kind: FieldKind | None, part: Part) -> Field | None:
 
 
 def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:
-    """Return the ops with those of the suffix moved to the end, and how many come before it.
+    """Return the ops with those of the suffix moved to the end, and the number of ops before it.
 
     A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of
-        the
+    the
     label, say, may stand anywhere in the list.
     """
     body: list[tuple[Op, int]] = []

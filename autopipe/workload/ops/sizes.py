@@ -33,7 +33,7 @@ from autopipe.workload.sample import Field, FieldKind, Part
 
 
 def check_size(op: object, height: int, width: int) -> None:
-    """Refuse sizes that are not whole positive numbers of pixels."""
+    """Refuse sizes that are not positive whole numbers of pixels."""
     for name, value in (("height", height), ("width", width)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(
@@ -79,17 +79,17 @@ class Resize(PixelOp):
         return plain_resized(step, (str(self.height), str(self.width)), self.interpolation)
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        """Return the lines; "area" and "bicubic" of TensorFlow place pixels somewhat differently."""
+        """TensorFlow's "area" and "bicubic" place pixels slightly differently."""
         return plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)
 
 
 def how(interpolation: Interpolation, kind: FieldKind) -> Interpolation:
-    """Return the interpolation of a part: a mask's class numbers have no means."""
+    """Return the interpolation of a part: a mask's class numbers cannot be averaged."""
     return "nearest" if kind is FieldKind.MASK else interpolation
 
 
 def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpolation, out: Part = None) -> NDArray[Any]:
-    """Return an image of another (height, width); in `out`, if that is given and apart from `array`."""
+    """Return an image resized to (height, width); uses `out` if it is given and does not share memory with `array`."""
     if array.shape[:2] == size:
         return array
     height, width = size
@@ -124,7 +124,7 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
 
 
 def plain_resized_tensorflow(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
-    """Return the same as lines of TensorFlow."""
+    """Return lines of TensorFlow that resize the parts of an op."""
     height, width = size
     found = []
     for part in parts(step):
@@ -148,13 +148,13 @@ def _twice(size: str) -> str:
 
 
 def check_interpolation(interpolation: str) -> None:
-    """Refuse an interpolation that is not known."""
+    """Refuse an unknown interpolation."""
     if interpolation not in ("nearest", *_SMOOTH):
         raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {interpolation!r}.")
 
 
 def _nearest(before: Any, places: Any, after: Any) -> Any:
-    """Return the pixels, of `before` along an axis, in which the centres of the new ones lie, exactly."""
+    """Return the pixels of `before` that contain the centres of the new pixels along an axis, exactly."""
     return (2 * places + 1) * before // (2 * after)
 
 
@@ -225,7 +225,7 @@ class Pad(PixelOp):
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
-    """Return an image that is padded evenly around to at least `size` (height, width)."""
+    """Return an image padded evenly around to at least `size` (height, width)."""
     down, right = max(0, size[0] - array.shape[0]), max(0, size[1] - array.shape[1])
     if not down and not right:
         return array
@@ -304,7 +304,7 @@ class ResizeKeepingAspect(PixelOp):
 
 @dataclasses.dataclass(frozen=True)
 class _Crop(PixelOp):
-    """Cut `height` x `width` pixels out: at a place of the sample's own where the op is random, else at the centre.
+    """Cut `height` x `width` pixels out: at a random place if the op is random, else at the centre.
 
     Attributes:
         height: pixels.
@@ -319,7 +319,6 @@ class _Crop(PixelOp):
         check_size(self, self.height, self.width)
 
     def _place(self, random: Any) -> tuple[Any, Any]:
-        """Return where the cut lies, from 0 (top, left) to 1 (bottom, right; not reached by random numbers)."""
         return (random[0], random[1]) if self.is_random else (0.5, 0.5)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
@@ -383,7 +382,6 @@ class RandomCrop(_Crop):
     draws: ClassVar[int] = 2
 
     def without_chance(self) -> CenterCrop:
-        """Return the crop of that size at the centre."""
         return CenterCrop(self.height, self.width)
 
 
@@ -414,7 +412,6 @@ class RandomResizedCrop(PixelOp):
         checked_range(self, "ratio", above=True)
 
     def without_chance(self) -> Resize:
-        """Return the resize of the whole image to that size."""
         return Resize(self.height, self.width, self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
@@ -429,7 +426,6 @@ class RandomResizedCrop(PixelOp):
         return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation)]
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        """Return the lines; TensorFlow draws again what would be larger than the image, instead of cutting it."""
         first = parts(step)[0]
         size = f"tf.concat([tf.shape({first}), [1]], 0)" if is_flat(step, first) else f"tf.shape({first})"
         box = [

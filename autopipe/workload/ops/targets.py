@@ -119,7 +119,7 @@ def _checked(palette: Any) -> Palette:
 
 
 def _read(path: str | os.PathLike[str]) -> list[list[str]]:
-    """Return the levels of each line: the last three columns, or those that the header calls red, green and blue."""
+    """Return the levels of each line: the last three columns, or those with the headers red, green and blue."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
@@ -145,8 +145,8 @@ _VOID: Final = 255  # pixels of a mask that belong to no class, as in Pascal VOC
 class OneHot(Op):
     """Give the label or mask a last axis of length `classes`. A number outside 0..classes-1 becomes all zeros.
 
-    A warning tells where samples have such numbers, unless they are pixels of a mask that are left out, 255 or below 0.
-    It is no error, as zeros add nothing to a cross-entropy: a label of -1 may be meant so, too.
+    A warning names such numbers in the first samples, unless they are ignored pixels of a mask, 255 or below 0.
+    It is no error, as zeros add nothing to a cross-entropy: a label of -1 may be intended.
 
     Best done on the device: 32 classes in float32 are 128 times the bytes of the class numbers.
 
@@ -181,7 +181,7 @@ class OneHot(Op):
             )
 
     def _others(self, y: NDArray[Any]) -> int | None:
-        """Return a number that is none of the classes, if there is one; not where pixels of a mask are left out."""
+        """Return a number outside the classes, if there is one; ignored pixels of a mask do not count."""
         if y.dtype.kind not in "iu":
             return None  # `apply` refuses it
         is_known = (y >= 0) & (y < self.classes)
