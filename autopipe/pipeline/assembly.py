@@ -1,4 +1,7 @@
-"""Puts a workload and a configuration together: the one place that a trial and the user's training both go through."""
+"""Puts a workload and a configuration together: the one place that a trial and the user's training both use.
+
+Frameworks are imported inside functions only.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,8 @@ if TYPE_CHECKING:
 
 
 # -------------------- late finish
-# Finishes batches for whoever trains without a model of Keras, as arrays of the Keras backend, on its device.
-#
-# In a training by `fit`, batches are placed by the device strategy and finished inside the model's own compiled step
-# (`autopipe.pipeline.devices.train_steps`). Frameworks are imported when they are needed, and not before.
+# A training by `fit` finishes batches inside the model's compiled step (`autopipe.pipeline.devices.train_steps`). This
+# class serves a training without a Keras model.
 
 
 class LateFinish:
@@ -110,7 +111,7 @@ def build_loader(
     plan: Plan | None = None,
     trace: str | None = None,
 ) -> Loader:
-    """Return an open loader: the batches of `workload`, fed as `config` says.
+    """Return an open loader: the batches of `workload`, fed by `config`.
 
     Args:
         workload: what is trained.
@@ -118,7 +119,7 @@ def build_loader(
         shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
         rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
         plan: the workload's plan, if it is known already.
-        trace: a folder for notes of what is done when.
+        trace: a folder for notes of a time line.
 
     Raises:
         DataError: samples cannot be read.
@@ -139,13 +140,13 @@ def build_loader(
 
 
 def keep_freed_memory(workload: Workload) -> None:
-    """Have this process keep freed memory for the next batch, unless the dataset is to run as it does by itself."""
+    """Have this process keep freed memory for the next batch, unless a wrapped dataset must run unchanged."""
     if not isinstance(workload.data, WrappedData):
         processes.keep_freed_memory()
 
 
 def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
-    """Return a trainer: the workload's model, fed as `config` says.
+    """Return a trainer: the workload's model, fed by `config`.
 
     In a process of a JAX cluster it trains together with the others: each reads its part of every batch.
 
@@ -156,7 +157,7 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
 
     Raises:
         ModelError: the model cannot be built, is not compiled, or does not fit the batches.
-        AutopipeError: whatever `build_loader` raises.
+        AutopipeError: any error of `build_loader`.
     """
     from autopipe.pipeline.devices.trainer import Trainer
 
@@ -180,10 +181,8 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
 def build_model(
     workload: Workload, *, devices: int, channels: Literal["last", "first"]
 ) -> tuple[DeviceStrategy, keras.Model]:
-    """Return the device strategy and the workload's model, built in its scope.
-
-    Raises:
-        ModelError: there are not so many devices, or there is no compiled model.
+    """Return the device strategy and the workload's model, built in its scope. Raise ModelError if there are fewer
+    devices, or there is no compiled model.
     """
     from autopipe.pipeline.devices import choose
     from autopipe.pipeline.devices import model as models
@@ -210,9 +209,9 @@ def evaluation_loader(
     Data that do not fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `build_loader`.
 
     Raises:
-        WorkloadError: there are no samples, or not of one size.
+        WorkloadError: there are no samples, or they differ in size.
         ModelError: `model` does not take their batches.
-        AutopipeError: whatever `build_loader` raises.
+        AutopipeError: any error of `build_loader`.
     """
     with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
         over, config, plan = cache.for_evaluation(workload, config, data, passes)
@@ -226,10 +225,8 @@ def evaluation_loader(
 
 
 def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple[int, int] = (0, 1)) -> BatchOrder:
-    """Return which samples make up the batches of a workload, or this rank's part of them.
-
-    Raises:
-        ConfigError: the processes cannot share a batch equally, or the shard holds none.
+    """Return the samples of the batches of a workload, or of this rank's part of them. Raise ConfigError if the
+    processes cannot share a batch equally, or the shard holds none.
     """
     if workload.batch_size % rank[1]:
         raise ConfigError(
@@ -274,7 +271,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrd
 
 
 def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
-    """Return where samples are read in the configuration's storage form, and how many ops are done there already."""
+    """Return the source in the configuration's storage form, and the number of ops done there already."""
     storage: Storage = STORAGES[config.storage]
     if not storage.converts:
         return workload.data, 0
@@ -289,24 +286,23 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
 
 
 def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:
-    """Return the name of the folder in which a set is kept unless the user says otherwise."""
+    """Return the default name of the folder of a set."""
     return storage if cut == "deepest" else f"{storage}-{cut}"
 
 
 def conversion_of(
     workload: Workload, plan: Plan, storage: Storage, cut: int | Literal["deepest"] = "deepest"
 ) -> Conversion:
-    """Return what a storage form keeps of a workload.
+    """Return the conversion of a workload to a storage form.
 
     Args:
         workload: whose samples.
         plan: its ops in their places.
         storage: the form.
-        cut: how many of the deterministic first ops are done before; "deepest": as many as it can hold the result of.
+        cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
 
     Raises:
-        ConfigError: it can hold none of the forms that these samples take, or not the one after `cut` ops; or the data
-            are a wrapped dataset.
+        ConfigError: the form cannot hold these samples, or not after `cut` ops; or the data are a wrapped dataset.
     """
     if isinstance(workload.data, WrappedData):
         raise ConfigError(
@@ -328,7 +324,7 @@ def conversion_of(
 
 
 def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
-    """Return what tells the digest of the batches. It looks at many files, so it is found beside the first batches."""
+    """Return a function of the digest of the batches. It looks at many files, so it runs beside the first batches."""
     found: Future[str] = Future()
 
     def find() -> None:
@@ -342,7 +338,7 @@ def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
 
 
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
-    """Return the digest of what fixes the sequence of batches."""
+    """Return the digest of everything that fixes the sequence of batches."""
     return digests.digest(
         data_source.undated(data_source.first_digest(workload.data)),
         digests.ops_digest(tuple(workload.ops)),

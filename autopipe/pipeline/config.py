@@ -1,7 +1,7 @@
-"""How a workload is fed: the values that a search is free to choose. Nothing here may change what is trained.
+"""A configuration: how a workload is fed, by values that a search may choose. Nothing here may change what is trained.
 
-The knobs of a loader live with the loader (`autopipe.pipeline.loaders.threads.Threads`, ...); this module holds what
-they have in common and the configuration that carries one of them.
+The knobs of a loader live with the loader (`autopipe.pipeline.loaders.threads.Threads`, ...); this module holds their
+base, the configuration that carries one of them, and the flat parameters of both.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ STORAGES: Registry[Any] = Registry("storage", "autopipe.pipeline.storage")
 
 
 class LoaderConfig(Strict):
-    """The knobs of one loader. A subclass sets `kind` to a literal and thereby becomes known under it.
+    """The knobs of one loader. A subclass sets `kind` to a literal, which registers it.
 
-    What the rest must know of a loader it says itself, by the class attributes and methods here.
+    Class attributes and methods here describe the loader to the rest of autopipe.
 
     Class attributes:
-        work_factor: how much more the same ops cost in this loader than in a bare loop of them.
-        skips_bad_samples: whether it can put another sample in the place of a bad one.
-        rank: by which of the loaders someone who knows the trade would begin; the lowest first.
-        is_foreign: whether it is foreign code, to be compared with: it runs in a process of its own and
-            cannot win.
+        work_factor: the cost of ops in this loader, relative to a bare loop of them.
+        skips_bad_samples: whether it can replace a bad sample by another one.
+        rank: the place in an expert's order of loaders to try; the lowest first.
+        is_foreign: whether it is foreign code for comparison: it runs in a process of its own and cannot win.
         works_elsewhere: whether its workers run on other cores than the training.
-        spaces: the values of its knobs that shipped search spaces try, by the name of the space, as in the file of one.
+        spaces: the values of its knobs in shipped search spaces, by the name of the space, as in the file of one.
     """
 
     kind: str
@@ -73,7 +72,7 @@ class LoaderConfig(Strict):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Say what has to be installed first, as a reason; None if nothing has."""
+        """Return the reason why a package must be installed first; None if nothing is missing."""
         return None
 
     @classmethod
@@ -82,16 +81,16 @@ class LoaderConfig(Strict):
         return {}
 
     def pixels_differ(self) -> str | None:
-        """Return how its pixels differ from those of the other loaders, as a sentence for the user; None: not."""
+        """Return a sentence for the user on how its pixels differ from those of other loaders; None if they do not."""
         return None
 
     def normalised(self) -> Self:
-        """Return the canonical form: two that run the same have the same one, and a configuration holds no other."""
+        """Return the canonical form: configurations that run alike are equal in it. A configuration holds no other."""
         return self
 
     @property
     def whose(self) -> str:
-        """Whose code makes the batches."""
+        """The origin of the code that makes the batches."""
         return f"autopipe's loader {self.kind}"
 
     def worker_count(self) -> int | None:
@@ -99,7 +98,7 @@ class LoaderConfig(Strict):
         raise NotImplementedError
 
     def cores_elsewhere(self) -> float | None:
-        """The cores that its workers have elsewhere; None if that is not known. It may ask over a network."""
+        """The cores of its workers on other machines; None if unknown. It may ask over a network."""
         return None
 
     def threads(self, cores: int) -> int:
@@ -111,9 +110,9 @@ class LoaderConfig(Strict):
         raise NotImplementedError
 
     def held_batches(self) -> int | None:
-        """Return how many batches there may be ahead of the model, with those that are being made.
+        """Return the largest number of batches ahead of the model, including those in the making.
 
-        None: the loader runs other code, of which it is not known.
+        None: the loader runs other code, so the number is unknown.
         """
         return self.buffered_batches()
 
@@ -122,23 +121,25 @@ class LoaderConfig(Strict):
         return getattr(self, "read_ahead", 0) or self.worker_count()
 
     def reads_ahead(self) -> bool:
-        """Whether samples are read by others than the workers, who then never wait for a read."""
+        """True if other threads than the workers read samples, so that workers never wait for a read."""
         return getattr(self, "read_ahead", 0) > 0
 
     def samples_ahead(self, batch_size: int) -> int:
-        """Return how many samples may be in memory as they were read, or be read, beside those that workers read."""
+        """Return the largest number of samples in memory as read, or being read, beside those that workers read."""
         return getattr(self, "read_ahead", 0)
 
     def batches_at_a_time(self, most: int) -> int:
-        """Return how many batches a worker makes in one go at most, where as many as `most` are small enough for it."""
+        """Return the largest number of batches that a worker makes in one go, at most `most`, the number of
+        small ones.
+        """
         return 1
 
     def shares_lock(self) -> bool:
-        """Whether all workers run under one lock of Python."""
+        """True if all workers share one lock of Python."""
         return True
 
     def works_alone(self) -> bool:
-        """Whether each worker is a process of its own, of which one thread needs Python's lock."""
+        """True if each worker is a process of its own, in which one thread needs Python's lock."""
         return False
 
     def open(self, job: LoadJob) -> Loader:
@@ -147,10 +148,11 @@ class LoaderConfig(Strict):
 
 
 class ModelSetup(NamedTuple):
-    """What of a configuration the speed of the model alone depends on; the attributes are `PipelineConfig`'s.
+    """The settings of a configuration on which the model's own speed depends; the attributes are `PipelineConfig`'s.
 
-    It is handed on as a whole, from the configuration to the trainer, the loader, the ceilings and the search, so that
-    a setting that is added here, in `OfSetup` and in `PipelineConfig` is there wherever it is looked for.
+    It is passed as a whole, from the configuration to the trainer, the loader, the ceilings and the search. A new
+    setting
+    is added here, in `OfSetup` and in `PipelineConfig`.
     """
 
     devices: int = 1
@@ -160,16 +162,18 @@ class ModelSetup(NamedTuple):
 
     @classmethod
     def of(cls, value: Any) -> ModelSetup:
-        """Return the setup of something with these attributes."""
+        """Return the setup of an object with these attributes."""
         return cls(*(getattr(value, name) for name in cls._fields))
 
     def queue_size(self, wanted: int) -> int:
-        """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
+        """Return the number of finished batches that may wait: two calls' worth at least, else each call waits for its
+        last.
+        """
         return max(wanted, 2 * self.steps_per_execution if self.steps_per_execution > 1 else 0)
 
 
 class OfSetup(pydantic.BaseModel):
-    """The same settings as fields of what is measured or asked for in one setup."""
+    """The same settings as fields of a measurement or request in one setup."""
 
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"
@@ -178,12 +182,11 @@ class OfSetup(pydantic.BaseModel):
 
     @property
     def setup(self) -> ModelSetup:
-        """The setup of the model."""
         return ModelSetup.of(self)
 
 
 class PipelineConfig(Strict):
-    """One way to feed a workload, in its canonical form: two that run the same are equal, however they came to be.
+    """One way to feed a workload, in its canonical form: two that run alike are equal.
 
     Attributes:
         loader: which loader, with its knobs.
@@ -191,11 +194,11 @@ class PipelineConfig(Strict):
         cache_fraction: the part of the samples that the cache keeps, always the same ones; the rest is read each time.
         storage: the form in which samples are read ("files" as they are; others are written once beforehand).
         cut: how many of the deterministic first ops are done before a sample is kept in that form; "deepest" is as many
-            as it can hold the result of.
+            as the form can hold.
         finish: where the cheap last ops (cast, rescale, one-hot, transpose) run. "device" sends the compact dtype.
         channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
         device_prefetch: batches put on the device ahead of the one in use.
-        devices: how many devices train; the global batch stays what the workload says.
+        devices: how many devices train; the global batch stays that of the workload.
         steps_per_execution: batches that are trained by one call of the model's function, as in Keras's `compile`;
             1 leaves it as the model was compiled. Weights come out the same; callbacks are called once a call.
     """
@@ -235,16 +238,15 @@ class PipelineConfig(Strict):
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return it with some settings changed, validated as any other."""
+        """Return it with some settings changed and validated."""
         return type(self).model_validate(dict(super().model_copy(update=update, deep=deep)))
 
     @property
     def model_setup(self) -> ModelSetup:
-        """What of it the speed of the model alone depends on."""
         return ModelSetup.of(self)
 
     def idle(self) -> set[str]:
-        """Return the settings that mean nothing beside the others, and are at their defaults."""
+        """Return the settings that have no effect beside the others, and are at their defaults."""
         idle = set()
         if self.cache == "none":
             idle.add("cache_fraction")
@@ -253,7 +255,7 @@ class PipelineConfig(Strict):
         return idle
 
     def short(self) -> str:
-        """Name it by its workers and by all settings that are not at their defaults."""
+        """Return a name of its workers and of all settings that are not at their defaults."""
         loader = self.loader
         fields = type(loader).model_fields
         knobs = loader.model_dump(exclude={"kind"})
@@ -276,11 +278,8 @@ class PipelineConfig(Strict):
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
-# -------------------- params
-# Flat parameters (`threads.workers=4`), what each may be, and the `PipelineConfig` they stand for.
-#
-# The names used in search spaces, in studies and on the command line. What a search may try is
-# `autopipe.pipeline.space`'s.
+# -------------------- params: flat parameters (`threads.workers=4`), as in search spaces, studies and on the command
+# line
 
 
 Value: TypeAlias = str | int | float | bool
@@ -288,7 +287,7 @@ Params: TypeAlias = dict[str, Value]
 
 
 def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
-    """Return every parameter there is, with what checks a value of it."""
+    """Return every parameter, with the type that checks its values."""
     fields = {name: field for name, field in PipelineConfig.model_fields.items() if name != "loader"}
     for kind in LOADERS:
         knobs = LOADERS[kind].model_fields.items()
@@ -300,7 +299,9 @@ def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def near_parameter(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean `x`?", or nothing; a loader's knob without the loader is `loader.knob`, that of any."""
+    """Return " Did you mean `x`?", or an empty text; a loader's knob without the loader is `loader.knob`, that
+    of any.
+    """
     if "." in name:
         return near(name, known)
     knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}
@@ -308,11 +309,7 @@ def near_parameter(name: str, known: Iterable[str]) -> str:
 
 
 def to_config(params: Mapping[str, Value]) -> PipelineConfig:
-    """Return the configuration that flat parameters stand for.
-
-    Raises:
-        ConfigError: there is none; the message says why.
-    """
+    """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
     if "loader" not in params:
         raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
     kind = params["loader"]
@@ -328,7 +325,7 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
 
 
 def from_config(config: PipelineConfig) -> Params:
-    """Return the flat parameters that count for a configuration; `to_config` turns them back."""
+    """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
     plain: dict[str, Any] = config.model_dump(mode="json", exclude=config.idle())
     loader = plain.pop("loader")
     kind = loader.pop("kind")

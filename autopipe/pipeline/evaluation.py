@@ -1,6 +1,6 @@
-"""What validation and prediction do to samples: what training does, without chance.
+"""Workload and configuration of validation and prediction: those of training, without chance.
 
-How a loader is made of it is not decided here; see `autopipe.pipeline.assembly.evaluation_loader`.
+Their loader is made by `autopipe.pipeline.assembly.evaluation_loader`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from autopipe.workload.workload import Workload
 
 
 def workload_over(workload: Workload, data: Source) -> Workload:
-    """Return the workload over other data, in order: random ops are left out, or replaced by what stands for them.
+    """Return the workload over other data, in order: random ops are left out, or replaced.
 
-    Data that do not fill a batch are one smaller batch.
-
-    Raises:
-        WorkloadError: there are no samples.
+    Data that do not fill a batch are one smaller batch. Raise WorkloadError if there are no samples.
     """
     instead = (op.without_chance() for op in workload.ops)
     return dataclasses.replace(
@@ -35,18 +32,18 @@ def workload_over(workload: Workload, data: Source) -> Workload:
 
 
 def config_over(config: PipelineConfig, passes: int | None) -> PipelineConfig:
-    """Return how a tuned training reads other samples: from their files, and into no cache if they are read once.
+    """Return the configuration for other samples: from their files, and without a cache if they are read once.
 
     Args:
         config: of the training.
-        passes: how often the samples will be read, if that is known.
+        passes: how often the samples will be read, if known.
     """
     return config.model_copy(update={"storage": "files", **({"cache": "none"} if passes == 1 else {})})
 
 
 @contextlib.contextmanager
 def naming_what_is_left_out(workload: Workload) -> Iterator[None]:
-    """Name the ops that are left out in an error about the samples' size, which one of them may set in training."""
+    """Name the left-out ops in an error about the samples' size, which one of them may set in training."""
     try:
         yield
     except WorkloadError as error:

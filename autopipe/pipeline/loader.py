@@ -1,7 +1,7 @@
-"""What a loader is: something that hands over the batches of an epoch, in order, as fast as its configuration allows.
+"""The base of loaders: each hands over the batches of an epoch, in order, as fast as its configuration allows.
 
-Concrete loaders live in `autopipe.pipeline.loaders`. Whoever opens a loader closes it; its batches stay
-valid as long as they are referenced, also after closing.
+The finish of a batch and a loader's job are here, too; concrete loaders live in `autopipe.pipeline.loaders`. The caller
+that opens a loader closes it; its batches stay valid as long as they are referenced, also after closing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from autopipe.workload.op import Plan
 
 
-# -------------------- finish
-# The finish: what is left to do to a batch after its samples are made, on the host or on the device.
+# -------------------- finish: the ops that are left after a batch's samples are made, on the host or on the device
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finish:
     """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`.
 
-    `structure` tells how the parts of a batch make up what a model takes, if they are more than x and y.
+    `structure` maps the parts of a batch to a model's inputs and targets, if there are more than x and y.
     """
 
     ops: tuple[Op, ...] = ()
@@ -44,14 +43,13 @@ class Finish:
 
     @classmethod
     def left(cls, plan: Plan, setup: ModelSetup) -> Self:
-        """Return what a model in this setup is left to do."""
+        """Return the ops that are left for a model in this setup."""
         steps = () if setup.finish == "host" else plan.suffix
         ops, specs = tuple(step.op for step in steps), tuple(step.before for step in steps)
         return cls(ops, specs, channels_first=setup.channels == "first", structure=plan.source.structure)
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing is left to do."""
         return not self.ops and not self.channels_first
 
     def batch(self, batch: Batch, xp: ArrayNamespace = NUMPY) -> Batch:
@@ -61,7 +59,7 @@ class Finish:
         return tuple(_channels_first(array, xp) for array in batch) if self.channels_first else batch
 
     def step_data(self, x: Any, y: Any, sample_weight: Any, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
-        """Return what a step of Keras's is given, finished; x, y and the weights may have several parts each."""
+        """Return the finished arguments of a Keras step; x, y and the weights may have several parts each."""
         if self.structure is None:
             return (*self.batch((x, y), xp), sample_weight)
         parts = (self.structure.part((x, y, sample_weight), number) for number in range(len(self.structure.paths)))
@@ -70,18 +68,15 @@ class Finish:
 
 
 class Finishing(Protocol):
-    """How batches are finished where no model of Keras does it in its compiled step."""
+    """Finishes batches without a compiled step of a Keras model."""
 
     def place(self) -> Callable[[Any], Any] | None:
-        """Return what makes an array of the Keras backend of one in host memory, where its device is the host.
-
-        None where it is another.
+        """Return a function that makes arrays of the Keras backend from host memory; None unless its device is the
+        host.
         """
         ...
 
-    def on_device(self, batch: Batch) -> Batch:
-        """Return a batch finished on a device that is not the host."""
-        ...
+    def on_device(self, batch: Batch) -> Batch: ...
 
     def on_host(self) -> Any:
         """Open a loader of the same batches whose workers finish them."""
@@ -96,7 +91,7 @@ def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
 
 
 class LoaderState(Value):
-    """Where a loader stands: the next batch it will hand over. `identity` says of which workload and shard."""
+    """The state of a loader: its next batch. `identity` is the digest of workload and shard."""
 
     schema_version: int = 1
     epoch: int = pydantic.Field(ge=0)
@@ -109,12 +104,12 @@ class Loader(abc.ABC):
 
     Attributes:
         spec: one sample of the compact batch that is handed to the device.
-        finish: what is still to be done to a compact batch; identity where workers do it.
+        finish: the ops left for a compact batch; identity if workers do them.
         batch_size: samples a batch.
         buffered_batches: how many batches may wait ahead of the consumer.
-        last_batch_samples: samples in the last batch of an epoch; None where the loader cannot tell.
+        last_batch_samples: samples in the last batch of an epoch; None if unknown.
         has_dataset: whether `native_dataset` may return one.
-        hand_over_seconds: what a batch takes from another machine to this one; None where none comes from there.
+        hand_over_seconds: the time that a batch takes from another machine; None if batches are made here.
         batches_at_once: batches that are made side by side, and so come together; None: one by each worker.
     """
 
@@ -138,23 +133,24 @@ class Loader(abc.ABC):
         Args:
             epoch: the epoch's number.
             start: the first batch wanted.
-            last: whether no other epoch follows, so that nothing is read ahead into the next one.
+            last: True if no other epoch follows, so that nothing is read ahead into the next one.
         """
 
     @property
     @abc.abstractmethod
     def identity(self) -> str:
-        """A digest of what fixes the sequence of batches."""
+        """A digest of everything that fixes the sequence of batches."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Stop all work and give everything back. May be called more than once."""
+        """Stop all work and release everything. May be called more than once."""
 
     def epoch(self, number: int) -> Iterator[tuple[Any, ...]]:
         """Yield the finished batches (x, y) of an epoch; from a loaded state on, if it lies in this epoch.
 
-        Where the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Of
-        samples of several parts they are built as the samples are, with the weights of samples third if there are any.
+        If the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Samples
+        of
+        several parts give batches of the same structure, with the weights of samples third if there are any.
         """
         number = operator.index(number)  # of NumPy's whole numbers, too, which overflow
         state = self.loaded_state()
@@ -169,7 +165,7 @@ class Loader(abc.ABC):
     _twin: Loader | None = None
 
     def _finished(self, epoch: int, start: int) -> Iterator[Batch]:
-        """Yield finished batches: where the device is the host, by the workers of a twin, so by all cores."""
+        """Yield finished batches. If the device is the host, the workers of a twin finish them, on all cores."""
         if self.finish.is_identity or self._finishing is None:
             yield from self.batches(epoch, start)
             return
@@ -194,10 +190,11 @@ class Loader(abc.ABC):
     _training: Callable[[], tuple[int, int]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader stands, as data.
+        """Return the state of the loader as data.
 
         The next batch is the one after the last that `epoch` handed over, or that a trainer trained: batches that are
-        placed ahead do not count.
+        placed
+        ahead do not count.
         """
         epoch, batch = self._position if self._training is None else self._training()
         if batch >= len(self):
@@ -205,10 +202,8 @@ class Loader(abc.ABC):
         return LoaderState(epoch=epoch, batch=batch, identity=self.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken: `epoch(state["epoch"])` starts at its next batch.
-
-        Raises:
-            ConfigError: the state is malformed, or of another workload or shard.
+        """Continue at `state`: `epoch(state["epoch"])` starts at its next batch. Raise ConfigError if the state is
+        malformed, or of another workload or shard.
         """
         try:
             loaded = LoaderState.model_validate(state)
@@ -228,13 +223,13 @@ class Loader(abc.ABC):
         self._position = (loaded.epoch, loaded.batch)
 
     def loaded_state(self) -> LoaderState | None:
-        """Return the state that was loaded since this was last asked for, to go on there; None: there is none."""
+        """Return the loaded state, once, to continue there; None if there is none."""
         state, self._resume = self._resume, None
         return state
 
     @contextlib.contextmanager
     def trained(self, stands: Callable[[], tuple[int, int]]) -> Iterator[None]:
-        """Have the state be where a training stands, which takes its batches not by `epoch`; at last, where it ended.
+        """Take the state from a training that does not use `epoch`; at the end, keep the training's last state.
 
         Args:
             stands: returns the epoch and the next batch of it.
@@ -246,22 +241,22 @@ class Loader(abc.ABC):
             self._position, self._training = stands(), None
 
     def occupancy(self) -> tuple[int, int] | None:
-        """Return (batches waiting, most that can wait), or None where the loader cannot tell."""
+        """Return (batches waiting, most that can wait), or None if unknown."""
         return None
 
     def lost_workers(self) -> int:
-        """Count the workers that died and were replaced; each time a batch was made again."""
+        """Return the number of workers that died and were replaced; the batch was made again each time."""
         return 0
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None where there is none.
+        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None if there is none.
 
-        They are tuples of what is there, in the order of `spec.fields`.
+        Elements are tuples of the existing parts, in the order of `spec.fields`.
         """
         return None
 
     def diagnose(self, error: Exception) -> AutopipeError | None:
-        """Return what is behind an error that a framework raised while it read `native_dataset`, or None."""
+        """Return the cause of an error that a framework raised while it read `native_dataset`, or None."""
         return None
 
     def __enter__(self) -> Self:
@@ -272,7 +267,7 @@ class Loader(abc.ABC):
 
 
 class WorkloadLoader(Loader):
-    """A loader of a workload's samples; its job says what it is, and a subclass how batches are made."""
+    """A loader of a workload's samples: its job describes the batches, a subclass makes them."""
 
     def __init__(self, job: LoadJob, buffered_batches: int) -> None:
         self.spec = job.recipe.spec
@@ -292,21 +287,20 @@ class WorkloadLoader(Loader):
 
 
 def closed() -> LoaderError:
-    """Return the error for whoever asks a closed loader for batches."""
+    """Return the error of a closed loader."""
     return LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
 
 
 def end(batches: Iterator[Any]) -> None:
-    """End an iterator over batches here and now.
+    """End an iterator over batches immediately.
 
-    What a user's code raises at the end of an epoch is lost where the garbage collector ends it.
+    An error of user code at the end of an epoch is lost if the garbage collector ends it.
     """
     if isinstance(batches, Generator):
         batches.close()
 
 
-# -------------------- job
-# What a loader is given to do: where samples come from, what is done to them, and in which order they are wanted.
+# -------------------- job: sources, ops and order of a loader
 
 
 _AT_A_TIME = 8  # batches: one hand-over in eight costs little enough
@@ -315,7 +309,7 @@ _MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What any worker, thread or process, needs to make a sample. It pickles."""
+    """Everything that a worker, thread or process, needs to make a sample. It pickles."""
 
     source: Source  # where samples are read; in another storage form, its samples have the first ops behind them
     steps: tuple[Step, ...]  # what is done to each sample, in order
@@ -341,9 +335,9 @@ class LoadJob:
     setup: ModelSetup  # what of the configuration the model's speed depends on
 
     def at_a_time(self, queue_size: int) -> int:
-        """Return how many batches a worker may make in one go, where they are small: what one call takes, or a few.
+        """Return how many small batches a worker may make in one go: those of one call, or a few.
 
-        The interpreter's lock changes hands at each hand-over, which takes longer than to make a small batch.
+        The interpreter's lock changes hands at each hand-over, which takes longer than making a small batch.
         """
         spec = self.recipe.spec
         if not spec.is_fixed or self.recipe.trace is not None:
@@ -352,6 +346,6 @@ class LoadJob:
 
 
 def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
-    """Return how many batches of so many bytes a worker may make in one go, of which so many may wait."""
+    """Return how many batches of this size a worker may make in one go, if `queue_size` of them may wait."""
     together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
     return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

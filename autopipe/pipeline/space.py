@@ -1,8 +1,8 @@
-"""A search space on one machine: which values each parameter may take, and when it counts at all; and what a file says.
+"""A search space on one machine: the values of each parameter, the conditions under which it counts, and its file form.
 
 Bounds are a small arithmetic: `cores`, `2*cores`, `max(1, gpus)`. They are parsed as Python and computed on whole
-numbers node by node, never evaluated as code. What a file names and only a measurement can tell stays open until
-`Space.measured`. Reading files, leaving out what cannot run and choosing what to try next belong to `autopipe.search`.
+numbers node by node, never evaluated as code. Bounds that need a measurement stay open until `Space.measured`. Reading
+files, removing impossible values and choosing the next configuration belong to `autopipe.search`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _LONGEST = 80
 
 
 class BoundError(ValueError):
-    """A bound that does not follow the grammar, or uses a name that is not known."""
+    """A bound that does not follow the grammar, or uses an unknown name."""
 
 
 def evaluate(text: str, names: Mapping[str, int]) -> int:
-    """Return the whole number that `text` stands for: whole numbers, `names`, `+ - * //`, brackets, `min` and `max`.
+    """Return the value of an expression: whole numbers, `names`, `+ - * //`, brackets, `min` and `max`.
+
+    Raises:
+        BoundError: with the mistake and, for an unknown name, the nearest known one.
 
     Example:
         >>> evaluate("min(16, 2*cores)", {"cores": 4})
         8
-
-    Raises:
-        BoundError: with what is wrong and, for an unknown name, the near one.
     """
     if len(text) > _LONGEST:
         raise BoundError(f"a bound takes at most {_LONGEST} characters, but this one has {len(text)}")
@@ -95,13 +95,13 @@ class Parameter:
     unmeasured: Unmeasured | None = None
 
     def counts(self, params: Mapping[str, Value]) -> bool:
-        """Whether it counts, given the earlier parameters."""
+        """Return True if it counts, given the earlier parameters."""
         return all(name in params and params[name] in allowed for name, allowed in self.when)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All parameters of a search on one machine, in an order in which conditions point backwards."""
+    """All parameters of a search on one machine; conditions refer to earlier parameters."""
 
     parameters: tuple[Parameter, ...]
 
@@ -140,14 +140,12 @@ class Space:
 
     @property
     def unmeasured(self) -> dict[str, Unmeasured]:
-        """What says the values of those parameters that wait for a measurement, by name."""
+        """Return the sources of the values of parameters that wait for a measurement, by name."""
         return {each.name: each.unmeasured for each in self.parameters if each.unmeasured is not None}
 
     def measured(self, bounds: Mapping[str, int]) -> Space:
-        """Return the space with the values that follow from what was measured, by the names in `MEASURED_BOUNDS`.
-
-        Raises:
-            SpaceError: a parameter cannot take one of them.
+        """Return the space with the values that follow from measurements, by the names in `MEASURED_BOUNDS`. Raise
+        SpaceError if a parameter cannot take one of them.
         """
         found = {name: values(bounds) for name, values in self.unmeasured.items()}
         return Space(
@@ -158,10 +156,8 @@ class Space:
         )
 
     def only(self, name: str, values: Iterable[Value]) -> Space:
-        """Return the space with `name` limited to `values`.
-
-        Raises:
-            SpaceError: the parameter is not there, or none of its values is left.
+        """Return the space with `name` limited to `values`. Raise SpaceError if there is no such parameter, or none of
+        its values is left.
         """
         wanted, parameter = tuple(values), self[name]
         left = tuple(value for value in parameter.values if among(value, wanted))
@@ -175,13 +171,13 @@ class Space:
 
 
 def among(value: Value, values: Iterable[Value]) -> bool:
-    """Whether `values` hold `value`, of the same kind."""
+    """Return True if `values` hold `value`, of the same type."""
     # True == 1 in Python; as settings they differ.
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
 def within(parameter: Parameter, value: Value) -> bool:
-    """Whether the parameter may be `value`: one of its values, or for a range a whole number between them."""
+    """Return True if the parameter allows `value`: one of its values, or for a range a whole number in it."""
     if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
         numbers = [each for each in parameter.values if isinstance(each, int)]
         return min(numbers) <= value <= max(numbers)
@@ -197,7 +193,7 @@ _WORD = re.compile(r"[A-Za-z_]+")
 
 
 class ParameterSpec(pydantic.BaseModel):
-    """One parameter as a file writes it: `choices`, or a `range` of whole numbers, and `when` it counts."""
+    """One parameter in a file: `choices`, or a `range` of whole numbers, and `when` it counts."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -224,7 +220,7 @@ class ParameterSpec(pydantic.BaseModel):
 
 
 class SpaceSpec(pydantic.BaseModel):
-    """A search space as a file writes it."""
+    """A search space in a file."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -235,7 +231,7 @@ class SpaceSpec(pydantic.BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waits:
-    """How the values of a parameter follow from bounds that are yet to be measured."""
+    """The rule by which a parameter's values follow from bounds that are yet to be measured."""
 
     name: str
     written: ParameterSpec
@@ -260,9 +256,9 @@ def resolve(
     """Give a space its values on a machine.
 
     Args:
-        spec: what the file says.
-        names: what bounds may name, e.g. `{"cores": 8, "gpus": 1}`, beside what is yet to be measured.
-        where: says where in the file a key is, for messages.
+        spec: of the file.
+        names: of bounds, with values, e.g. `{"cores": 8, "gpus": 1}`, beside those that are yet to be measured.
+        where: the place of a key in the file, for messages.
 
     Raises:
         SpaceError: an unknown parameter, bound or condition, or a value that its parameter cannot take.
@@ -292,7 +288,6 @@ def resolve(
 
 
 def _named(written: ParameterSpec) -> set[str]:
-    """Return the words in a parameter's bounds."""
     bounds = [each for each in (*(written.choices or ()), *(written.range or ())) if isinstance(each, str)]
     return {word for bound in bounds for word in _WORD.findall(bound)}
 

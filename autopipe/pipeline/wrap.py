@@ -1,18 +1,10 @@
-"""`ap.wrap`: tune a tf.data pipeline, a `keras.utils.PyDataset`, or what else gives batches already, as it is.
+"""`ap.wrap`: tune a tf.data pipeline, a `keras.utils.PyDataset`, or another iterable of batches, as it is.
 
-The design, in terms of what is there anyway:
-
-- A wrapped dataset is a **workload** whose data are the function that makes it (`batching.wrapped_data.WrappedData`),
-  and whose op list is empty: what the function returns is what is trained. So the model, the trainer, measuring, the
-  artefact and the factory need to know nothing about it.
-- Its function's parameters are the knobs of a **loader** of its own (`loaders.wrapped.Wrapped`), so that a
-  configuration is one point as ever: `wrapped(prefetch=2, calls=4)`, with a key, in a study, in an artefact.
-- What the parameters may be is said in `wrap`, and so belongs to the workload. The **search space** is made of it
-  (`space`), in the place of a file. Caches, storages, finish and channels are not for a dataset that makes its own
-  batches; how many batches are put on the device ahead is.
-- The **baseline** is the dataset with its function's own defaults: what the user has today (`as_it_is`).
-
-What is given up: autopipe cannot make such a dataset repeat its batches, resume exactly in mid-epoch, or share it out.
+A wrapped dataset is a workload whose data are its function (`batching.wrapped_data.WrappedData`) and whose op list is
+empty. The function's parameters are the knobs of a loader (`loaders.wrapped.Wrapped`); their values in `wrap` make the
+search space (`space`), in the place of a file. Caches, storages, finish and channels do not apply; `device_prefetch`
+does. The baseline is the dataset with its function's own defaults (`as_it_is`). Autopipe cannot make such a dataset
+repeat its batches, resume exactly in mid-epoch, or share it out.
 """
 
 from __future__ import annotations
@@ -38,22 +30,22 @@ def wrap(
     steps: int | None = None,
     epochs: int | None = None,
 ) -> Workload:
-    """Return a workload that trains on a dataset of one's own.
+    """Return a workload that trains on a user's own dataset.
 
     Args:
         make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, or
             another iterable of batches, such as a torch `DataLoader`, whose workers must not be forked
-            (`multiprocessing_context="forkserver"`). They are x, (x, y) or
-            (x, y, sample_weight); for a model of several inputs or targets, x and y are tuples or dictionaries of
-            arrays. It is called with a value for each of `parameters`; its own defaults are what tuning is compared
-            with. What it returns may depend on them in speed only.
+            (`multiprocessing_context="forkserver"`). They are x, (x, y) or (x, y, sample_weight); for a model of
+            several
+            inputs or targets, x and y are tuples or dictionaries of arrays. It is called with a value for each of
+            `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,
-            only how many batches are put on the device ahead is tried; what a tuning then tells is how far the dataset
-            is from what the model takes.
-        steps: batches of an epoch, where the dataset has no length, or another one. An epoch then goes on where the one
-            before stopped, as in Keras's `fit(dataset, steps_per_epoch=...)`. Where nobody knows the length, the
-            batches are counted once if that takes less than 20 s.
+            only the number of batches put on the device ahead is tuned, and the result is the gap between the dataset's
+            speed and the model's.
+        steps: batches of an epoch, if the dataset has no length, or another one. An epoch then goes on after the one
+            before, as in Keras's `fit(dataset, steps_per_epoch=...)`. If the length is unknown, the batches are counted
+            once if that takes less than 20 s.
         epochs: how many epochs the training will take, if known.
 
     Raises:
@@ -83,7 +75,7 @@ def wrap(
 
 
 def as_it_is(workload: Workload) -> PipelineConfig | None:
-    """Return the configuration that makes a wrapped dataset as it is today; None for any other workload."""
+    """Return the configuration of a wrapped dataset with its function's defaults; None for any other workload."""
     if not isinstance(workload.data, WrappedData):
         return None
     loader = Wrapped.model_validate(workload.data.defaults)
@@ -91,12 +83,12 @@ def as_it_is(workload: Workload) -> PipelineConfig | None:
 
 
 def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
-    """Return what the parameters of a wrapped dataset may be; nothing for any other workload."""
+    """Return the values of a wrapped dataset's parameters; empty for any other workload."""
     return dict(workload.data.choices) if isinstance(workload.data, WrappedData) else {}
 
 
 def space(parameters: Mapping[str, Sequence[Value]]) -> Space:
-    """Return the search space of a wrapped dataset whose parameters may be these."""
+    """Return the search space of a wrapped dataset with these parameters."""
     knobs = (
         Parameter(name=f"wrapped.{name}", values=tuple(values), when=(("loader", ("wrapped",)),))
         for name, values in parameters.items()

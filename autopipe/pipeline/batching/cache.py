@@ -1,12 +1,11 @@
-"""The memory cache: samples as they are after the deterministic first ops, shared by all workers.
+"""Shared memory: slots for batches, and the memory cache of samples after the deterministic first ops.
 
-A sample is written by whichever worker reads it first; a flag says it is there. Two workers never write one sample at a
-time, since each sample is read once an epoch; and if they did, both would write the same bytes.
-
-A cache that keeps a part of the samples keeps always the same ones, which a hash of their indices chooses; the others
-are read as if there were no cache.
-
-What it hands out can only be read: an op that wrote into it would change the sample for all epochs to come.
+All workers share the cache. The first worker to read a sample writes it, and a flag says that it is there. Two workers
+never write one sample at a time, since each is read once an epoch; if they did, both would write the same bytes. A
+cache
+of a part of the samples always keeps the same ones, chosen by a hash of their indices. Cached arrays are read-only: an
+op
+that wrote into one would change the sample for all later epochs.
 """
 
 from __future__ import annotations
@@ -38,15 +37,13 @@ from autopipe.workload.sample import Batch, Part, Sample, SampleSpec, Source, ga
 from autopipe.workload.workload import Workload
 
 # -------------------- slots
-# Memory for batches that workers share, and that nobody has to clean up or give back.
-#
 # A block is an anonymous file in memory: it has no name, so it is gone when the last process that maps it is gone,
 # however that process ended. It is not taken from /dev/shm, whose size is often limited (64 MiB in a default
 # container).
 #
-# A slot is a block for one batch. It is used again when the last reference to its arrays is gone. Whoever aliases the
-# memory of a batch (TensorFlow, JAX and torch all can, without a copy) holds a reference to its NumPy array, so a slot
-# is never overwritten while in use. Nobody waits for one: if the consumer keeps many batches, further slots are made.
+# A slot is a block for one batch. It is used again when the last reference to its arrays is gone. An alias of a batch
+# (TensorFlow, JAX and torch all can, without a copy) holds a reference to its NumPy array, so a slot in use is never
+# overwritten. No consumer waits for one: if it keeps many batches, further slots are made.
 
 
 _ALIGNMENT = 64  # TensorFlow and JAX take NumPy memory without a copy only if it is aligned to 64 bytes
@@ -81,7 +78,7 @@ def _anonymous_file() -> int:
 
 
 class RowLayout:
-    """Where the fields of `rows` samples lie in a block: first all x, then all y and others, each aligned."""
+    """Offsets of the fields of `rows` samples in a block: first all x, then all y and others, each aligned."""
 
     def __init__(self, spec: SampleSpec, rows: int) -> None:
         self.spec = spec
@@ -104,13 +101,12 @@ class RowLayout:
 
 
 class _Forks:
-    """Counts how often this process has been forked: a child goes on to read the batches that it was forked with."""
+    """Counts the forks of this process: a child goes on to read the batches that it was forked with."""
 
     count = 0
 
     @classmethod
     def note(cls) -> None:
-        """One more."""
         cls.count += 1
 
 
@@ -127,15 +123,16 @@ class Slot:
 
 
 class _Lent(weakref.ref[NDArray[Any]]):
-    """An array over a slot, and the number of the loan that it belongs to."""
+    """An array over a slot, and the number of its loan."""
 
     loan: int
 
 
 class SlotPool:
-    """Hands out slots and takes them back by itself.
+    """Hands out slots and takes them back automatically.
 
-    An array that goes runs no Python: a Ctrl-C that arrived just then would be raised there, where Python ignores it.
+    The death of an array runs no Python code: a Ctrl-C at that moment would be raised there, and Python would ignore
+    it.
     """
 
     def __init__(self, layout: RowLayout, keep: int) -> None:
@@ -150,7 +147,7 @@ class SlotPool:
         self._gone: collections.deque[_Lent] = collections.deque()
 
     def acquire(self) -> Slot:
-        """Return a slot that nobody uses."""
+        """Return an unused slot."""
         self._take_back()
         try:
             return self._free.pop()  # the one used last is warm in the processor's cache
@@ -195,8 +192,8 @@ class MemoryCache:
     """Room for some of `count` samples of one shape. Memory is taken as samples arrive.
 
     Args:
-        spec: what a sample looks like.
-        count: how many samples there are.
+        spec: of a sample.
+        count: the number of samples.
         fraction: the part of them that is kept, above 0 to 1.
         block: another worker's block, to share it.
     """
@@ -215,17 +212,15 @@ class MemoryCache:
 
     @classmethod
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
-        """Return the cache that a recipe asks for, or None."""
+        """Return the cache of a recipe, or None if it has none."""
         if recipe.cached == 0:
             return None
         return cls(recipe.fixed_spec, len(recipe.source), recipe.cached, block)
 
     @staticmethod
     def bytes_needed(recipe: Recipe) -> int:
-        """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none.
-
-        Raises:
-            LoaderError: samples differ in shape.
+        """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none. Raise LoaderError if
+        samples differ in shape.
         """
         if recipe.cached == 0:
             return 0
@@ -238,34 +233,31 @@ class MemoryCache:
 
     @staticmethod
     def bytes_of(spec: SampleSpec, count: int, fraction: float) -> int:
-        """Return the bytes that a cache of this part of so many samples takes once it is full."""
         rows = kept_count(count, fraction)
         return RowLayout(spec, rows).size + rows
 
     @staticmethod
     def unfilled_bytes() -> int:
-        """Return what the caches of this process will take beside what they have taken, once they are full."""
+        """Return the bytes that the caches of this process have yet to take until they are full."""
         return sum(cache._layout.size * (cache._layout.rows - cache.filled) // cache._layout.rows for cache in [*_OPEN])
 
     def get(self, index: int) -> Sample | None:
-        """Return a sample as read-only views of the cache, or None if it is not there, yet or at all."""
+        """Return a sample as read-only views of the cache, or None if it is not there."""
         row = index if self._rows is None else self._rows[index]
         if row < 0 or not self._filled[row]:
             return None
         return tuple([None if part is None else part[row] for part in self._readable])
 
     def holds(self, index: int) -> bool:
-        """Whether a sample is there."""
         row = index if self._rows is None else self._rows[index]
         return bool(row >= 0 and self._filled[row])
 
     def holds_all(self, indices: NDArray[np.int64]) -> bool:
-        """Whether all of some samples are there."""
         rows = indices if self._places is None else self._places[indices]
         return bool(self._filled.take(rows, mode="clip").all() and (self._places is None or rows.min() >= 0))
 
     def put(self, index: int, *sample: Part) -> None:
-        """Keep a sample, if it is one of those that are kept, and like the others; one that is not is met again."""
+        """Keep a sample if it is one to keep and has the common form; another one is read again each time."""
         row = index if self._rows is None else self._rows[index]
         if row < 0:
             return
@@ -278,7 +270,7 @@ class MemoryCache:
             self._filled[row] = True
 
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
-        """Write samples to the arrays of a batch, if all of them are there; return whether they are."""
+        """Write samples to the arrays of a batch and return True, if the cache has all of them."""
         if not self.holds_all(indices):
             return False
         rows = indices if self._places is None else self._places[indices]
@@ -288,7 +280,7 @@ class MemoryCache:
         return True
 
     def put_many(self, indices: NDArray[np.int64], batch: Batch) -> None:
-        """Keep those samples of a batch that are kept."""
+        """Keep the samples of a batch that the cache is to keep."""
         rows = indices if self._places is None else self._places[indices]
         kept = slice(None) if self._places is None else np.flatnonzero(rows >= 0)
         for part, made in zip(self._parts, batch, strict=True):
@@ -303,7 +295,7 @@ class MemoryCache:
 
 
 def read_only(sample: Sample) -> Sample:
-    """Return a sample with its arrays as views that cannot be written to; the arrays themselves still can."""
+    """Return a sample with its arrays as read-only views; the arrays themselves stay writable."""
     return tuple(map(_read_only, sample))
 
 
@@ -321,7 +313,7 @@ def kept_count(count: int, fraction: float) -> int:
 
 
 def _rows(count: int, rows: int) -> NDArray[np.int32]:
-    """Return each sample's row in the cache, -1 for those that are not kept: the same wherever it is computed."""
+    """Return each sample's row in the cache, -1 for those that are not kept: the same in every process."""
     hashes = order.uniforms(0, 0, np.arange(count), _STREAM, 1)[:, 0]
     places = np.full(count, -1, np.int32)
     places[np.sort(np.argpartition(hashes, rows - 1)[:rows])] = np.arange(rows, dtype=np.int32)
@@ -335,21 +327,22 @@ class CacheWarning(UserWarning):
 def for_evaluation(
     workload: Workload, config: PipelineConfig, data: Source, passes: int | None
 ) -> tuple[Workload, PipelineConfig, Plan | None]:
-    """Return what reads other data for validation or prediction, without a cache where there is no room for one.
+    """Return a workload and configuration that read other data for validation or prediction, without a cache if it has
+    no room.
 
-    What the caches of this process have yet to take counts as taken.
+    The memory that the caches of this process have yet to take counts as taken.
 
     Args:
         workload: of the training.
         config: of the training.
         data: the other samples.
-        passes: how often they will be read, if that is known.
+        passes: how often they will be read, if known.
 
     Returns:
-        The workload over these data, how it is fed, and its plan if that was made.
+        The workload over these data, its configuration, and its plan if that was made.
 
     Raises:
-        WorkloadError: there are no samples, or not of one size.
+        WorkloadError: there are no samples, or they differ in size.
         DataError: samples cannot be read.
     """
     over, config = evaluation.workload_over(workload, data), evaluation.config_over(config, passes)

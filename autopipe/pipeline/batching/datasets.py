@@ -1,7 +1,7 @@
-"""Reads somebody else's dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or
-whatever else gives its batches one after the other: a generator, a Grain dataset.
+"""Reads a foreign dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or
+another iterable of batches: a generator, a Grain dataset.
 
-Nothing here changes what a dataset gives, or knows who made it: `autopipe.pipeline.batching.wrapped_data` does.
+Nothing here changes the batches or knows the dataset's function; `autopipe.pipeline.batching.wrapped_data` does.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from autopipe.workload.sample import SLOTS, Structure, keyed, leaves, mapped
 
 
 def parts_of(element: Any) -> tuple[Any, ...]:
-    """Return a batch as (x,), (x, y) or (x, y, sample_weight), each one array, a tuple or a dictionary of them.
-
-    Raises:
-        WorkloadError: it is no such batch.
+    """Return a batch as (x,), (x, y) or (x, y, sample_weight), each one array, a tuple or a dictionary of them. Raise
+    WorkloadError if it has another form.
     """
     slots = tuple(element) if isinstance(element, tuple | list) else (element,)
     parts = [part for slot in slots if slot is not None for part in leaves(slot)]
@@ -39,10 +37,8 @@ def parts_of(element: Any) -> tuple[Any, ...]:
 
 
 def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
-    """Return the parts of a batch as (x, y, *others).
-
-    Raises:
-        WorkloadError: it is no batch, or built otherwise than the first one.
+    """Return the parts of a batch as (x, y, *others). Raise WorkloadError if it is no batch, or its structure is not
+    that of the first one.
     """
     slots = parts_of(element)
     if structure is None and len(slots) < len(SLOTS):
@@ -54,7 +50,7 @@ def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
 
 
 def not_dense(kind: str) -> WorkloadError:
-    """Return the error for what is no dense array."""
+    """Return the error of a value that is no dense array."""
     return WorkloadError(
         f"A wrapped dataset must give batches of dense arrays of numbers, but gave a {kind}.",
         hint="Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say.",
@@ -79,33 +75,33 @@ class Feeder(Protocol):
     goes_on: bool
 
     def length(self) -> int | None:
-        """Return the batches of an epoch; None if nobody knows, or it is endless."""
+        """Return the batches of an epoch; None if unknown or endless."""
 
     def is_endless(self) -> bool:
-        """Return whether it is known to have no end."""
+        """Return True if it is known to have no end."""
 
     def once(self) -> Iterable[Any]:
-        """Yield the batches of a dataset that is not endless until it ends, apart from any epoch."""
+        """Yield all batches of a dataset that is not endless, apart from any epoch."""
 
     def shapes(self) -> Shapes | None:
-        """Return the shapes that the parts of x are known to have; None if the batches have to tell."""
+        """Return the known shapes of the parts of x; None if only the batches tell."""
 
     def arrays(self) -> Generator[Any, None, None]:
-        """Begin an epoch, or go on where the last stopped; yield its batches as NumPy arrays."""
+        """Begin an epoch, or continue after the last one; yield its batches as NumPy arrays."""
 
     def elements(self) -> Generator[Any, None, None]:
-        """Do the same; yield them as `fit` gets them where TensorFlow is Keras's backend."""
+        """Do the same; yield them as `fit` gets them with TensorFlow as Keras's backend."""
 
 
 class _Epochs:
-    """Reads a dataset epoch by epoch: from its start, or, if it goes on, from where the last epoch stopped."""
+    """Reads a dataset epoch by epoch: from its start, or, if it goes on, from the end of the last epoch."""
 
     def __init__(self, *, goes_on: bool) -> None:
         self._goes_on = goes_on
         self._running: dict[str, Iterator[Any]] = {}
 
     def next(self, form: str, begin: Callable[[], Iterable[Any]]) -> Generator[Any, None, None]:
-        """Yield the batches of the next epoch, and beyond, in one of the forms in which the dataset can be begun."""
+        """Yield the batches of the next epoch, and beyond, in one of the dataset's forms."""
         if not self._goes_on:
             yield from begin()
             return
@@ -207,7 +203,7 @@ class _Sequence:
 
 
 class _Iterable:
-    """Anything that gives its batches one after the other."""
+    """Any iterable of batches."""
 
     def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
         stream.require_safe_workers(dataset)
@@ -241,7 +237,7 @@ class _Iterable:
         return self._epochs.next("elements", lambda: map(self._own, self._begin()))
 
     def _begin(self) -> Iterable[Any]:
-        """Return the batches from the start. What can be read only once is made again."""
+        """Return the batches from the start. An iterable that can be read only once is made again."""
         dataset, self._dataset = self._dataset, None
         if dataset is None:
             dataset = self._again()
@@ -256,12 +252,9 @@ class _Iterable:
 
 
 def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any]) -> Feeder:
-    """Return what reads the dataset that `call` returned, where an epoch has `steps` batches, or all of them.
+    """Return the reader of a dataset that `call` returned, in which an epoch has `steps` batches, or all of them.
 
-    `again` makes it once more, where it can be read only once.
-
-    Raises:
-        WorkloadError: it is no dataset.
+    `again` makes the dataset once more, if it can be read only once. Raise WorkloadError if it is no dataset.
     """
     # Imported already, if the dataset is one of theirs.
     tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
@@ -283,10 +276,8 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any])
 
 
 def first_batch(dataset: Feeder) -> tuple[tuple[Any, ...], Structure | None, Shapes]:
-    """Return the parts of the first batch, how they are put together, and the shapes that samples' x have in common.
-
-    Raises:
-        WorkloadError: it gives no such batches, or other than dense arrays of numbers.
+    """Return the parts of the first batch, their structure, and the common shapes of samples' x. Raise WorkloadError if
+    it gives no such batches, or other than dense arrays of numbers.
     """
     shapes = dataset.shapes()
     with contextlib.closing(dataset.arrays()) as batches:

@@ -1,11 +1,11 @@
-"""The kernel: fills a whole batch, at once or row by row, into memory that is already there.
+"""The kernel: fills a whole batch, at once or row by row, into existing memory; and the ledger of bad samples.
 
-It is the one place where samples are made for every loader, so all of them give the same batches. It runs in many
-threads and processes at once. Its state is the cache that it is given, and the samples that it reads ahead.
-
-Small samples are gathered from the source or the cache by one call and taken through the ops' batch halves: a visit to
-Python for each takes longer than what is done to it. That gives the same bits as row by row, which the kernel goes back
-to if it fails, to name the sample that something is wrong with.
+Every loader makes its samples here, so all give the same batches. The kernel runs in many threads and processes at
+once.
+Its state is the given cache, and the samples that it reads ahead. A visit to Python for each small sample takes longer
+than its ops, so small samples are gathered by one call and taken through the ops' batch halves. That gives the same
+bits
+as row by row, which the kernel repeats after a failure, to name the bad sample.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WholeBatches:
     """Makes batches by a recipe."""
 
     def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_many: ReadMany | None) -> None:
-        """Gather batches from the cache, where it has all samples of one, or else by `read_many`."""
+        """Gather batches from the cache if it has all samples of one, or else by `read_many`."""
         self._recipe = recipe
         self._cache = cache
         self._read_many = read_many
@@ -48,7 +48,7 @@ class WholeBatches:
 
     @classmethod
     def of(cls, recipe: Recipe, cache: MemoryCache | None) -> Self | None:
-        """Return what makes whole batches by a recipe, or None where nothing does."""
+        """Return an object that makes whole batches by a recipe, or None if the recipe does not allow it."""
         fixed, rest = recipe.steps[: recipe.fixed_steps], recipe.steps[recipe.fixed_steps :]
         if not _all_take_batches(rest, recipe.fixed_spec):
             return None
@@ -59,14 +59,12 @@ class WholeBatches:
 
     @property
     def reads(self) -> bool:
-        """Whether it can read from the source, and not from the cache alone."""
+        """True if it can read from the source, and not from the cache alone."""
         return self._read_many is not None
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
-        """Write the samples of one batch, as `Kernel.fill` does; return whether that could be done at once.
-
-        Raises:
-            Exception: whatever a source or an op raises; `batch` then holds anything.
+        """Write the samples of one batch, as `Kernel.fill` does; return False if that could not be done at once. Raise
+        Exception if an error of a source or an op; `batch` then holds anything.
         """
         made = self._fixed_part(indices, batch)
         if made is None:
@@ -95,7 +93,7 @@ class WholeBatches:
         return step.op.apply_many(made, step.before, random, out)
 
     def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
-        """Return arrays for samples like `spec`: those of the batch where they look like its."""
+        """Return arrays for samples of `spec`: those of the batch if they have its form."""
         return tuple(
             array
             if array is None or field is None or field == last
@@ -112,7 +110,7 @@ def numbers_of(step: Step, recipe: Recipe, epoch: int, indices: NDArray[np.int64
 
 
 def _all_take_batches(steps: Sequence[Step], otherwise: SampleSpec) -> bool:
-    """Return whether these steps, and samples before and after them, can be taken through whole batches."""
+    """Return True if these steps, and samples before and after them, work on whole batches."""
     specs = [otherwise, *(spec for step in steps for spec in (step.before, step.after))]
     if not all(spec.is_fixed for spec in specs):
         return False
@@ -136,7 +134,7 @@ _ATTEMPTS = 100  # samples tried in place of a bad one
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BadSample:
-    """A sample that could not be used, and the one that stands in its place."""
+    """A bad sample and its replacement."""
 
     index: int
     replaced_by: int
@@ -147,10 +145,8 @@ class Kernel:
     """Makes samples by a recipe and writes them into batches."""
 
     def __init__(self, recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0) -> None:
-        """Make samples; `readers` threads read what `begin` is told of. Whoever asks for readers calls `close`.
-
-        Raises:
-            LoaderError: the system does not allow so many threads.
+        """Make samples; `readers` threads read the samples named to `begin`. With readers, call `close` at the end.
+        Raise LoaderError if the system does not allow so many threads.
         """
         self._ahead = ReadAhead.of(recipe, cache, readers)
         if self._ahead is not None:
@@ -169,33 +165,32 @@ class Kernel:
 
     @property
     def fills_at_once(self) -> bool:
-        """Whether batches are made by a few calls of NumPy, once the cache is full if there is one."""
+        """True if a few calls of NumPy make a batch, once the cache is full if there is one."""
         return self._at_once is not None
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether the samples of a batch are read by one call."""
+        """True if one call reads the samples of a batch."""
         return self._at_once is not None and self._at_once.reads
 
     @property
     def makes_several(self) -> bool:
-        """Whether several batches can be made as one: at once, once the cache is full if reads are one by one."""
+        """True if several batches can be made as one: at once, once the cache is full if reads are one by one."""
         return self.fills_at_once and not self.mixes and (self.reads_at_once or self._recipe.cached == 1.0)
 
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
-        """Whether these samples are made by a few calls of NumPy now, and wait for no reads one by one."""
+        """Return True if a few calls of NumPy make these samples now, without single reads."""
         if not self.makes_several or self.reads_at_once:
             return self.makes_several
         return self._cache is not None and self._cache.holds_all(indices)
 
     @property
     def mixes(self) -> bool:
-        """Whether a batch is more than its samples one by one."""
+        """True if a batch is more than its samples one by one."""
         return bool(self._tail)
 
     @property
     def spec(self) -> SampleSpec:
-        """A row of the batches."""
         return self._recipe.spec
 
     def begin(self, indices: NDArray[np.int64]) -> None:
@@ -204,12 +199,12 @@ class Kernel:
             self._ahead.begin(indices.tolist())
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        """Let go of what was begun for a batch that nobody wants any more."""
+        """Drop the reads of a batch that is no longer wanted."""
         if self._ahead is not None:
             self._ahead.forget(indices.tolist())
 
     def close(self) -> None:
-        """End the reading ahead, and whoever waits for it."""
+        """End the reading ahead, and all waiting for it."""
         if self._ahead is not None:
             self._ahead.close()
 
@@ -266,7 +261,7 @@ class Kernel:
             return False
 
     def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
-        """Return the sample; or, where bad samples are skipped, the error."""
+        """Return the sample; or, if bad samples are skipped, the error."""
         sample = self._cache.get(index) if self._cache is not None else None
         try:
             if sample is None:
@@ -308,7 +303,7 @@ class Kernel:
         error: BadSampleError,
         bad: list[BadSample],
     ) -> tuple[int, Sample]:
-        """Return the next readable sample in index order: the same one whoever looks for it."""
+        """Return the next readable sample in index order, which is the same for every worker."""
         for offset in range(1, min(_ATTEMPTS, self._count)):
             other = (index + offset) % self._count
             made = self._make(other, drawn, out)
@@ -365,10 +360,8 @@ def _is_there_already(made: Any, out: NDArray[Any]) -> bool:
 
 
 # -------------------- bad samples
-# Samples that cannot be used: counted by epoch, listed in a file, refused if they are too many, and found again.
-#
-# tf.data loses the error on its way: what arrives is its own, with a text. The batch is then made once more by the
-# kernel, which names op and sample.
+# tf.data loses the original error: it raises its own, with a text. The kernel then makes the batch once more to name op
+# and sample.
 
 
 _TOLERATED_SHARE = 0.01  # of an epoch's samples, which may be bad
@@ -391,10 +384,8 @@ class BadSampleLedger:
         return {epoch: len(indices) for epoch, indices in self._bad.items()}
 
     def record(self, epoch: int, bad: Sequence[BadSample]) -> None:
-        """Note the bad samples of one batch.
-
-        Raises:
-            DataError: more than 1 % of the epoch's samples (and more than one) are bad.
+        """Note the bad samples of one batch. Raise DataError if more than 1 % of the epoch's samples (and more than
+        one) are bad.
         """
         if not bad:
             return
@@ -411,7 +402,7 @@ class BadSampleLedger:
             )
 
     def _list(self, samples: Sequence[BadSample]) -> None:
-        """Write samples to the file; no training ends because that is not possible."""
+        """Write samples to the file; a failure to write ends no training."""
         rows = ({"index": each.index, "replaced_by": each.replaced_by, "message": each.message} for each in samples)
         try:
             with open(self._path, "a", encoding="utf-8") as file:
@@ -428,7 +419,7 @@ class BadSampleLedger:
 
 
 def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:
-    """Return the error that the kernel raises on a batch, with its cause, or None if it makes it."""
+    """Return the error, with its cause, that the kernel raises on a batch, or None."""
     indices = job.order.epoch(epoch)[batch * job.order.batch_size :][: job.order.batch_size]
     layout = RowLayout(job.recipe.spec, len(indices))
     try:
@@ -439,10 +430,8 @@ def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:
 
 
 def refuse_skipping(job: LoadJob, kind: str) -> None:
-    """Refuse a workload that skips bad samples, for a loader that cannot count them.
-
-    Raises:
-        ConfigError: the workload has `on_bad_sample="skip"`.
+    """Refuse a workload that skips bad samples, for a loader that cannot count them. Raise ConfigError if the workload
+    has `on_bad_sample="skip"`.
     """
     if job.recipe.on_bad_sample == "skip":
         raise ConfigError(

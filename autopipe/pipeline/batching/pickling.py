@@ -1,7 +1,7 @@
-"""How samples are to be made, pickled for processes that share no memory with this one, here or on another machine.
+"""Recipes and conversions, pickled for processes that share no memory with this one, here or on another machine.
 
 Functions and classes of the user's own files go by value, so that a worker need not import a training script (and with
-it a framework) to get at them. Data behind paths and URLs stay where they are; only what names them goes.
+it a framework). Data behind paths and URLs stay in place; only their names go.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
 def pickled(made: Recipe | Conversion, loader: str) -> bytes:
-    """Return a recipe or a conversion pickled, with where its modules are found; `loader` is whose workers get it.
-
-    Raises:
-        LoaderError: something in it does not pickle.
+    """Return a recipe or a conversion pickled, with the search path of its modules, for the workers of `loader`. Raise
+    LoaderError if a part of it does not pickle.
     """
     try:
         with _by_value(_users_modules(made)):
@@ -46,9 +44,9 @@ def pickled(made: Recipe | Conversion, loader: str) -> bytes:
 
 
 def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
-    """Return what `pickled` was given.
+    """Return the argument of `pickled`.
 
-    Modules are found where the other process found them; `elsewhere`, on another machine, in the own places first.
+    Modules are found on the other process's path; with `elsewhere`, on another machine, on the own path first.
     """
     path, body = pickle.loads(packed)  # noqa: S301  # from the owner of this process
     first, then = (sys.path, path) if elsewhere else (path, sys.path)
@@ -57,7 +55,7 @@ def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
 
 
 class RemoteFailure:
-    """What another process sends instead of an answer."""
+    """The answer of another process that failed."""
 
     def __init__(self, error: AutopipeError, traceback: str) -> None:
         self.error = error  # what the owner raises
@@ -65,7 +63,7 @@ class RemoteFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteFailure:
-        """Return what is told of an error: of what is endless, the end."""
+        """Return the picture of an error; a very long text is cut to its end."""
         text = "".join(traceback.format_exception(error))[-_CHARACTERS_TOLD:]
         failure = worker_failure(error)
         if len(failure.message) > _CHARACTERS_TOLD:
@@ -79,10 +77,8 @@ class RemoteFailure:
 
 
 def answered(answer: Any) -> Any:
-    """Return what another process answered.
-
-    Raises:
-        AutopipeError: it was a failure, with the other process's traceback as its cause.
+    """Return the answer of another process. Raise AutopipeError if it was a failure, with the other process's traceback
+    as its cause.
     """
     if isinstance(answer, RemoteFailure):
         raise answer.raised()
@@ -97,7 +93,7 @@ class RemoteTraceback(Exception):
 
 
 def _users_modules(made: Recipe | Conversion) -> list[ModuleType]:
-    """Return the modules of the source, the ops and mapped functions, as far as they lie in no installed package."""
+    """Return the modules of the source, the ops and mapped functions that are in no installed package."""
     things: list[Any] = [type(made.source)]
     for step in made.steps:
         op: Any = step.op

@@ -1,7 +1,7 @@
-"""A worker process, seen from the process that owns it: starts it, gives it batches to fill, replaces it when it dies.
+"""A worker process, seen from its owner: starts it, gives it batches to fill, replaces it when it dies.
 
 The two talk over a socket pair, a message a batch; memory goes by file descriptor. The worker ends when the socket
-does, so none survives its owner, however the owner ended.
+closes, so none survives its owner, however the owner ended.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def packed_recipe(recipe: Recipe) -> SharedBlock:
-    """Return the recipe pickled into a block that workers map.
-
-    Raises:
-        LoaderError: something in it does not pickle.
-    """
+    """Return the recipe pickled into a block that workers map; raise LoaderError if a part of it does not pickle."""
     packed = pickled(recipe, "Processes")
     block = SharedBlock(len(packed))
     block.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
@@ -54,7 +50,7 @@ class WorkerProcess:
     """One worker process; fills one batch at a time."""
 
     def __init__(self, recipe: SharedBlock, cache: MemoryCache | None, readers: int = 0) -> None:
-        """Start the process; it gets ready while this one goes on. `readers` of its threads read ahead."""
+        """Start the process without waiting for it. `readers` of its threads read ahead."""
         self.lost = 0  # processes that died so far, and were replaced
         self._readers = readers
         self._recipe = recipe
@@ -65,7 +61,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process that works now."""
         return self._process.pid
 
     def begin(self, indices: NDArray[np.int64]) -> None:
@@ -73,15 +68,11 @@ class WorkerProcess:
         self._tell(True, indices)
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        """Let go of what `begin` began."""
         self._tell(False, indices)
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        """Have a batch filled. A worker that dies is replaced and the batch made anew.
-
-        Raises:
-            WorkerDiedError: it died three times on this batch.
-            AutopipeError: what the worker raised, with its traceback as the cause.
+        """Have a batch filled. A worker that dies is replaced and the batch made anew. Raise WorkerDiedError if it died
+        three times on this batch, and AutopipeError if the error of the worker, with its traceback as the cause.
         """
         endings = []
         for _ in range(_DEATHS_ALLOWED):
@@ -98,7 +89,6 @@ class WorkerProcess:
         )
 
     def stop(self) -> None:
-        """Kill the process and wait for its end."""
         with self._lock:
             self._stopped = True
             self._end()
@@ -148,7 +138,7 @@ class WorkerProcess:
     def _received(self) -> bytes:
         """Return the next message; raise EOFError once the process is gone.
 
-        The socket does not tell that as long as a process that the user's code has forked there holds its other end.
+        The socket does not show that while a process that the user's code has forked there holds its other end.
         """
         self._socket.settimeout(_POLL_SECONDS)
         try:

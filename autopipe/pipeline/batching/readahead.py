@@ -1,11 +1,11 @@
-"""Reading ahead: samples of batches to come are read by threads of their own, so that workers never wait for a read.
+"""Reading ahead: extra threads read samples of batches to come, so that workers never wait for a read.
 
-A worker says which batches it will make next, and what it then reads has been begun, or is there. Which batches those
-are, and in which order batches are handed on, is no business of this module. What is begun belongs to its batch: the
-last batches of an epoch and the first of the next may hold the same sample, and each gets its own.
+A worker names its next batches, and its later reads are then begun or done. The choice and order of batches are not
+decided here. Reads belong to their batch: the last batches of an epoch and the first of the next may hold the same
+sample, and each gets its own.
 
-A read that takes much longer than others (a server of an object store that is slow to answer, a lost packet) is made
-again beside it, and the first answer counts: J. Dean and L. A. Barroso, "The Tail at Scale", 2013.
+A read that takes much longer than others (a slow server of an object store, a lost packet) is made again beside it, and
+the first answer counts: J. Dean and L. A. Barroso, "The Tail at Scale", 2013.
 """
 
 from __future__ import annotations
@@ -51,36 +51,38 @@ _Batch = dict[int, collections.deque[_Read]]  # the reads that were begun for a 
 
 
 def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
-    """Return how many batches each worker says ahead, so that `read_ahead` samples are being read all the time."""
+    """Return how many batches each worker names ahead, so that `read_ahead` samples are being read all the time."""
     return math.ceil(read_ahead / workers / batch_size)
 
 
 def readers_of(read_ahead: int, workers: int) -> list[int]:
-    """Return how many threads of each worker read ahead, `read_ahead` in all; one that has none reads for itself."""
+    """Return the number of reading threads of each worker, `read_ahead` in all; a worker without any reads for
+    itself.
+    """
     each, more = divmod(read_ahead, workers)
     return [each + (number < more) for number in range(workers)]
 
 
 def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
-    """Return how many samples are begun and not made, at most: of the batches said ahead, and of those being made."""
+    """Return the largest number of samples begun and not made: of the batches ahead, and of those in the making."""
     return 0 if read_ahead == 0 else workers * (1 + batches_ahead(read_ahead, workers, batch_size)) * batch_size
 
 
 class ReadAhead:
-    """A source whose samples may be read before they are asked for. It looks like the source that it reads from.
+    """A source whose samples may be read before they are asked for; it has the attributes of the original one.
 
-    Samples that were begun and not taken are at most those of the batches that workers have said ahead. If a worker
-    waits, reads that take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made
-    again, unless the source says `idempotent = False`. That is done to one read in 20 at most, on average.
+    The samples begun and not taken are at most those of the batches that workers have named. If a worker waits, reads
+    that
+    take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made again, unless the
+    source
+    says `idempotent = False`. That is done to one read in 20 at most, on average.
     """
 
     read_many = None  # what is read ahead comes sample by sample
 
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
-        """Start `readers` threads that read from `source`, but not what is `there` (cached) already.
-
-        Raises:
-            LoaderError: the system does not allow so many.
+        """Start `readers` threads that read from `source` whatever is not in `there` (the cache) already. Raise
+        LoaderError if the system does not allow so many.
         """
         self._source = source
         self._there = there
@@ -99,13 +101,12 @@ class ReadAhead:
 
     @classmethod
     def of(cls, recipe: Recipe, cache: MemoryCache | None, readers: int) -> Self | None:
-        """Return what reads ahead for a recipe, with as many threads as are given, or None for none."""
+        """Return the reader of a recipe with that many threads, or None for none."""
         if readers == 0:
             return None
         return cls(recipe.source, readers, there=(lambda index: False) if cache is None else cache.holds)
 
     def recipe(self, recipe: Recipe) -> Recipe:
-        """Return the recipe with this in its source's place."""
         return dataclasses.replace(recipe, source=self)
 
     def __len__(self) -> int:
@@ -130,9 +131,9 @@ class ReadAhead:
 
     @contextlib.contextmanager
     def reading(self, indices: Sequence[int]) -> Iterator[None]:
-        """Have this thread read what was begun for a batch; what it has not read at the end is let go of.
+        """Have this thread take the reads of a batch; reads left at the end are dropped.
 
-        It was cached meanwhile, or something failed.
+        They were cached meanwhile, or a sample failed.
         """
         batch = self._batch(indices)
         self._here.batch = batch
@@ -144,7 +145,7 @@ class ReadAhead:
                 read.answer.cancel()
 
     def read(self, index: int) -> Any:
-        """Return the sample, as the source returns it, or raise what the source raised."""
+        """Return the sample, or raise the error of the source."""
         if self._closed:
             raise _closed()
         batch: _Batch = getattr(self._here, "batch", {})
@@ -158,12 +159,12 @@ class ReadAhead:
         return wanted.answer.result()
 
     def forget(self, indices: Sequence[int]) -> None:
-        """Let go of what was begun for a batch that nobody wants any more."""
+        """Drop the reads of a batch that is no longer wanted."""
         with contextlib.suppress(LoaderError), self.reading(indices):  # closed: then nothing is held any more
             pass
 
     def close(self) -> None:
-        """End the threads, and everybody's waiting for them."""
+        """End the threads, and all waiting for them."""
         with self._lock:
             self._closed = True
             unfinished = list(self._unfinished)
@@ -175,7 +176,7 @@ class ReadAhead:
             self._tasks.put(None)
 
     def _batch(self, indices: Sequence[int]) -> _Batch:
-        """Return what was begun for a batch, which nobody else gets; nothing, if nothing was."""
+        """Return and remove the reads of a batch; empty if none was begun."""
         key = tuple(indices)
         with self._lock:
             if self._closed:
@@ -225,7 +226,7 @@ class ReadAhead:
             task.answer.set_exception(error)
 
     def _ask_again(self, tail: _Tail) -> None:
-        """Read again what is late, the longest first, as far as that is allowed."""
+        """Repeat late reads, the longest first, as far as that is allowed."""
         with self._lock:
             now = time.monotonic()
             late = [
@@ -245,7 +246,7 @@ class ReadAhead:
 
 
 def _came(wanted: _Read, tail: _Tail) -> bool:
-    """Wait until a sample has been read, or is late; return whether it was read."""
+    """Wait until a sample has been read, or is late; return True if it was read."""
     seconds = _LEAST_LATE_SECONDS
     late = wanted.began + tail.late_seconds - time.monotonic()
     if math.isfinite(late):  # it was begun, and how long reads take is known
@@ -254,7 +255,7 @@ def _came(wanted: _Read, tail: _Tail) -> bool:
 
 
 class _Tail:
-    """How long reads take, and which are late."""
+    """The durations of recent reads, to find late ones."""
 
     def __init__(self) -> None:
         self._seconds: collections.deque[float] = collections.deque(maxlen=_LAST_READS)
@@ -263,7 +264,6 @@ class _Tail:
         self.late_seconds = math.inf
 
     def add(self, seconds: float) -> None:
-        """Note how long a read took."""
         self._seconds.append(seconds)
         self._count += 1
         if self._count % _FEWEST_READS == 0:
@@ -272,7 +272,7 @@ class _Tail:
             self.late_seconds = max(_LEAST_LATE_SECONDS, _LATE * median, longest)
 
     def left(self) -> int:
-        """Count the reads that may still be repeated."""
+        """Return the number of reads that may still be repeated."""
         return max(0, int(_MOST_AGAIN * self._count) - self.again)
 
 

@@ -1,10 +1,10 @@
 """The order of batches: hands tasks to workers in order, takes results in any order, hands them on in order.
 
-A stream runs on from epoch to epoch: when the last batch of an epoch has been given out, workers go on with the next
-one, so that an epoch starts without a gap. A worker may take several consecutive batches to make in one go. At most
-`queue_size` batches, and what each worker takes at a time, are between being made and being taken, and `ahead` more are
-given out, for whoever has to know early what it will make. All waiting is on one lock; nothing here knows what a batch
-holds.
+A stream runs on from epoch to epoch: after the last task of an epoch, workers go on with the next one, so that an epoch
+starts without a gap. A worker may take several consecutive batches in one go. At most `queue_size` batches, and those
+of
+one task a worker, are between being made and being taken; `ahead` more tasks are known early. All waiting is on one
+lock; nothing here knows what a batch holds. Rules of forking are here, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ from autopipe.pipeline.loader import closed
 from autopipe.workload.order import BatchOrder
 
 # -------------------- forking
-# Processes and threads: who may use a loader, what may be forked, and threads that the system does not allow.
-#
-# A fork copies a loader's memory, not its threads, so only the process that opened it can use it. Whether worker
-# processes may be forked here, by Keras or by a dataset of the user's own, is decided here, too.
+# A fork copies a loader's memory, not its threads, so only the process that opened it can use it.
 
 
 class Owner:
@@ -41,14 +38,11 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is that process."""
         return os.getpid() == self._pid
 
     def require(self) -> None:
-        """Refuse to go on in any other process.
-
-        Raises:
-            LoaderError: this is a child that was forked after the loader was opened.
+        """Refuse to continue in any other process. Raise LoaderError if this is a child that was forked after the
+        loader was opened.
         """
         if not self.is_here:
             raise LoaderError(
@@ -60,11 +54,11 @@ class Owner:
 
 @contextlib.contextmanager
 def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None]:
-    """Start threads in the block; where the system allows no more, `undo` ends those that were started.
+    """Start threads in the block; if the system allows no more, `undo` ends those that were started.
 
     Args:
-        takes: what takes how many threads, for the message.
-        less: what would take fewer.
+        takes: the subject of the message: what takes how many threads.
+        less: an alternative that takes fewer.
         undo: called before the error is raised.
 
     Raises:
@@ -84,13 +78,10 @@ _RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: what c
 
 
 def require_safe_fork(instead: str, *, in_training: bool = False) -> None:
-    """Refuse to let Keras fork worker processes where they would hang, and say what to do `instead`.
+    """Refuse to let Keras fork worker processes if they would hang, and recommend `instead`.
 
-    `in_training`: whether a model has run by the time that they are forked, if none has so far.
-
-    Raises:
-        LoaderError: processes are not forked here, or a framework has run in this one.
-        WorkloadError: a framework will have, by then.
+    `in_training`: True if a model will have run by the time of the fork. Raise LoaderError if processes are not forked
+    here, or a framework has run in this one, and WorkloadError if a framework will have run by then.
     """
     if (method := _start_method()) != "fork":
         raise LoaderError(
@@ -107,10 +98,8 @@ def require_safe_fork(instead: str, *, in_training: bool = False) -> None:
 
 
 def require_safe_workers(dataset: Any) -> None:
-    """Refuse to let a torch `DataLoader` fork its workers where they would hang; other datasets pass.
-
-    Raises:
-        LoaderError: it would, and a framework has run in this process.
+    """Refuse to let a torch `DataLoader` fork its workers if they would hang; other datasets pass. Raise LoaderError if
+    it would, and a framework has run in this process.
     """
     if not any(kind.__module__.partition(".")[0] == "torch" for kind in type(dataset).__mro__):
         return
@@ -126,7 +115,7 @@ def require_safe_workers(dataset: Any) -> None:
 
 
 def _start_method() -> str:
-    """Return how processes start here, without settling it where nobody has: a script may still do so."""
+    """Return how processes start here, without fixing it: a script may still choose."""
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
@@ -145,7 +134,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """Batches to be made in one go. `run` tells apart tasks from before and after the consumer went elsewhere."""
+    """Batches to be made in one go. `run` separates tasks before and after a jump of the consumer."""
 
     run: int
     epoch: int
@@ -160,7 +149,7 @@ class _Failure:
 
 
 class BatchStream(Generic[T]):
-    """Connects workers, who call `next_task` and `deliver`, with one consumer, who calls `take_epoch`."""
+    """Connects workers, which call `next_task` and `deliver`, with one consumer, which calls `take_epoch`."""
 
     def __init__(self, order: BatchOrder, queue_size: int, workers: int = 1, ahead: int = 0) -> None:
         self._order = order
@@ -183,9 +172,9 @@ class BatchStream(Generic[T]):
         self._error: AutopipeError | None = None  # why it was closed
 
     def next_task(self, *, wait: bool = True, most: int = 1) -> Task | None:
-        """Return what to make next: `most` batches, or fewer at an epoch's end.
+        """Return the next task: `most` batches, or fewer at an epoch's end.
 
-        None once the stream is closed or, without `wait`, where there is no room.
+        None once the stream is closed or, without `wait`, if there is no room.
         """
         with self._lock:
             while not self._closed and (not self._has_room(most) or self._at_end()):
@@ -203,7 +192,7 @@ class BatchStream(Generic[T]):
             return Task(self._run, epoch, batch, count, epoch_indices[batch * size : (batch + count) * size])
 
     def room_for(self, task: Task) -> bool:
-        """Wait until the batch may be made; return whether anybody wants it, which nobody does after a jump."""
+        """Wait until the batch may be made; return False if it is no longer wanted, after a jump."""
         if not self._ahead:  # there was room when it was given out, a moment ago
             return True
         with self._lock:
@@ -213,7 +202,7 @@ class BatchStream(Generic[T]):
             return not self._closed and task.run == self._run
 
     def deliver(self, task: Task, result: T) -> None:
-        """Hand over what was made; what nobody waits for any more is dropped."""
+        """Hand over a result; an unwanted one is dropped."""
         self._put(task, result)
 
     def fail(self, task: Task, error: BaseException) -> None:
@@ -221,12 +210,12 @@ class BatchStream(Generic[T]):
         self._put(task, _Failure(error))
 
     def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
-        """Yield what was made of an epoch in order, from batch `start` on.
+        """Yield the results of an epoch in order, from batch `start` on.
 
         Args:
             epoch: the epoch's number.
             start: the first batch wanted.
-            last: whether no other epoch follows.
+            last: True if no other epoch follows.
 
         Raises:
             LoaderError: the stream was closed, another epoch (or this one once more) was started in the meantime, or
@@ -241,11 +230,11 @@ class BatchStream(Generic[T]):
             del made  # the consumer may be done with it
 
     def waiting(self) -> int:
-        """Return how many finished batches wait for the consumer."""
+        """Return the number of finished batches that wait for the consumer."""
         return sum(count for count, _ in list(self._done.values()))
 
     def close(self, error: AutopipeError | None = None) -> None:
-        """Wake everybody up and let them go. Results are dropped; the consumer gets `error`, if there is one."""
+        """Wake and release all waiting threads. Results are dropped; the consumer gets `error`, if there is one."""
         with self._lock:
             self._closed = True
             self._error = self._error or error
@@ -254,7 +243,7 @@ class BatchStream(Generic[T]):
             self._ready.notify_all()
 
     def _seek(self, epoch: int, start: int, *, last: bool) -> int:
-        """Go to a batch, and return the number by which its reader takes from there on."""
+        """Go to a batch, and return the reader's run number."""
         self._owner.require()  # before the lock, which a thread that no fork copies may have held
         with self._lock:
             if self._closed:
@@ -296,7 +285,6 @@ class BatchStream(Generic[T]):
                 self._ready.notify_all()  # one that was overtaken may be waiting, too
 
     def _together(self, most: int) -> int:
-        """Return how many batches the next task has."""
         return min(most, self._order.batches - self._given[1])
 
     def _has_room(self, most: int) -> bool:
@@ -307,7 +295,6 @@ class BatchStream(Generic[T]):
         return (epoch, batch) if batch < self._order.batches else (epoch + 1, 0)
 
     def _distance(self, task: Task) -> int:
-        """Return how many batches the consumer takes before this one."""
         epoch, batch = self._wanted
         return (task.epoch - epoch) * self._order.batches + task.batch - batch
 
@@ -321,7 +308,7 @@ class BatchStream(Generic[T]):
 
 
 def overtaken(epoch: int) -> LoaderError:
-    """Return the error for whoever reads an epoch that another, or the same once more, was started after."""
+    """Return the error of a reader whose epoch was replaced by a later one."""
     return LoaderError(
         f"A loader serves one epoch at a time, but another was started while epoch {epoch} was read.",
         hint="Finish one epoch before the next, or build a second loader.",

@@ -43,11 +43,11 @@ class Filler(Protocol):
     """How many processes have died in doing so, and were replaced."""
 
     def begin(self, indices: NDArray[np.int64]) -> None:
-        """Get ready for a batch that will be filled later; called only where batches are given out ahead."""
+        """Prepare a batch that will be filled later; called only if batches are known ahead."""
         ...
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        """Let go of what was got ready for a batch that nobody wants any more."""
+        """Drop the preparation of a batch that is no longer wanted."""
         ...
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
@@ -65,8 +65,8 @@ class StreamingConfig(LoaderConfig):
     Attributes:
         workers: how many fill batches.
         queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
-        read_ahead: samples that are being read at a time by all workers together, ahead of what they make, by threads
-            of their own; 0: each worker reads for itself. For storage that waits: 64 reads do not need 64 decoders.
+        read_ahead: samples that all workers together read at a time, ahead of their batches, by extra threads; 0: each
+            worker reads for itself. For slow storage: 64 reads do not need 64 decoders.
     """
 
     workers: int = pydantic.Field(ge=1, le=1024)
@@ -105,7 +105,7 @@ class StreamingConfig(LoaderConfig):
 
 
 class StreamingLoader(WorkloadLoader):
-    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
+    """Hands over the fillers' batches, in order, at most `queue_size` ahead of those in the making."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class StreamingLoader(WorkloadLoader):
         """Start a thread for each filler.
 
         Args:
-            job: what is made.
-            fillers: who fill slots.
+            job: of the loader.
+            fillers: fill slots.
             queue_size: finished batches that may wait.
-            ahead: batches that each filler is told of before it fills them.
-            at_a_time: consecutive batches that a filler fills as one, where a few calls make them.
-            kernel: tells where that is so; needed where `at_a_time` is more than 1.
+            ahead: batches that each filler knows before it fills them.
+            at_a_time: consecutive batches that a filler fills as one, if a few calls make them.
+            kernel: tells if they do; needed if `at_a_time` is more than 1.
         """
         self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
         self._lost = 0  # of fillers that were let go of
@@ -151,7 +151,7 @@ class StreamingLoader(WorkloadLoader):
 
     @property
     def bad_samples(self) -> dict[int, int]:
-        """How many samples were skipped, by epoch."""
+        """Skipped samples by epoch."""
         twin = self._twin.bad_samples if isinstance(self._twin, StreamingLoader) else {}
         return {**self._ledger.counts, **twin}
 
@@ -175,7 +175,7 @@ class StreamingLoader(WorkloadLoader):
                 raise failure
 
     def _cut(self, made: Batch) -> Iterator[Batch]:
-        """Yield the batches that were made in one go."""
+        """Yield the batches of one task."""
         starts = range(0, len(made[0]), self.batch_size)
         self._left = len(starts)
         for start in starts:
@@ -195,7 +195,7 @@ class StreamingLoader(WorkloadLoader):
 
 
 def batches_held(queue_size: int, workers: int, at_a_time: int) -> int:
-    """Return how many batches there is memory for at most: those that wait, are being made, or are in use."""
+    """Return the largest number of batches in memory: waiting, in the making, or in use."""
     return (groups(queue_size, at_a_time) + workers + 2) * at_a_time
 
 
@@ -205,7 +205,7 @@ def groups(batches: int, at_a_time: int) -> int:
 
 
 def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
-    """Refuse to start where the batches in flight, the samples read ahead and the cache would not fit.
+    """Refuse to start if the batches in flight, the samples read ahead and the cache would not fit.
 
     Raises:
         LoaderError: with the bytes needed and free.
@@ -224,7 +224,7 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
 
 
 def _mean_bytes(source: Source) -> float:
-    """Return the mean size of a sample as it is read, where the source knows it without reading; else 0."""
+    """Return the mean size of a sample if the source knows it without reading; else 0."""
     own = getattr(source, "mean_bytes", None)
     return 0.0 if own is None else float(own())
 
@@ -234,12 +234,12 @@ class Worker:
     """One thread's work: it takes tasks, has slots filled and hands them over, until the stream is closed.
 
     Attributes:
-        stream: where tasks come from, and finished slots go to.
-        pool: where slots come from.
-        filler: who fills them.
-        ahead: batches that the filler is told of before it fills them.
-        at_a_time: batches that are filled as one where a few calls make them.
-        kernel: tells where that is so.
+        stream: of tasks and finished slots.
+        pool: of slots.
+        filler: fills them.
+        ahead: batches that the filler knows before it fills them.
+        at_a_time: batches that are filled as one if a few calls make them.
+        kernel: tells if they do.
     """
 
     stream: BatchStream[Filled]
@@ -250,7 +250,6 @@ class Worker:
     kernel: Kernel | None = None
 
     def work(self) -> None:
-        """Work until there is nothing left to do."""
         try:
             for task in self._tasks():
                 self._make(task)
@@ -303,7 +302,7 @@ class Worker:
 
 
 def _no_room(error: Exception) -> LoaderError:
-    """Return the error for a slot that could not be made. Each takes two file descriptors: its file's and its map's."""
+    """Return the error of a slot that could not be made. Each takes two file descriptors: its file's and its map's."""
     return LoaderError(
         f"There is no room for another batch: {type(error).__name__}: {error}.",
         hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",

@@ -1,7 +1,9 @@
-"""A recipe and a stream of batches that take notes in a `TraceLog`, in the place of those that do not.
+"""Time lines: the notes of a process (`TraceLog`), a recipe and a stream that take notes, and the merged trace.
 
-What is quick and frequent is noted now and then only: noting takes less than 0.5 % of the time of what is noted, in
-each thread for itself, and as much again for batches in flight. `benchmarks/watching.py` adds it up.
+Quick and frequent spans are noted now and then only: noting takes less than 0.5 % of the time of the noted work, in
+each
+thread, and as much again for batches in flight. `benchmarks/watching.py` adds it up. Writing the merged file belongs to
+`autopipe.artifact.tracing`.
 """
 
 from __future__ import annotations
@@ -23,10 +25,7 @@ from autopipe.workload.op import Step
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Source
 
-# -------------------- trace
-# From the notes of several processes to one trace, in the trace event format that Perfetto and Chrome open.
-#
-# Pure: who takes notes is `autopipe.pipeline.batching.traced`, who writes the file is `autopipe.artifact.tracing`.
+# -------------------- trace: notes of several processes to one trace, in the format that Perfetto and Chrome open
 
 
 Event = dict[str, Any]
@@ -35,7 +34,7 @@ _UNITS = {"displayTimeUnit": "ms"}
 
 
 def read(lines: Iterable[str]) -> list[Event]:
-    """Return the events of one process's notes; a last line that was cut when the process was killed is left out."""
+    """Return the events of one process's notes, without a last line that was cut by a kill."""
     events = []
     for line in lines:
         try:
@@ -46,11 +45,11 @@ def read(lines: Iterable[str]) -> list[Event]:
 
 
 def merged(notes: Mapping[str, Iterable[Event]], most: int | None = None) -> dict[str, Any]:
-    """Return one trace of all notes: in order, from 0 on, and without what only began or only ended.
+    """Return one trace of all notes: in order, from time 0 on, and without flights that lack a begin or end.
 
     Args:
-        notes: events by what they are notes of, such as "trial 3: threads(workers=2)"; one process may be in several.
-        most: events of each at most, the first ones.
+        notes: events by their subject, such as "trial 3: threads(workers=2)"; one process may be in several.
+        most: the largest number of events of each; the first ones are kept.
     """
     kept: list[Event] = []
     for number, (name, events) in enumerate(notes.items()):
@@ -65,7 +64,6 @@ def merged(notes: Mapping[str, Iterable[Event]], most: int | None = None) -> dic
 
 
 def _spanned(name: str, events: list[Event]) -> list[Event]:
-    """Return a span over all these events, on a lane of its own."""
     times = [event["ts"] for event in events if event["ph"] != "M"]
     if not times:
         return []
@@ -74,7 +72,7 @@ def _spanned(name: str, events: list[Event]) -> list[Event]:
 
 
 def _names(events: list[Event]) -> list[Event]:
-    """Return what each process is called."""
+    """Return events with the name of each process."""
     train = {event["pid"] for event in events if event["name"] == "step"}
     names = {pid: "training" if pid in train else "worker process" for pid in {event["pid"] for event in events}}
     names[0] = "trials"
@@ -85,7 +83,7 @@ def _names(events: list[Event]) -> list[Event]:
 
 
 def _whole(events: list[Event], number: int) -> list[Event]:
-    """Return the events without flights that have no end, or no beginning; `number` keeps those of trials apart."""
+    """Return the events without flights that lack a begin or end; `number` separates those of trials."""
     open_at: dict[str, list[int]] = {}
     keep = [event["ph"] not in "bne" for event in events]
     for place, event in enumerate(events):
@@ -103,11 +101,9 @@ def _whole(events: list[Event], number: int) -> list[Event]:
     return whole
 
 
-# -------------------- trace log
-# Notes of what happened when, for a time line: each process appends to a file of its own in one folder.
-#
-# Written in the trace event format of Chrome, one event a line, in microseconds of the clock that all processes of a
-# machine share. What costs time where nothing is traced is not here: no object of this module exists then.
+# -------------------- trace log: each process appends to a file of its own in one folder
+# In the trace event format of Chrome, one event a line, in microseconds of the clock that all processes of a machine
+# share. Without tracing, no object of this section exists, so it costs nothing.
 
 
 _FLUSH_EVENTS = 256
@@ -117,7 +113,7 @@ MOST_EVENTS = 100_000
 
 
 class TraceLog:
-    """Takes notes in this process. Pickles: what comes out elsewhere writes to the same folder."""
+    """Takes notes in this process. Pickles: the unpickled one writes to the same folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -132,23 +128,21 @@ class TraceLog:
         return TraceLog, (self._folder,)
 
     def span(self, name: str, began: float, ended: float) -> None:
-        """Note what this thread did between two readings of `time.monotonic`."""
+        """Note the work of this thread between two readings of `time.monotonic`."""
         self._note(f'"ph":"X","name":"{name}","ts":{began * 1e6:.1f},"dur":{(ended - began) * 1e6:.1f}')
 
     def instant(self, name: str) -> None:
-        """Note that something happened now."""
         self._note(f'"ph":"i","s":"p","name":"{name}","ts":{time.monotonic() * 1e6:.1f}')
 
     def count(self, name: str, value: int) -> None:
-        """Note the present value of something that goes up and down."""
+        """Note the present value of a changing number."""
         self._note(f'"ph":"C","name":"{name}","ts":{time.monotonic() * 1e6:.1f},"args":{{"{name}":{value}}}')
 
     def flight(self, phase: str, name: str, identity: str) -> None:
-        """Note that something which no thread holds for all of its time begins ("b"), goes on ("n") or ends ("e")."""
+        """Note the begin ("b"), a step ("n") or the end ("e") of work that no thread holds for all of its time."""
         self._note(f'"ph":"{phase}","cat":"{name}","id":"{identity}","name":"{name}","ts":{time.monotonic() * 1e6:.1f}')
 
     def flush(self) -> None:
-        """Write what was noted."""
         with self._lock:
             self._write(time.monotonic())
 
@@ -166,7 +160,7 @@ class TraceLog:
                 self._write(now)
 
     def _new_lane(self) -> str:
-        """Return what names this thread in an event, and note its name."""
+        """Return this thread's name in events, and note it."""
         lane = f'"pid":{os.getpid()},"tid":{threading.get_native_id()}'
         name = json.dumps({"name": threading.current_thread().name})
         with self._lock:
@@ -211,20 +205,19 @@ class Spans(threading.local):
         self._left = 0
 
     def due(self) -> bool:
-        """Tell whether the span that begins now is to be noted."""
+        """Return True if the span that begins now is to be noted."""
         if self._left > 0:
             self._left -= 1
             return False
         return True
 
     def note(self, began: float, ended: float) -> None:
-        """Note a span that was due."""
         self._log.span(self._name, began, ended)
         self._left = int(NOTE_SECONDS / (_SHARE * max(ended - began, 1e-7)))
 
 
 def traced(recipe: Recipe) -> Recipe:
-    """Return the recipe with its reads and ops noted, if that is asked for."""
+    """Return the recipe with its reads and ops noted, if tracing is on."""
     if recipe.trace is None:
         return recipe
     log = TraceLog(recipe.trace)
@@ -241,7 +234,7 @@ def _traced_step(step: Step, log: TraceLog) -> Step:
 
 
 class _TracedSource:
-    """A source whose reads are noted. It looks like the source that it reads from."""
+    """A source whose reads are noted, with the attributes of the original one."""
 
     def __init__(self, source: Source, log: TraceLog) -> None:
         self._source = source
@@ -275,7 +268,7 @@ def noted(
 
 
 class TracedStream(BatchStream[T]):
-    """Notes batches from when a worker begins one until the training takes it, and how many wait to be taken."""
+    """Notes each batch from its begin by a worker until the training takes it, and the number of waiting batches."""
 
     def __init__(self, order: BatchOrder, queue_size: int, workers: int, ahead: int, folder: str) -> None:
         super().__init__(order, queue_size, workers, ahead)

@@ -31,11 +31,7 @@ _PACKET_BYTES = 1 << 16
 
 
 def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Send a message, which is not empty, and the descriptors of files with it.
-
-    Raises:
-        OSError: the other end is closed.
-    """
+    """Send a message, which is not empty, and file descriptors with it; raise OSError if the other end is closed."""
     first = _COUNT.pack(-(-len(message) // _PACKET_BYTES)) + message[:_PACKET_BYTES]
     if descriptors:
         socket.send_fds(channel, [first], descriptors)
@@ -46,11 +42,8 @@ def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()
 
 
 def receive(channel: socket.socket) -> bytes:
-    """Return a message; descriptors of files that come with it are closed.
-
-    Raises:
-        EOFError: the other end is closed.
-        TimeoutError: none began in the channel's time.
+    """Return a message; descriptors of files that come with it are closed. Raise EOFError if the other end is closed,
+    and TimeoutError if none began in the channel's time.
     """
     return _whole(channel, channel.recv(_COUNT.size + _PACKET_BYTES))
 
@@ -152,7 +145,7 @@ def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], ker
 
 
 def _answer(channel: socket.socket, answer: bytes) -> bool:
-    """Send an answer; return whether there is still somebody to take it."""
+    """Send an answer; return False if the owner is gone."""
     try:
         send(channel, answer)
     except OSError:

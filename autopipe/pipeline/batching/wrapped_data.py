@@ -1,7 +1,8 @@
-"""Datasets that somebody else makes: a function that returns a `tf.data.Dataset`, a `keras.utils.PyDataset`, a
+"""The user's dataset as the data of a workload: a function that returns a `tf.data.Dataset`, a `keras.utils.PyDataset`,
+a
 generator, a Grain dataset, another iterable of batches.
 
-Says what their batches are like. `autopipe.pipeline.batching.datasets` reads them; their loader is
+It describes their batches. `autopipe.pipeline.batching.datasets` reads them; their loader is
 `autopipe.pipeline.loaders.wrapped`.
 """
 
@@ -24,18 +25,18 @@ _COUNT_SECONDS = 20.0
 
 
 class WrappedData:
-    """The samples of a dataset that is made by a function, as far as they can be told from outside.
+    """The samples of a dataset that a function makes, as far as they are visible from outside.
 
     Raises:
-        WorkloadError: the function has no such parameters, or what it returns is no dataset of batches.
+        WorkloadError: the function has no such parameters, or does not return a dataset of batches.
     """
 
     def __init__(
         self, function: Callable[..., Any], choices: Mapping[str, Sequence[Value]], steps: int | None = None
     ) -> None:
-        """Make the dataset as it is today, and look at its first batch.
+        """Make the dataset with the function's defaults, and look at its first batch.
 
-        Where it has no length, `steps` is needed; where nobody knows it, the batches are counted if that is quick.
+        Without a length, `steps` is needed; if the length is unknown, the batches are counted if that is quick.
         """
         self.function = function  # makes the dataset
         # The values that each of its parameters may take in a search.
@@ -48,11 +49,7 @@ class WrappedData:
         self.batch_size = len(self._batch[0])
 
     def make(self, parameters: Mapping[str, Value]) -> Feeder:
-        """Call the function.
-
-        Raises:
-            WorkloadError: it raises, or returns no dataset.
-        """
+        """Call the function; raise WorkloadError if it raises, or returns no dataset."""
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         made = functools.partial(self.function, **parameters)
         try:
@@ -69,14 +66,13 @@ class WrappedData:
         return f"WrappedData({_name(self.function)}: {self.steps} batches of {self.batch_size})"
 
     def read(self, index: int) -> object:
-        """Return a sample of the first batch: what all are like."""
+        """Return a sample of the first batch, as an example of all."""
         row = index % self.batch_size
         sample = tuple(None if part is None else part[row] for part in self._batch)
         slots = sample if self.structure is None else self.structure.packed(sample)
         return slots[0] if all(slot is None for slot in slots[1:]) else slots
 
     def mean_bytes(self) -> float:
-        """Return the size of a sample in a batch."""
         return float(sum(part.nbytes for part in self._batch if part is not None)) / self.batch_size
 
     def digest(self) -> str:
@@ -90,7 +86,7 @@ class WrappedData:
         return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}"
 
     def unlike(self, batch: Sequence[Any]) -> int | None:
-        """Return the number of a part of x that has not the shape it has in the first batch; None if all have.
+        """Return the number of a part of x whose shape is not that in the first batch; None if all have it.
 
         The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
         length.
@@ -105,7 +101,7 @@ class WrappedData:
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
-    """Return the parameters that the function takes today: its own defaults, or else the first choice.
+    """Return the parameters' present values: the function's own defaults, or else the first choice.
 
     A default that cannot be written down (None, say) is left to the function.
     """
@@ -164,10 +160,11 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int, int]) -> None:
-    """Refuse a workload that a configuration cannot feed, or that this process, `(i, n)` of n, cannot feed its part of.
+    """Refuse a workload that a configuration cannot feed, or of which this process, `(i, n)` of n, cannot feed its
+    part.
 
     Raises:
-        ConfigError: why.
+        ConfigError: with the reason.
     """
     if isinstance(workload.data, WrappedData) and config.loader.kind != "wrapped":
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Which device strategy a configuration asks for, on the Keras backend of this process.
+"""The device strategy of a configuration, on the Keras backend of this process.
 
-Sharing a batch out is a backend's own affair. Another package adds the way of a backend that has none here by an entry
+Each backend shares batches in its own way. Another package adds the way of a backend that has none here by an entry
 point of the group `autopipe.device_strategies`, which has the backend's name and names a `SharingStrategy`.
 """
 
@@ -24,10 +24,8 @@ _OURS: Final = (
 
 
 def strategy(devices: int) -> DeviceStrategy:
-    """Return the strategy for `devices` devices: one device, or the backend's own way of sharing batches out.
-
-    Raises:
-        ModelError: the backend has no such way, or there are not so many devices.
+    """Return the strategy for `devices` devices: one device, or the backend's own way of sharing batches. Raise
+    ModelError if the backend has no such way, or there are fewer devices.
     """
     several = sharing()
     alone = several is None or several.cluster() == (0, 1)
@@ -44,7 +42,7 @@ def strategy(devices: int) -> DeviceStrategy:
 
 
 def sharing() -> type[SharingStrategy] | None:
-    """Return the backend's way of sharing batches out; None where it has none."""
+    """Return the backend's way of sharing batches; None if it has none."""
     found = _strategies().get(keras.backend.backend())
     return None if found is None else found.load()
 
@@ -54,7 +52,7 @@ def _strategies() -> dict[str, EntryPoint]:
 
 
 def accelerators() -> int:
-    """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
+    """Return the number of accelerators of the backend in this process; 0 if it trains on the CPU."""
     match keras.backend.backend():
         case "tensorflow":
             import tensorflow as tf
@@ -71,9 +69,9 @@ def accelerators() -> int:
 
 
 def virtual_devices() -> int:
-    """Return how many virtual CPU devices may train here: those that were asked for; 0 where there are none.
+    """Return the number of virtual CPU devices that may train here; 0 if none was asked for.
 
-    On a machine with accelerators the CPU does not train, whatever was asked for.
+    On a machine with accelerators the CPU never trains.
     """
     several = sharing()
     if several is None or accelerators():
@@ -83,7 +81,7 @@ def virtual_devices() -> int:
 
 
 def names(devices: int) -> tuple[str, ...]:
-    """Return what the first devices are called; virtual ones by that word."""
+    """Return the names of the first devices; virtual ones are called so."""
     if sharing() is None:  # Keras lists no devices then
         return (keras.backend.backend(),)
     found = tuple(keras.distribution.list_devices()[:devices]) or (keras.backend.backend(),)

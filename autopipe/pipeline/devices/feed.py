@@ -1,8 +1,8 @@
-"""From a loader to what Keras's `fit` iterates over.
+"""The way of batches from a loader to Keras: the trainer's stream, and the dataset of a user's own `fit`.
 
 Keras takes a Python iterable of device arrays as it is on every backend, so that no copy and no thread lies between a
-loader's batch and the step. `Stream` walks over a loader's epochs and places batches; the adapter that Keras sees is
-`frameworks.data_adapter`. Nothing here knows models or callbacks; whoever makes a stream closes it, not the loader.
+loader's batch and the step. `Stream` walks over a loader's epochs and places batches; Keras's adapter of it is
+`frameworks.data_adapter`. Nothing here knows models or callbacks; the maker of a stream closes it, not the loader.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
 
 
 class Fault:
-    """Remembers what a loader raised. Keras and TensorFlow cut the cause off, or wrap it, on the way to the caller."""
+    """Remembers the error of a loader. Keras and TensorFlow cut the cause off, or wrap it, on the way to the caller."""
 
     def __init__(self) -> None:
         self._seen: tuple[Exception, BaseException | None] | None = None
 
     @contextlib.contextmanager
     def remembered(self) -> Iterator[None]:
-        """Note what is raised inside."""
         try:
             yield
         except Exception as error:
@@ -47,7 +46,7 @@ class Fault:
 
     @contextlib.contextmanager
     def raised_as_itself(self) -> Iterator[None]:
-        """Where something was noted, raise just that, whatever came out of the code inside."""
+        """If an error was noted, raise just that instead of an error of the block."""
         try:
             yield
         except Exception:
@@ -59,7 +58,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """How a compact batch becomes what a step takes."""
+    """Turns a compact batch into the arguments of a step."""
 
     strategy: DeviceStrategy  # where its arrays go
     prefetch: int = 0  # how many batches are placed ahead, where that starts a transfer
@@ -68,7 +67,7 @@ class Placement:
     on_host: bool = False  # whether batches stay NumPy arrays, because somebody else places them
 
     def __call__(self, batch: Batch, spec: SampleSpec) -> DeviceBatch:
-        """Return a flat batch of samples like `spec` where the model is: (x,), (x, y) or (x, y, sample_weight)."""
+        """Return a flat batch of samples of `spec` on the model's device: (x,), (x, y) or (x, y, sample_weight)."""
         if self.even and hasattr(batch[0], "shape"):  # one that is shared out already has none, and was checked then
             self.strategy.check_rows(batch[0].shape[0])
         place = np.asarray if self.on_host else self.strategy.place
@@ -85,28 +84,25 @@ class Placement:
 
     @property
     def depth(self) -> int:
-        """Batches that are really placed ahead."""
         return self.prefetch if self.strategy.looks_ahead else 0
 
 
 class Stream:
-    """The batches of consecutive epochs, placed; each is made only when it is asked for."""
+    """The placed batches of consecutive epochs; each is made only when it is asked for."""
 
     def __init__(
         self, loader: Loader, placement: Placement, fault: Fault, *, first: tuple[int, int], steps: int
     ) -> None:
-        """Walk over `steps` batches from batch `first` = (epoch, batch) on."""
         self.placement = placement
         self._compact = _compact(loader, fault, first, steps)
         placed = map(functools.partial(placement, spec=loader.spec), self._compact)
         self._batches = ahead(placed, placement.depth, lambda: _has_waiting(loader)) if placement.depth else placed
 
     def take(self, steps: int) -> Iterator[DeviceBatch]:
-        """Return an iterator over the next `steps` batches; they are taken when it is advanced, not before."""
+        """Return an iterator over the next `steps` batches, which takes them only when it is advanced."""
         return itertools.islice(self._batches, steps)
 
     def close(self) -> None:
-        """Stop."""
         self._compact.close()
 
 
@@ -159,9 +155,9 @@ def _has_waiting(loader: Loader) -> bool:
 
 
 def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
-    """Yield `items`, having taken up to `depth` more of them than were asked for, but without waiting for any of those.
+    """Yield `items`, having taken up to `depth` more than were asked for, without waiting for any of those.
 
-    `has_waiting` tells whether the next item could be taken at once.
+    `has_waiting` returns True if the next item could be taken at once.
     """
     held: collections.deque[Any] = collections.deque()
     end = object()
@@ -204,7 +200,6 @@ class Replay:
         self._steps = steps
 
     def feed(self) -> Any:
-        """Return what Keras is given."""
         return frameworks.data_adapter(self._restart, self._steps)
 
     def _restart(self) -> Iterator[DeviceBatch]:
@@ -213,25 +208,23 @@ class Replay:
         return self._stream.take(self._steps)
 
     def close(self) -> None:
-        """Stop."""
         if self._stream is not None:
             self._stream.close()
 
 
 # -------------------- fit dataset
-# From a loader to what a plain `fit` or `evaluate` takes: a `tf.data.Dataset`, or a `keras.utils.PyDataset`.
-#
-# For scripts that call Keras themselves, by public interfaces of Keras and TensorFlow only; the trainer has `feed`.
-# Each pass is the loader's next epoch. Keras begins passes that it does not train (to learn shapes, to build a model),
-# and leaves others before their end: an epoch counts once its last batch has been taken, and is begun again until
-# then.
+# For scripts that call Keras themselves, by public interfaces of Keras and TensorFlow only. Each pass is the loader's
+# next
+# epoch. Keras begins passes that it does not train (to learn shapes, to build a model), and leaves others before their
+# end: an epoch counts once its last batch has been taken, and is begun again until then.
 
 
 def dataset(loader: Loader, first_epoch: int = 0) -> Any:
     """Return the epochs of `loader`, one a pass, from `first_epoch` on: a `tf.data.Dataset` on TensorFlow.
 
-    The loader is closed when nothing refers to the dataset any more, or when the process ends. Whatever the loader
-    leaves to the device is done on the host.
+    The loader is closed when nothing refers to the dataset any more, or when the process ends. Ops that the loader
+    leaves
+    to the device run on the host.
     """
     epochs = _Epochs(loader, first_epoch)
     made = _tensorflow(epochs) if keras.backend.backend() == "tensorflow" else _Batches(epochs)
@@ -245,7 +238,7 @@ def channels() -> Literal["last", "first"]:
 
 
 class _Epochs:
-    """Calls give the passes, one at a time. Passes that were left may still be held by a framework."""
+    """Calls give the passes, one at a time. A framework may still hold an abandoned pass."""
 
     def __init__(self, loader: Loader, first: int) -> None:
         self.loader = loader
@@ -279,14 +272,15 @@ def _tensorflow(epochs: _Epochs) -> Any:
     made = made.apply(tf.data.experimental.assert_cardinality(len(epochs))).prefetch(1)
     options = tf.data.Options()
     options.autotune.enabled = False  # a short queue: the loader has its own
-    # Waiting for the loader in a thread of its own: where there is one core, TensorFlow has one thread for all others,
-    # and a loader that reads by tf.data needs it.
+    # A thread of its own waits for the loader: with one core, TensorFlow has one thread for all others, and a loader
+    # that reads
+    # by tf.data needs it.
     options.threading.private_threadpool_size = 1
     return made.with_options(options)
 
 
 class _Batches(keras.utils.PyDataset):
-    """Hands out the next batch, whichever number is asked for: `fit` shuffles the numbers."""
+    """Hands out the next batch for any number: `fit` shuffles the numbers."""
 
     def __init__(self, epochs: _Epochs) -> None:
         super().__init__(workers=1, use_multiprocessing=False)  # one is none: batches are made by the loader's workers
@@ -305,7 +299,7 @@ class _Batches(keras.utils.PyDataset):
         return len(self._epochs)
 
     def on_epoch_begin(self) -> None:
-        """Know that a pass may begin with the next batch."""
+        """Note that a pass may begin with the next batch."""
         self._taken = 0
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

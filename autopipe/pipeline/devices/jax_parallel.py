@@ -25,10 +25,8 @@ class JaxParallel(SharingStrategy):
     """Every device holds all variables and takes an equal part of each batch. A step computes what one device would."""
 
     def __init__(self, devices: int) -> None:
-        """Take the first `devices` accelerators, or that many virtual CPU devices where those were asked for.
-
-        Raises:
-            ModelError: there are not so many devices.
+        """Take the first `devices` accelerators, or that many virtual CPU devices if those were asked for. Raise
+        ModelError if there are not so many devices.
         """
         self.devices = devices
         if gpu.asked() >= devices:

@@ -23,11 +23,9 @@ class Mirrored(SharingStrategy):
     """
 
     def __init__(self, devices: int) -> None:
-        """Take the first `devices` GPUs, or that many virtual CPU devices where those were asked for.
-
-        Raises:
-            ModelError: there are not so many devices, TensorFlow is already running with fewer, or this process has
-                trained on another number of them.
+        """Take the first `devices` GPUs, or that many virtual CPU devices if those were asked for. Raise ModelError if
+        there are not so many devices, TensorFlow is already running with fewer, or this process has trained on
+        another number of them.
         """
         self.devices = devices
         gpus = len(tf.config.list_physical_devices("GPU"))
@@ -125,7 +123,7 @@ _strategies: dict[tuple[str, ...], Any] = {}
 def _shared(names: tuple[str, ...]) -> Any:
     """Return the process's one strategy for these devices.
 
-    A second one would number its collectives as the first did, and TensorFlow would take them for the first's.
+    A second one would number its collectives as the first did, and TensorFlow would confuse the two.
     """
     if names not in _strategies:
         if _strategies:

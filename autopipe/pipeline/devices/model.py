@@ -1,7 +1,7 @@
-"""The user's model: built from what the workload names, and checked against the batches before anything is trained.
+"""The user's model: built from the workload's function, and checked against the batches before training.
 
-Every mistake that a user can make with the model is a ModelError here, so that no framework traceback has to be read.
-What the model computes is not touched.
+Every mistake of a user with the model is a ModelError here, so that no framework traceback has to be read. The
+computation of the model is not touched.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _Shape = tuple[int | None, ...]
 def build(
     model: Any, *, channels: Literal["last", "first"] = "last", strategy: DeviceStrategy | None = None
 ) -> keras.Model:
-    """Return the compiled model that a workload names.
+    """Return the compiled model of a workload.
 
     Keras's image data format is set first and stays set, so that layers built without one follow `channels`.
 
     Args:
         model: a function without arguments that returns a compiled model, or a compiled model.
-        channels: the order of image axes in the batches that the model will get.
+        channels: the order of image axes in the model's batches.
         strategy: the devices; the model is made in its scope.
 
     Raises:
@@ -73,10 +73,8 @@ def _checked_compiled(model: keras.Model) -> keras.Model:
 
 
 def refuse_workload(data: Any) -> None:
-    """Refuse a workload where samples are wanted: Keras would print all of it, and say nothing.
-
-    Raises:
-        ModelError: it is one.
+    """Refuse a workload in place of samples: Keras would print all of it without an explanation. Raise ModelError if
+    `data` is a workload.
     """
     if isinstance(data, Workload):
         raise ModelError(
@@ -86,9 +84,9 @@ def refuse_workload(data: Any) -> None:
 
 
 def finished_batch(loader: Loader) -> tuple[Any, ...]:
-    """Return the shapes and dtypes of the batches that the model gets from `loader`, after any finish on the device.
+    """Return the shapes and dtypes of the model's batches from `loader`, after any finish on the device.
 
-    They are (x, y), or what the structure of the samples makes of them.
+    They are (x, y), or in the structure of the samples.
     """
 
     def row(field: Field | None) -> Any:
@@ -104,11 +102,9 @@ def _symbol(array: Any, rows: int) -> keras.KerasTensor:
 
 
 def check(model: keras.Model, loader: Loader) -> None:
-    """Refuse a model that cannot take the batches of `loader`. Cheap: the model's own layers are not run.
-
-    Raises:
-        ModelError: the model's input has another shape than x, its loss cannot compare its output with y, or its layers
-            cannot be trained here in their channel order.
+    """Refuse a model that cannot take the batches of `loader`. Cheap: the model's own layers are not run. Raise
+    ModelError if the model's input has another shape than x, its loss cannot compare its output with y, or its
+    layers cannot be trained here in their channel order.
     """
     _check_channels(model)
     check_inputs(model, loader)
@@ -122,10 +118,8 @@ def check(model: keras.Model, loader: Loader) -> None:
 
 
 def check_inputs(model: keras.Model, loader: Loader) -> None:
-    """Refuse a model whose inputs have other shapes than x in the batches of `loader`.
-
-    Raises:
-        ModelError: they have.
+    """Refuse a model whose inputs have other shapes than x in the batches of `loader`. Raise ModelError if the shapes
+    differ.
     """
     x, *_ = triple(finished_batch(loader))
     inputs = getattr(model, "inputs", None) or []
@@ -143,11 +137,11 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
 
 
 def check_targets(train: Loader, test: Any) -> None:
-    """Refuse to evaluate samples without targets on a model that is trained with some: Keras would fail in its loss.
+    """Refuse to evaluate samples without targets on a model trained with targets: Keras would fail in its loss.
 
     Args:
-        train: what the model is trained with.
-        test: a loader, or what Keras takes, of which an array is x alone.
+        train: the training data of the model.
+        test: a loader, or data that Keras takes, in which an array is x alone.
 
     Raises:
         ModelError: `train` gives targets, and `test` none.
@@ -164,7 +158,7 @@ def check_targets(train: Loader, test: Any) -> None:
 
 
 def _check_parts(model: keras.Model, x: Any) -> None:
-    """Compare the inputs of a model with the parts of x, by their names where these are a dictionary's."""
+    """Compare the inputs of a model with the parts of x, by their names if x is a dictionary."""
     takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}
     gets = x if isinstance(x, dict) else dict(zip(takes, leaves(x), strict=False))
     if not gets.keys() >= takes.keys() or (gets is not x and len(leaves(x)) != len(takes)):
@@ -184,7 +178,7 @@ def _check_parts(model: keras.Model, x: Any) -> None:
 
 
 def _check_channels(model: keras.Model) -> None:
-    """TensorFlow has no gradient of a channels-first convolution on the CPU, except by XLA."""
+    """Refuse channels-first convolutions on a CPU: TensorFlow has no gradient of them, except by XLA."""
     if keras.backend.backend() != "tensorflow" or model.jit_compile:
         return
     import tensorflow as tf
@@ -228,7 +222,7 @@ def _shape_hint(expected: _Shape, actual: _Shape) -> str:
 
 
 def _check_names(model: keras.Model, y: Any) -> None:
-    """Refuse targets for all outputs of a model by other names: Keras says of them that a name is no number."""
+    """Refuse targets for all outputs of a model by other names: Keras's error says that a name is no number."""
     outputs = getattr(model, "outputs", None) or []
     if not isinstance(y, dict) or len(outputs) != len(y) or len(y) < 2:
         return
@@ -259,7 +253,7 @@ def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) 
 
 @contextlib.contextmanager
 def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
-    """Build, from the shapes of a finished batch, what Keras would build from the first; none is drawn meanwhile.
+    """Build, from the shapes of a finished batch, the parts that Keras would build from the first; no batch is drawn.
 
     JAX, and TensorFlow on several devices, take a batch to build metrics and unbuilt layers. That would be a compact
     batch, as loaders send it, and it would be lost to training.
@@ -280,8 +274,7 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
         yield
 
 
-# -------------------- applications
-# Models of `keras.applications` by name, for workloads that bring no model of their own.
+# -------------------- applications: models of `keras.applications` by name, for workloads without a model
 
 
 def build_application(name: str, size: int, classes: int) -> keras.Model:

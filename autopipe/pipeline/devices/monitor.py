@@ -1,7 +1,7 @@
 """Watches a training: images per second and the share of time spent waiting for data, epoch by epoch.
 
-Measures and logs; what the figures are compared with, and what is said about it, is the caller's. A trainer makes
-itself known to the callback by `set_trainer`, because Keras tells a callback of the model only.
+It measures and logs; comparing and judging the figures is the caller's part. A trainer registers with the callback by
+`set_trainer`, because Keras tells a callback of the model only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from autopipe.hardware.processes import Neighbours
 from autopipe.pipeline.loader import Loader, end
 from autopipe.workload.sample import Batch
 
-# -------------------- timed
-# A loader that notes how long each of its batches was waited for, whatever kind of loader it is.
-#
-# The training thread takes batches itself, one by one (`autopipe.pipeline.devices.feed`), so the time it spends in
-# here is exactly the time in which the model had nothing to do.
+# -------------------- timed: notes how long the training waited for each batch, with any loader
+# The training thread takes batches itself, one by one (`autopipe.pipeline.devices.feed`), so the time in here is
+# exactly
+# the time in which the model had nothing to do.
 
 
 _ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy", "lost_workers")
@@ -87,18 +86,19 @@ class TimedLoader(Loader):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFigures:
-    """How an epoch went, from the end of its first batch to the end of its last, without validation."""
+    """The figures of an epoch, from the end of its first batch to the end of its last, without validation."""
 
     images_per_second: float  # trained
-    # the part of the time in which the training's thread waited for the loader, 0 to 1; where a framework queues steps,
-    # the device may have been busy meanwhile
+    # the share of the time in which the training's thread waited for the loader, 0 to 1; if a framework queues steps,
+    # the device
+    # may have been busy meanwhile
     data_wait_share: float
     cores_of_others: float = 0.0  # how many cores others on the machine kept busy
     lost_workers: int = 0  # workers of the loader that died since the epoch before, and were replaced
 
 
 class Trains(Protocol):
-    """What a monitor needs of a trainer."""
+    """The attributes of a trainer that a monitor needs."""
 
     loader: Loader
 
@@ -127,11 +127,9 @@ class EpochMonitor(keras.callbacks.Callback):
         self._last = (0, 0.0, 0.0)
 
     def set_trainer(self, trainer: Trains) -> None:
-        """Be told whose training it is."""
         self._trainer = trainer
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Begin to time the loader."""
         if self._trainer is None:
             raise ModelError(
                 "A monitor watches the training of a trainer, but this is a plain `model.fit`.",
@@ -144,7 +142,6 @@ class EpochMonitor(keras.callbacks.Callback):
         self._epochs, self._lost = 0, self._meter.lost_workers()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Forget the epoch before."""
         self._first = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -155,7 +152,6 @@ class EpochMonitor(keras.callbacks.Callback):
             self._first = self._last
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Log the epoch."""
         assert self._meter is not None
         self._epochs += 1
         if self._first is None or self._last[0] <= self._first[0]:
@@ -173,7 +169,6 @@ class EpochMonitor(keras.callbacks.Callback):
         self._judge(self._trainer, self._epochs - 1, figures)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Hand the loader back as it was."""
         if self._trainer is not None and self._meter is not None:
             self._trainer.loader = self._meter.loader
         self._meter = None

@@ -1,4 +1,4 @@
-"""What differs between the processes of one training: rank 0 writes checkpoints and logs, the others only read them.
+"""Differences between the processes of one training: rank 0 writes checkpoints and logs, the others only read them.
 
 All ranks hold the same weights, so one copy is enough, and several writers of one file would spoil it.
 """
@@ -19,9 +19,9 @@ _SAVING = ("on_train_batch_end", "on_epoch_end", "on_train_end")
 
 
 def callbacks_of(rank: tuple[int, int], callbacks: Iterable[Any]) -> list[Any]:
-    """Return the callbacks that a rank has: without those that write, unless it is rank 0.
+    """Return the callbacks of a rank: without those that write, unless it is rank 0.
 
-    `BackupAndRestore` restores in each of them, so its folder has to be one that all of them see.
+    `BackupAndRestore` restores in each rank, so all of them must see its folder.
     """
     number, ranks = rank
     if ranks == 1:
@@ -51,10 +51,8 @@ def _alone(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_prediction(rank: tuple[int, int]) -> None:
-    """Refuse to predict in several processes, each of which would have a part of the results only.
-
-    Raises:
-        ModelError: there are several.
+    """Refuse to predict in several processes, each of which would have a part of the results only. Raise ModelError if
+    there are several processes.
     """
     if rank[1] > 1:
         raise ModelError(

@@ -18,7 +18,7 @@ from autopipe.errors import ConfigError, near
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimulatedAccelerator:
-    """A model that takes batches and does nothing with them, for as long as a step of the real one would take.
+    """A model that takes batches and does nothing with them, for the time of a step of the real one.
 
     Like a real device it works beside the host: the host may prepare one step while another runs. Metrics are read, and
     epochs end, when the step is over. Evaluation and prediction take as long as training.
@@ -43,31 +43,25 @@ class SimulatedAccelerator:
             raise ConfigError(f"`batch_size` must be at least 1, but got batch_size={self.batch_size!r}.")
 
     def seconds(self, samples: int) -> float:
-        """Return how long a step over `samples` samples takes on one device."""
         return self.step_seconds if self.batch_size is None else self.step_seconds * (samples / self.batch_size)
 
     def utilisation(self, images_per_second: float, batch_size: int) -> float:
         """Return the part of the time that it computes, 0 to 1: MLPerf Storage's accelerator utilisation.
 
         Args:
-            images_per_second: at which it was fed.
+            images_per_second: of its loader.
             batch_size: of a step.
         """
         return min(1.0, images_per_second * self.seconds(batch_size) / batch_size)
 
     def __call__(self) -> Any:
-        """Return a compiled keras.Model."""
         from autopipe.pipeline.devices.simulated_model import SimulatedModel
 
         return SimulatedModel(self.step_seconds, self.batch_size)
 
     @classmethod
     def preset(cls, name: str) -> SimulatedAccelerator:
-        """Return a published step time by its name in `PRESETS`.
-
-        Raises:
-            ConfigError: there is none of that name.
-        """
+        """Return a published step time by its name in `PRESETS`; raise ConfigError if there is none of that name."""
         if name not in PRESETS:
             raise ConfigError(f"`preset` must be one of {', '.join(PRESETS)}, but got {name!r}.{near(name, PRESETS)}")
         return PRESETS[name]
@@ -86,7 +80,7 @@ PRESETS = MappingProxyType(
 
 
 class Timeline:
-    """When the simulated device is busy. Steps follow each other without a gap as long as the host is in time."""
+    """The busy times of the simulated device. Steps follow each other without a gap if the host is in time."""
 
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
@@ -96,7 +90,7 @@ class Timeline:
         self._free_at = -math.inf
 
     def start(self, seconds: float) -> float:
-        """Start a step of `seconds` when the one before it is over. Wait for its start, and return when it will end."""
+        """Start a step of `seconds` after the one before it. Wait for its start, and return when it will end."""
         begins = max(self._clock(), self._free_at)
         self.wait_until(self._free_at)
         self._free_at = begins + seconds  # from the deadline, not from when the sleep returned: errors do not add up

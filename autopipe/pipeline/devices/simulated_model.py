@@ -49,11 +49,9 @@ class SimulatedModel(keras.Model):
         self.compile(optimizer="sgd", jit_compile=False)
 
     def call(self, inputs: Any) -> Any:
-        """Return a zero for each sample."""
         return keras.ops.zeros((keras.ops.shape(inputs)[0], 1))
 
     def get_config(self) -> dict[str, Any]:
-        """Return what makes the model again."""
         config: dict[str, Any] = super().get_config()
         return config | {
             "step_seconds": self.accelerator.step_seconds,
@@ -61,18 +59,15 @@ class SimulatedModel(keras.Model):
         }
 
     def get_compile_config(self) -> None:
-        """Return nothing: `__init__` compiles."""
+        """Return None: `__init__` compiles."""
 
     def make_train_function(self, force: bool = False) -> None:
-        """Let `fit` call `_step`."""
         self.train_function = self._function(_loss)
 
     def make_test_function(self, force: bool = False) -> None:
-        """Let `evaluate` call `_step`."""
         self.test_function = self._function(_loss)
 
     def make_predict_function(self, force: bool = False) -> None:
-        """Let `predict` call `_step`."""
         self.predict_function = self._function(lambda x, loss: keras.ops.zeros((_rows(x), 1)))
 
     def get_metrics_result(self) -> dict[str, Any]:
@@ -96,7 +91,7 @@ def _loss(x: Any, loss: _Loss) -> dict[str, _Loss]:
 
 
 def _parts(x: Any) -> tuple[Any, ...]:
-    """Return the first array of a batch, or its parts where tf.distribute has shared it out."""
+    """Return the first array of a batch, or its parts if tf.distribute has shared it."""
     x = leaves(x)[0]
     parts = getattr(x, "values", None)
     return parts if isinstance(parts, tuple) else (x,)

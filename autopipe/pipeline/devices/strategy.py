@@ -1,7 +1,7 @@
-"""What a device strategy is: on which devices a model lives, and how a batch gets there.
+"""The base of device strategies: the devices of a model, and how a batch gets there.
 
 One strategy is one file and knows one backend's way of doing it; `autopipe.pipeline.devices.choose` picks. The global
-batch stays what the workload says: a strategy only splits it. Nothing here knows loaders or trainers.
+batch stays that of the workload: a strategy only splits it. Nothing here knows loaders or trainers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from autopipe.errors import ModelError
 
 
 class DeviceStrategy(abc.ABC):
-    """Where a model trains. Made in the training process before the model, which is built and trained in its `scope()`.
+    """The devices of a training. Made in the training process before the model, which is built and trained in its
+    `scope()`.
 
     Attributes:
         devices: how many devices share a batch.
@@ -34,21 +35,19 @@ class DeviceStrategy(abc.ABC):
 
     @abc.abstractmethod
     def place(self, array: Any) -> Any:
-        """Return one array of a batch where a step wants it; what is there already is returned as it is.
+        """Return one array of a batch on a step's device; an array that is there already is returned as it is.
 
         NumPy memory may be aliased; the result then refers to its array.
         """
 
     @classmethod
     def unfit(cls, model: Any) -> str | None:
-        """Return why the backend cannot train a compiled model on several devices; None where it can."""
+        """Return why the backend cannot train a compiled model on several devices; None if it can."""
         return None
 
     def check_model(self, model: Any) -> None:
-        """Refuse a compiled model that the backend cannot train on these devices.
-
-        Raises:
-            ModelError: what it is compiled with works on one device only.
+        """Refuse a compiled model that the backend cannot train on these devices. Raise ModelError if a part of its
+        compilation works on one device only.
         """
         if self.devices > 1 and (reason := self.unfit(model)) is not None:
             raise ModelError(
@@ -59,25 +58,19 @@ class DeviceStrategy(abc.ABC):
     def exchange(self, numbers: int) -> Callable[[], object] | None:
         """Return a function that sums up so many float32 of each device on all of them, and returns when that is done.
 
-        None where there is nothing to exchange: on one device.
+        None if there is nothing to exchange: on one device.
         """
         return None
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Train inside; where another process of the training is lost, say so.
-
-        Raises:
-            PeerLostError: another process that trains together with this one has ended.
+        """Train inside; report a lost process of the training. Raise PeerLostError if another process that trains
+        together with this one has ended.
         """
         yield
 
     def check_rows(self, rows: int) -> None:
-        """Refuse a batch that cannot be shared out equally.
-
-        Raises:
-            ModelError: `rows` is no multiple of `devices`.
-        """
+        """Refuse a batch that cannot be shared equally; raise ModelError if `rows` is no multiple of `devices`."""
         if rows % self.devices:
             raise ModelError(
                 f"A batch must divide equally between the devices, but got {rows} samples for devices={self.devices}.",
@@ -87,9 +80,7 @@ class DeviceStrategy(abc.ABC):
 
     def check_evaluation_rows(self, rows: int) -> None:
         """Refuse a batch that cannot be placed for evaluation or prediction. A strategy may allow uneven parts there.
-
-        Raises:
-            ModelError: the devices cannot share `rows` samples.
+        Raise ModelError if the devices cannot share `rows` samples.
         """
         if rest := rows % self.devices:
             raise ModelError(
@@ -104,30 +95,24 @@ class DeviceStrategy(abc.ABC):
 
 
 class SharingStrategy(DeviceStrategy):
-    """Shares each batch out among several devices: one backend's way of doing it."""
+    """Shares each batch among several devices: one backend's way of doing it."""
 
     @classmethod
     def cluster(cls) -> tuple[int, int]:
-        """Return (i, n): this is the i-th of n processes that train together; (0, 1) where there is no other.
-
-        Raises:
-            ModelError: there are others, but the backend cannot train together with them.
+        """Return (i, n): this is the i-th of n processes that train together; (0, 1) if there is no other. Raise
+        ModelError if there are others, but the backend cannot train together with them.
         """
         return 0, 1
 
     @abc.abstractmethod
     def __init__(self, devices: int) -> None:
-        """Take that many devices.
-
-        Raises:
-            ModelError: there are not so many.
-        """
+        """Take that many devices; raise ModelError if there are fewer."""
 
     @classmethod
     def prepare(cls) -> None:
-        """Do in this process what must come before anything else runs on the backend; nothing, where nothing must."""
+        """Do what must come before anything else runs on the backend in this process, if anything."""
 
     @classmethod
     def split(cls) -> int:
-        """Return into how many devices this process has split the CPU already; 1 where it has not."""
+        """Return the number of virtual devices of the CPU in this process; 1 if it is not split."""
         return 1

@@ -1,10 +1,11 @@
-"""Runs the cheap last ops of a workload inside the compiled step, for as long as a Keras call lasts.
+"""Runs the cheap last ops of a workload inside the compiled step, while a Keras call lasts.
 
 While `applied()` is entered, the model's `train_step`, `test_step` and `predict_step` finish the batch first; after it
-the model is as its owner made it, so that saving, pickling and calling `fit` on other data are unaffected. Within a
-`fit`, callbacks may evaluate and predict on data of their own, so there `validated()` finishes what `fit` itself
-evaluates. Compiled functions are kept here between calls, so that the next `fit`, or the next trial on the same model,
-compiles nothing.
+the model is unchanged, so that saving, pickling and calling `fit` on other data are unaffected. Within a `fit`,
+callbacks
+may evaluate and predict on data of their own, so there `validated()` finishes the data that `fit` itself evaluates.
+Compiled functions are kept here between calls, so that the next `fit`, or the next trial on the same model, compiles
+nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +30,10 @@ from autopipe.workload.op import ArrayNamespace
 from autopipe.workload.sample import Field, leaves, zipped
 from autopipe.workload.workload import standing_in
 
-# -------------------- several steps
-# Several steps by one call of a compiled function: when that can be, and how TensorFlow's loop gets its batches.
-#
-# Keras's function for several steps goes over a `tf.data` iterator inside the graph. A dataset made here takes batches
-# from Python in stacks, one call for several of them, and cuts them apart again; it holds nothing back, so that what
-# has been taken from the loader has been trained when the call returns.
+# -------------------- several steps by one call of a compiled function
+# Keras's function for several steps loops over a `tf.data` iterator inside the graph. A dataset made here takes batches
+# from Python in stacks, one call for several of them, and cuts them apart again; it holds nothing back, so that all
+# batches taken from the loader have been trained when the call returns.
 
 
 _log = logging.getLogger(__name__)
@@ -45,10 +44,11 @@ Epoch = Callable[[], Iterator[tuple[Any, ...]]]
 
 
 def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int | None:
-    """Return how many batches one call is to train; None for as many as the model was compiled for.
+    """Return how many batches one call trains; None for the number that the model was compiled for.
 
-    A model that was compiled for several keeps its own number, and so does one that somebody's own callback looks at
-    after each batch. On torch Keras trains one batch at a time, and so may a training function that is not Keras's.
+    A model that was compiled for several keeps its own number, and so does one with a user's callback after each batch.
+    On
+    torch Keras trains one batch at a time, and so may a custom training function.
     """
     if wanted == 1 or model.steps_per_execution != 1 or model.run_eagerly or keras.backend.backend() == "torch":
         return None
@@ -70,16 +70,16 @@ def _looks_at_batches(callback: Any) -> bool:
 
 
 def placement(usual: Placement, loader: Loader) -> Placement:
-    """Return how batches are placed for several steps at once: left to the loop inside TensorFlow, where it can run.
+    """Return the placement of batches for several steps at once: left to the loop inside TensorFlow, if it can run.
 
-    It can where batches come from Python and stay on the host.
+    It can if batches come from Python and stay on the host.
     """
     on_host = usual.strategy.devices == 1 and not usual.strategy.looks_ahead and not loader.has_dataset
     return dataclasses.replace(usual, on_host=on_host and keras.backend.backend() == "tensorflow")
 
 
 def feed(stream: Stream, loader: Loader, steps: int, count: int | None) -> Any:
-    """Return what Keras is given to train an epoch of so many steps, `count` by one call."""
+    """Return Keras's data for an epoch of so many steps, `count` by one call."""
     if count is None or not stream.placement.on_host:
         return frameworks.data_adapter(lambda: stream.take(steps), steps)
     weighted = stream.placement.class_weight is not None
@@ -95,7 +95,7 @@ def stacked(batches: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[An
 
 
 def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return arrays of one shape as one with a new first axis; without a copy where they lie one behind the other."""
+    """Return arrays of one shape as one with a new first axis; without a copy if they are adjacent in memory."""
     first = parts[0]
     if first.base is None or not all(part.base is first.base and part.flags.c_contiguous for part in parts):
         return np.stack(parts)
@@ -130,8 +130,7 @@ def _dataset(open_epoch: Epoch, loader: Loader, *, weighted: bool) -> Any:
     return made.with_options(options)
 
 
-# -------------------- keras ops
-# The array operations of batchable ops in `keras.ops`: inside a compiled step, or eagerly on the backend's arrays.
+# -------------------- keras ops: the array functions of batchable ops in `keras.ops`, compiled or eager
 
 
 class _KerasOps:
@@ -177,7 +176,7 @@ class FinishedSteps:
     def applied(self, *, train: Finish, test: Finish, together: int | None = None) -> Iterator[None]:
         """Let the model's steps take compact batches; `test` is for evaluation and prediction.
 
-        One call trains `together` batches; None: as many as the model was compiled for.
+        One call trains `together` batches; None: the number that the model was compiled for.
         """
         model = self._model
         owners = model.steps_per_execution

@@ -1,8 +1,7 @@
-"""Trains the user's model from a loader, by Keras's own `fit`.
+"""Trains the user's model from a loader, by Keras's own `fit`; a trial times the same code.
 
-The trainer owns the loader and closes it; the model stays the user's own object. What runs here is what a trial times.
-How batches travel is in `feed`, what is computed on them before the model in `finished_steps`,
-where to go on in `resume`.
+The trainer owns the loader and closes it; the model stays the user's own object. How batches travel is in `feed`, the
+ops inside the step are in `train_steps`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.workload.sample import Source
 
 # -------------------- fit arguments
-# What a trainer's `fit` is given beside its own parameters: which of Keras's arguments it takes, and the callbacks.
 
 
 _ELSEWHERE: Final = {
@@ -44,11 +42,8 @@ _ELSEWHERE: Final = {
 
 
 def checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the epochs and the other arguments that are passed on to Keras's `fit`.
-
-    Raises:
-        ModelError: what one of them says is said elsewhere, it counts by what is no whole number, or `class_weight` has
-            no numbers of classes.
+    """Return the epochs and the other arguments for Keras's `fit`. Raise ModelError if an argument is fixed by the
+    workload, a count is no whole number, or the keys of `class_weight` are no class numbers.
     """
     for name, hint in _ELSEWHERE.items():
         if name in arguments:
@@ -81,10 +76,8 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 
 
 def callback_list(given: Any) -> tuple[Any, ...]:
-    """Return the callbacks of what Keras takes as such: several, a `CallbackList` of them, one, or None.
-
-    Raises:
-        ModelError: one of them is a class, or None.
+    """Return the callbacks of any form that Keras takes: a list, a `CallbackList`, one, or None. Raise ModelError if
+    one of them is a class, or None.
     """
     if isinstance(given, keras.callbacks.CallbackList):
         return tuple(given.callbacks)
@@ -96,11 +89,10 @@ def callback_list(given: Any) -> tuple[Any, ...]:
     return found
 
 
-# -------------------- logs
-# A step's logs that are fetched from the device when somebody reads them.
-#
-# Keras turns the logs of each step into numbers before it calls callbacks, and thereby waits for the device after each
-# step, even if nobody reads them. Then the host prepares nothing while the device works.
+# -------------------- logs: fetched from the device when they are read
+# Keras converts the logs of each step to numbers before it calls callbacks, and so waits for the device after each
+# step,
+# even if nothing reads them. The host then prepares nothing while the device works.
 
 
 class StepLogs(dict[str, Any]):
@@ -116,19 +108,15 @@ class StepLogs(dict[str, Any]):
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of a dict."""
         return _number(super().get(name, default))
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]  # a view that reads, like the other
-        """As of a dict."""
         return ItemsView(self)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]  # a view that reads, like the other
-        """As of a dict."""
         return ValuesView(self)
 
     def copy(self) -> dict[str, Any]:
-        """As of a dict."""
         return dict(self.items())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -144,16 +132,13 @@ def _number(value: Any) -> Any:
         return value  # several numbers, or none: Keras passes them on, too
 
 
-# -------------------- resume
-# Where a training goes on: counts the batches trained, and reads where Keras's `BackupAndRestore` broke off.
-#
-# Keras resumes at whole epochs; here an epoch that was cut is finished with just the batches that are left of it. Such
-# a training is two calls of Keras's `fit` under one list of callbacks, which see one, with each epoch's own batch
-# numbers.
+# -------------------- resume: counts the trained batches, and reads the checkpoint of Keras's `BackupAndRestore`
+# Keras resumes at whole epochs; here the rest of an interrupted epoch is trained. Such a training is two calls of
+# Keras's `fit` under one list of callbacks, which see one, with each epoch's own batch numbers.
 
 
 class TrainingCallbacks(keras.callbacks.CallbackList):
-    """The callbacks of one training, whose beginning and end are told by the trainer, not by each call of `fit`."""
+    """The callbacks of one training; the trainer, not each call of `fit`, tells them its beginning and end."""
 
     def __init__(self, callbacks: Iterable[Any], *, model: keras.Model, epochs: int, steps: int, verbose: Any) -> None:
         self.skipped = 0  # batches of the current epoch that an earlier run has trained
@@ -172,18 +157,17 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         )
 
     def begin(self) -> None:
-        """Tell the callbacks that training begins; a checkpoint is restored in here."""
+        """Call `on_train_begin`, which restores a checkpoint."""
         self.model.stop_training = False
         super().on_train_begin()
         self._told = list(self.callbacks)
         self._stop = self.model.stop_training
 
     def end(self) -> None:
-        """Tell the callbacks that training is over."""
         super().on_train_end(self._ended)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Each call of `fit` clears the flag; a callback may have set it in `begin()`. Who joined since is told."""
+        """Keep a stop request of `begin()`, which each call of `fit` clears; call callbacks that joined since."""
         self.model.stop_training = self._stop
         joined = [callback for callback in self.callbacks if callback not in self._told]
         self._told += joined
@@ -191,16 +175,13 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
             callback.on_train_begin(logs)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Keep the last logs for `end()`."""
         self._ended = logs
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Count from here."""
         self._before_epoch = self.trained
         super().on_epoch_begin(epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Only the first epoch can have a part behind it."""
         self.skipped = 0
         super().on_epoch_end(epoch, logs)
 
@@ -221,7 +202,7 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
 
 
 def restored(callbacks: TrainingCallbacks) -> tuple[int, int] | None:
-    """Return (epoch, batches done of it) of the checkpoint that `begin()` restored, or None if there was none."""
+    """Return (epoch, batches done in it) of the checkpoint that `begin()` restored, or None if there was none."""
     epoch, done = frameworks.take_restored_epoch(callbacks.model), 0
     if epoch is None:
         return None
@@ -246,11 +227,11 @@ class Trainer:
 
     Attributes:
         model: the user's own model.
-        loader: what feeds it; within `fit` and after it, its state is the trainer's.
+        loader: the model's loader; within `fit` and after it, its state is the trainer's.
         steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
-        setup: what of the configuration is the trainer's to do, such as to train several batches by one call of the
-            model's function, unless the model was compiled for several or a callback looks at each batch.
-        promise: what was measured of this pipeline, for callbacks that compare; None if nothing was.
+        setup: the trainer's settings of the configuration, such as to train several batches by one call of the model's
+            function, unless the model was compiled for several or a callback looks at each batch.
+        promise: the measured speed of this pipeline, for callbacks that compare; None without a measurement.
     """
 
     setup: ModelSetup = ModelSetup()
@@ -303,9 +284,11 @@ class Trainer:
     ) -> keras.callbacks.History:
         """Train, and return Keras's history.
 
-        Without `initial_epoch`, a call goes on with the data where the last one stopped: two calls of one epoch equal
-        one call of two. A checkpoint that `BackupAndRestore` restores, and a state given to `load_state_dict`, are
-        continued with the next batch, also within an epoch.
+        Without `initial_epoch`, a call continues with the data after the last one: two calls of one epoch equal one
+        call of two.
+        A checkpoint that `BackupAndRestore` restores, and a state given to `load_state_dict`, are continued with the
+        next batch,
+        also within an epoch.
 
         Args:
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
@@ -316,10 +299,10 @@ class Trainer:
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
         Raises:
-            ModelError: an argument of the workload was given, or one that counts by what is no whole number; the model
-                does not fit the batches, or the devices cannot share the last batch of `validation`, or its samples
-                have no targets.
-            AutopipeError: whatever the loader raised, as it raised it.
+            ModelError: an argument is fixed by the workload, or a count is no whole number; the model does not fit the
+                batches,
+                or the devices cannot share the last batch of `validation`, or its samples have no targets.
+            AutopipeError: an error of the loader, unchanged.
         """
         epochs, arguments = checked(epochs, keras_fit_arguments)
         if self._placement.strategy.rank[0] > 0:
@@ -389,15 +372,15 @@ class Trainer:
             return self.model.predict(x, **keras_arguments)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where training stands, as data: the batch after the last one trained. Callbacks may ask it too."""
+        """Return the state of the training as data: the batch after the last trained one. Callbacks may call it,
+        too.
+        """
         epoch, batch = self._stands()
         return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` go on where `state` was taken; of weights it knows nothing.
-
-        Raises:
-            ConfigError: the state is malformed, or of another workload or shard.
+        """Let the next `fit` continue at `state`; the state contains no weights. Raise ConfigError if the state is
+        malformed, or of another workload or shard.
         """
         self.loader.load_state_dict(state)
         self._first, self._session = (state["epoch"], state["batch"]), None
@@ -413,14 +396,14 @@ class Trainer:
         self.close()
 
     def _stands(self) -> tuple[int, int]:
-        """Return the epoch of the data and the batch of it that is trained next."""
+        """Return the epoch of the data and the next batch of it."""
         trained = 0 if self._session is None else self._session.trained
         return divmod(self._first[0] * len(self.loader) + self._first[1] + trained, len(self.loader))
 
     def _start(
         self, session: TrainingCallbacks, initial_epoch: int | None, steps: int
     ) -> tuple[int, int, tuple[int, int]]:
-        """Return the first epoch as Keras counts, the batches of it that are done, and the data's (epoch, batch)."""
+        """Return the first epoch as Keras counts, its finished batches, and the data's (epoch, batch)."""
         stands = self._stands()
         done = stands[1] if steps == len(self.loader) else 0
         if (saved := restored(session)) is not None:
@@ -475,7 +458,7 @@ class Trainer:
             yield replay.feed()
 
     def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None, passes: int) -> Loader | None:
-        """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
+        """Return a loader for `data`, closed with `stack` if it was made here; None if Keras takes the data itself."""
         if isinstance(data, Loader):
             self._check_last(data, steps)
             models.check_inputs(self.model, data)

@@ -17,7 +17,7 @@ $made
 
 
 def texts(workload: Workload, parts: Written) -> dict[str, object]:
-    """Return what the template is filled with."""
+    """Return the texts of the template."""
     made, source = parts.finished, parts.source
     load = function("load", "Do to a sample what needs more than its values.", parts.prefix, made, made)
     rows = [name if name in source.given else name.upper() for name in source.arguments]

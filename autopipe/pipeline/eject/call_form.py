@@ -1,6 +1,6 @@
-"""A dataset of the user's own as the call that makes it, with the arguments that were measured best.
+"""A user's own dataset as the call that makes it, with the arguments that were measured best.
 
-What the dataset does, only its function knows: nothing of it is written here.
+The dataset's own code is not repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def tuned_dataset() -> Any:
 
 
 def written(data: WrappedData) -> Written:
-    """Return what stands in the file beside the call: the import of the user's function."""
+    """Return the import of the user's function."""
     source = PlainSource(opened="", count="", arguments=())
     nothing: list[str] = []
     return Written(
@@ -39,10 +39,8 @@ def written(data: WrappedData) -> Written:
 
 
 def texts(data: WrappedData, config: PipelineConfig | str) -> dict[str, object]:
-    """Return what the template is filled with.
-
-    Raises:
-        PlainCodeError: another form is asked for, whose code would be made of the first batch alone.
+    """Return the texts of the template. Raise PlainCodeError if another form is asked for, whose code would know the
+    first batch alone.
     """
     if isinstance(config, str) or not isinstance(config.loader, Wrapped):
         raise PlainCodeError(
@@ -55,7 +53,7 @@ def texts(data: WrappedData, config: PipelineConfig | str) -> dict[str, object]:
 
 
 def notes(data: WrappedData, config: PipelineConfig) -> list[str]:
-    """Return what the caller has to know of the file."""
+    """Return notes on the file for the caller."""
     own = _name(data)
     said = [
         f"The dataset is that of {own}, called with the arguments that were measured best.",

@@ -34,7 +34,7 @@ $map    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def listed_by_keras(parts: Written) -> Written:
-    """Return what was written without what lists the files: Keras does."""
+    """Return the parts without the listing of files, which Keras does."""
     kept = [line for line in parts.constants if not line.startswith("ENDINGS")]
     return dataclasses.replace(parts, source=dataclasses.replace(parts.source, functions=""), constants=kept)
 
@@ -47,10 +47,8 @@ def _ops(plan: Plan) -> tuple[Decode, Resize]:
 
 
 def texts(workload: Workload, plan: Plan, parts: Written) -> dict[str, object]:
-    """Return what the template is filled with.
-
-    Raises:
-        PlainCodeError: the data are no folder of classes, or the ops are not what it does.
+    """Return the texts of the template. Raise PlainCodeError if the data are no folder of classes, or the ops differ
+    from Keras's.
     """
     if type(workload.data) is not ImageFolder or parts.source.given:
         raise PlainCodeError("`image_dataset_from_directory` reads a folder of classes, as ap.ImageFolder does")

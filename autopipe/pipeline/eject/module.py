@@ -1,8 +1,10 @@
-"""Writes a pipeline as a file of plain tf.data or Keras code, or in a form of an extension, or says why it cannot.
+"""Writes a pipeline as a file of plain tf.data or Keras code, or in a form of an extension, or gives the reasons
+against.
 
-The file does what the workload's ops say to the same samples. Its random numbers are its own, so that its batches are
-not the ones that autopipe gives; that, and the resuming in mid-epoch, is what is given up. What ops and sources write
-of themselves stands beside their classes. What is written for a default configuration is what a tune compares with.
+The file applies the workload's ops to the same samples. Its random numbers are its own, so that its batches are not
+those of autopipe; that, and resuming in mid-epoch, is given up. The lines of ops and sources stand beside their
+classes.
+A tune compares with the file of a default configuration.
 """
 
 from __future__ import annotations
@@ -55,16 +57,13 @@ Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_datas
 
 
 def of_workers(workers: int) -> str:
-    """Return the name of the form in which a PyDataset has so many threads."""
+    """Return the name of the form of a PyDataset with so many threads."""
     return KERAS_WORKERS if workers == WORKERS else f"{KERAS_WORKERS}={workers}"
 
 
 def named(form: str) -> PipelineConfig | None:
-    """Return the configuration of one of `FORMS`, or of "keras-workers=32".
-
-    Raises:
-        KeyError: there is no such form.
-        ConfigError: a PyDataset cannot have so many workers.
+    """Return the configuration of one of `FORMS`, or of "keras-workers=32". Raise KeyError if there is no such form,
+    and ConfigError if a PyDataset cannot have so many workers.
     """
     return FORMS[form] if pydataset_form.workers_of(form) is None else _py_dataset(form)
 
@@ -78,7 +77,7 @@ _FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in aut
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlainModule:
-    """A file of plain code, and what its code needs of the user's."""
+    """A file of plain code, and the user's functions that it needs."""
 
     code: str  # of the file
     given: Mapping[str, Any]  # what its function or class is called with, by name
@@ -86,7 +85,9 @@ class PlainModule:
 
 
 def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
-    """Return why a pipeline cannot be written in plain code, or None if it can; the arguments are those of `module`."""
+    """Return the reasons why a pipeline has no plain form, or None if it has one; the arguments are those of
+    `module`.
+    """
     try:
         module(workload, config, plan=plan, own=own)
     except PlainCodeError as error:
@@ -95,12 +96,10 @@ def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan
 
 
 def eject(workload: Workload, config: PipelineConfig | str) -> str:
-    """Return a module that feeds the workload as the configuration says, and does not import autopipe.
+    """Return a module that feeds the workload by the configuration, and does not import autopipe.
 
-    The arguments are those of `module`.
-
-    Raises:
-        PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
+    The arguments are those of `module`. Raise PlainCodeError if plain tf.data or Keras code cannot express it; the
+    message gives every reason.
     """
     try:
         return module(workload, config).code
@@ -122,13 +121,13 @@ def _other_forms(config: PipelineConfig | str) -> str:
 def module(
     workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True
 ) -> PlainModule:
-    """Return the file with what it needs, as `eject` does.
+    """Return the file and its needs, as `eject` does.
 
     Args:
         workload: what is trained.
         config: how it is fed; or the name of a form, with its usual settings.
         plan: the workload's, if it is known already.
-        own: whether the file imports the user's own functions; else whoever runs it puts them into its module.
+        own: True to import the user's own functions; else the runner of the code puts them into its module.
 
     Raises:
         PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.

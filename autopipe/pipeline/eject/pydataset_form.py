@@ -48,10 +48,8 @@ $sample
 def workers_of(form: str) -> int | None:
     """Return the threads of Keras's queue in the form "keras", "keras-workers" or "keras-workers=32"; None for others.
 
-    One is Keras's default: each batch is then made when it is asked for.
-
-    Raises:
-        ConfigError: a PyDataset cannot have so many workers.
+    One is Keras's default: each batch is then made when it is asked for. Raise ConfigError if a PyDataset cannot have
+    so many workers.
     """
     name, _, workers = form.partition("=")
     if name == KERAS_WORKERS and workers.isdecimal():
@@ -62,7 +60,7 @@ def workers_of(form: str) -> int | None:
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
-    """Return what the template is filled with."""
+    """Return the texts of the template."""
     assert isinstance(config.loader, Foreign)
     workers = workers_of(config.loader.code)
     assert workers is not None

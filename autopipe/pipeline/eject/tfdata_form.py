@@ -1,6 +1,6 @@
-"""A pipeline as plain tf.data code, as people write it who know tf.data.
+"""A pipeline as plain tf.data code, as experts of tf.data write it.
 
-Ops write one line after another without knowing of each other; what a person would leave out of that is left out here.
+Ops write one line after another without knowing of each other; lines that a person would omit are removed here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ $dataset
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
-    """Return what the template is filled with."""
+    """Return the texts of the template."""
     loader = config.loader
     assert isinstance(loader, TfData)
     calls = "tf.data.AUTOTUNE" if loader.num_parallel_calls == "auto" else str(loader.num_parallel_calls)
@@ -73,7 +73,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
 
 
 def against_cache(workload: Workload, plan: Plan) -> str | None:
-    """Return why tf.data cannot keep in memory what it has loaded, or None if it can."""
+    """Return why tf.data cannot keep loaded samples in memory, or None if it can."""
     if workload.on_bad_sample == "skip" or not any(field.kind is FieldKind.ENCODED for field in plan.source.fields):
         return "the samples are in memory already, or nothing is decoded"
     needed, free = cached_bytes(workload, plan), machine.detect_memory().available_bytes
@@ -83,7 +83,7 @@ def against_cache(workload: Workload, plan: Plan) -> str | None:
 
 
 def cached_bytes(workload: Workload, plan: Plan) -> int:
-    """Return what all samples take after the ops that are the same in every epoch, by those that are looked at."""
+    """Return the bytes of all samples after the deterministic ops, estimated from a few."""
     numbers, found = looked_at(len(workload.data)), 0
     for number in numbers:
         sample = normalise(workload.data.read(number), plan.source.structure)
@@ -123,7 +123,7 @@ def _is_taken_as_float(part: str, lines: Lines) -> bool:
 
 
 def _cut_first(lines: Lines) -> Lines:
-    """Look up classes of those pixels of a mask that are cut out of it, and not of all."""
+    """Look up classes of the cropped pixels of a mask only."""
     for number, line in enumerate(lines):
         if (looked_up := re.match(r"(\w+) = tf\.gather\(CLASSES_", line)) is None:
             continue
@@ -135,7 +135,7 @@ def _cut_first(lines: Lines) -> Lines:
 
 
 def _decoded_in_part(lines: Lines, jpegs: frozenset[str]) -> Lines:
-    """Decode no more of a JPEG than is cut out of it right after; `jpegs` are the parts that hold nothing else."""
+    """Decode only the cropped part of a JPEG; `jpegs` are the parts that hold nothing else."""
     for number, line in enumerate(lines):
         decoded = _DECODED.fullmatch(line)
         if decoded is None or (part := decoded["part"]) not in jpegs:

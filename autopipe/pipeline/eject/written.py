@@ -1,6 +1,6 @@
-"""The parts of a file of plain code: what ops and source write of themselves, put in order and given names.
+"""The parts of a file of plain code: the lines of ops and source, put in order and given names.
 
-Which template they are filled into is for the modules of the forms (`tfdata_form`, `pydataset_form`, `arrays_form`).
+The templates are the business of the forms' modules (`tfdata_form`, `pydataset_form`, `arrays_form`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ $functions
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a workload's ops and source write of themselves, in NumPy or in TensorFlow."""
+    """The lines of a workload's ops and source, in NumPy or in TensorFlow."""
 
     source: PlainSource  # how samples are got at
     constants: Lines  # lines at the top of the file
@@ -80,12 +80,12 @@ class Written:
 
     @property
     def given(self) -> str:
-        """What the caller passes, as arguments of a function."""
+        """The caller's arguments, in the definition of a function."""
         return ", ".join(f"{name}: Any" for name in self.source.given)
 
     @property
     def passed(self) -> str:
-        """What the caller passes, in a call."""
+        """The caller's arguments, in a call."""
         return ", ".join(self.source.given)
 
     @property
@@ -95,12 +95,12 @@ class Written:
 
     @property
     def starred(self) -> str:
-        """A star where a sample or a batch is a tuple, to call a function with its parts."""
+        """A star if a sample or a batch is a tuple, to call a function with its parts."""
         return "*" if "," in self.finished else ""
 
     @property
     def finish(self) -> str:
-        """The function `finish`, whose batch is as the model takes it; nothing if it would do nothing."""
+        """The function `finish`, which returns the model's batch; empty if it would do nothing."""
         says = "Do to a whole batch what needs no single sample."
         if not self.suffix:
             if self.is_joined or self.packed == self.finished:
@@ -112,10 +112,8 @@ class Written:
 def written(
     workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"], *, of_batches: bool = False
 ) -> Written:
-    """Return what a workload's ops and source write of themselves; `of_batches`, if tf.data gives whole batches.
-
-    Raises:
-        PlainCodeError: some of them cannot; the message gives every reason.
+    """Return the lines of a workload's ops and source; `of_batches` if tf.data gives whole batches. Raise
+    PlainCodeError if some have no plain form; the message gives every reason.
     """
     reasons: list[str] = []
 
@@ -189,7 +187,7 @@ def _channels_first(config: PipelineConfig, plan: Plan, library: str, *, of_batc
 
 
 def function(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
-    """Return a function as code; nothing if it has no lines."""
+    """Return a function as code; empty if it has no lines."""
     return _code(name, says, lines, arguments, returned) if lines else ""
 
 
@@ -200,10 +198,11 @@ def _code(name: str, says: str, lines: Lines, arguments: str, returned: str) -> 
 
 
 def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]:
-    """Return what is done to samples on NumPy, for the template of a class that reads them.
+    """Return the NumPy code of a sample, for the template of a class that reads them.
 
     Returns:
-        The functions by their names, and under "opened" how the class begins; the lines before a sample is there; and
+        The functions by their names, and under "opened" the beginning of the class; the lines before a sample exists;
+        and
         the sample, read and loaded, as an expression. `cached` keeps it in memory from then on.
     """
     source, made = parts.source, parts.finished
@@ -226,13 +225,13 @@ def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]
 
 
 def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
-    """Return the file: the template filled in, with the imports that it needs; what is left out leaves no gap.
+    """Return the file: the filled template, with the imports that it needs and no gaps.
 
     Args:
         template: the file behind its imports and constants.
-        parts: what ops and source wrote.
+        parts: the lines of ops and source.
         texts: for the template.
-        own: whether the user's own functions are imported; else whoever runs the code puts them into its module.
+        own: True to import the user's own functions; else the runner of the code puts them into its module.
 
     Raises:
         PlainCodeError: one of them cannot be imported.
@@ -262,11 +261,11 @@ def _own_imports(parts: Written) -> Lines:
 
 
 def own_name(name: str, called: Callable[..., Any]) -> str:
-    """Return what a user's function that is called `name` in the code is called where it stands."""
+    """Return the original name of a user's function that the code calls `name`."""
     own: str = getattr(called, "__name__", name)
     return own if own.isidentifier() else name
 
 
 def indented(lines: Lines) -> str:
-    """Return lines as the body of something."""
+    """Return lines indented as a body."""
     return textwrap.indent("\n".join(lines), "    ")

@@ -1,8 +1,7 @@
-"""Foreign: an input pipeline that autopipe did not write, run as it is in a process of its own, to be compared with.
+"""Foreign: an input pipeline that autopipe did not write, run unchanged in a process of its own, for comparison.
 
-It is a configuration like others, so that a study records it and a confirmation runs it in turn. But it is no
-loader: its batches have an order of their own, so it cannot win, and nothing here opens it. What runs it is
-`autopipe.measure.foreign`.
+It is a configuration like others, so that a study records it and a confirmation runs it in turn. It is no loader: its
+batches have an order of their own, so it cannot win. `autopipe.measure.foreign` runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class Foreign(LoaderConfig):
     """Plain code, or a function of the user's.
 
     Attributes:
-        code: "tf.data", "keras", "fit" ..., what `autopipe eject --to` writes; or the user's own "FILE.py:function".
+        code: "tf.data", "keras", "fit" ..., a form of `autopipe eject --to`; or the user's own "FILE.py:function".
     """
 
     kind: Literal["foreign"] = "foreign"
@@ -27,7 +26,7 @@ class Foreign(LoaderConfig):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the user's own, and not what `eject` writes."""
+        """True if it is the user's own, and not a file of `eject`."""
         return ":" in self.code
 
     @property

@@ -1,7 +1,7 @@
 """Processes: workers in processes of their own, which write batches into memory that this process maps.
 
-Nothing is pickled but a task's sample indices and its answer. Workers are started fresh (no fork), so a loader can be
-opened after a framework has run; they import NumPy and OpenCV only.
+Only a task's sample indices and its answer are pickled. Workers are started fresh (no fork), so a loader can be opened
+after a framework has run; they import NumPy and OpenCV only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Processes(StreamingConfig):
     Attributes:
         workers: processes that fill batches.
         queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
-        read_ahead: samples that are being read at a time by all processes together, ahead of what they make, by threads
-            of their own; 0: each reads for itself. For storage that waits.
+        read_ahead: samples that all processes together read at a time, ahead of their batches, by extra threads; 0:
+            each
+            reads for itself. For slow storage.
     """
 
     kind: Literal["processes"] = "processes"

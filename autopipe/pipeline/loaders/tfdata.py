@@ -1,9 +1,8 @@
 """TfData: a `tf.data` pipeline of the kernel's batches, which `fit` takes as it is.
 
-An element of the pipeline is a batch, made by one call of the kernel, so that all loaders give the same bits; the C++
-code that the kernel calls lets go of Python's lock. Threads, order and queue are tf.data's. The graph is traced once
-and takes the range of batches as its argument, so that nothing grows from epoch to epoch. TensorFlow is imported inside
-functions.
+An element of the pipeline is a batch, made by one call of the kernel, so that all loaders give the same bits; the
+kernel's C++ code releases Python's lock. Threads, order and queue are tf.data's. The graph is traced once and takes the
+range of batches as its argument, so that nothing grows from epoch to epoch. TensorFlow is imported inside functions.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ class TfData(LoaderConfig):
     Attributes:
         num_parallel_calls: batches made at a time, or "auto" for one a core.
         prefetch: finished batches that may wait for the model, or "auto" to have tf.data find out.
-        read_ahead: samples that are being read at a time, ahead of the batches that are made, by threads of their own;
-            0: each batch is read where it is made. For storage that waits. With "auto" calls, 64 samples are read ahead
-            over a network also at 0.
+        read_ahead: samples that extra threads read at a time, ahead of their batches; 0: each call reads its own batch.
+            For slow storage. With "auto" calls, 64 samples are read ahead over a network also at 0.
     """
 
     kind: Literal["tfdata"] = "tfdata"
@@ -100,12 +98,12 @@ class TfData(LoaderConfig):
         return _AUTO_READS
 
     def _needs_threads(self, readers: int) -> bool:
-        """Return whether calls wait so much that tf.data's usual thread a core is too little."""
+        """Return True if calls wait so much that tf.data's usual thread a core is too little."""
         return readers > 0 or self._calls > _POOL_OF_ITS_OWN * machine.usable_cores()
 
 
 class _Work:
-    """What the graph calls in Python. TensorFlow keeps such functions for ever; `close` lets go of all they hold."""
+    """The Python functions of the graph. TensorFlow keeps them for ever; `close` releases all that they hold."""
 
     def __init__(self, job: LoadJob, kernel: Kernel, *, remember: int, begun: int) -> None:
         pool = SlotPool(RowLayout(job.recipe.spec, job.order.batch_size), keep=remember)
@@ -125,7 +123,7 @@ class _Work:
     def begin(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Begin to read a batch that is made later.
 
-        A dataset that is left before its end never makes some of those that it began: the oldest are let go of.
+        A dataset that is left before its end never makes some of those that it began: the oldest are dropped.
         """
         job, kernel, _ = self._open()
         _, indices = self._batch(job, int(number))
@@ -171,8 +169,8 @@ class _Graph:
         """Trace it.
 
         Args:
-            job: what is made.
-            work: what is called in Python.
+            job: of the loader.
+            work: the Python functions.
             calls: batches made at a time.
             prefetch: finished batches that may wait; None leaves it to tf.data.
             ahead: batches whose reading is begun before they are made.
@@ -236,7 +234,7 @@ def _as_it_is(function: Callable[[Any], Any]) -> Any:
 
 
 class _TfDataLoader(WorkloadLoader):
-    """Owns the traced graph; each epoch is a dataset of its own made by it."""
+    """Owns the traced graph, which makes a new dataset for each epoch."""
 
     has_dataset = True
 
@@ -299,7 +297,7 @@ class _TfDataLoader(WorkloadLoader):
 
 
 class _Epoch:
-    """An epoch that is being read. To close it stops the threads of tf.data that work for it."""
+    """An open epoch. Closing it stops the threads of tf.data that work for it."""
 
     def __init__(self, elements: Iterator[tuple[NDArray[Any], ...]]) -> None:
         self._elements = elements

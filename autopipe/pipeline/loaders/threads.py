@@ -30,8 +30,9 @@ class Threads(StreamingConfig):
     Attributes:
         workers: threads that fill batches.
         queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
-        read_ahead: samples that are being read at a time, ahead of the workers, by threads of their own; 0: workers
-            read for themselves. For storage that waits: 64 reads do not need 64 decoders.
+        read_ahead: samples that extra threads read at a time, ahead of the workers; 0: workers read for themselves. For
+            slow
+            storage: 64 reads do not need 64 decoders.
     """
 
     kind: Literal["threads"] = "threads"

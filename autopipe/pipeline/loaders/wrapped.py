@@ -1,13 +1,14 @@
-"""Wrapped: somebody's own `tf.data.Dataset` or `keras.utils.PyDataset`, fed as it is; see `autopipe.pipeline.wrap`.
+"""Wrapped: the user's own `tf.data.Dataset` or `keras.utils.PyDataset`, fed as it is; see `autopipe.pipeline.wrap`.
 
-What the dataset gives is its own business: order, randomness and the length of an epoch are the dataset's, and the
-promise that other loaders keep (the same batches whatever the configuration) is not made for it. Its parameters are
-knobs like any other loader's, though only its function knows their names.
+The dataset decides the order, randomness and length of an epoch; the promise of other loaders (the same batches for any
+configuration) is not made for it. Its parameters are knobs like any other loader's, though only its function knows
+their
+names.
 
-A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on where the one
-before stopped, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose
-epochs are a part of it, which is begun anew where it ends. It cannot be wound on or back: whichever epoch and batch are
-asked for, what comes next is handed over, and a training that is resumed begins the dataset anew.
+A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on after the one
+before, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose
+epochs are a part of it, which is begun anew at its end. It cannot seek: for any epoch and batch, the next ones are
+handed over, and a resumed training begins the dataset anew.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class Wrapped(LoaderConfig):
 
     @property
     def parameters(self) -> dict[str, Value]:
-        """What the dataset's function is called with."""
         return dict(self.model_extra or {})
 
     @property
@@ -73,7 +73,7 @@ class Wrapped(LoaderConfig):
 
 
 class _WrappedLoader(Loader):
-    """Reads a dataset epoch by epoch. The dataset is made anew for each loader, and let go when it is closed."""
+    """Reads a dataset epoch by epoch. The dataset is made anew for each loader, and released when it is closed."""
 
     has_dataset = True
 
@@ -107,7 +107,7 @@ class _WrappedLoader(Loader):
         return _Epochs(self, epochs, start)
 
     def elements(self, start: int) -> Iterator[Any]:
-        """Yield what is there of the batches of an epoch, as `fit` gets it."""
+        """Yield the remaining batches of an epoch, as `fit` gets them."""
         feeder = self._open()
         with contextlib.closing(feeder.elements()) as elements:
             for element in self._rest(feeder, elements, start):
@@ -118,7 +118,7 @@ class _WrappedLoader(Loader):
         self._feeder = None
 
     def _rest(self, feeder: Feeder, epoch: Iterator[Any], start: int) -> Iterator[Any]:
-        """Return what belongs to an epoch from batch `start` on; a dataset that goes on is not wound on to there."""
+        """Return the batches of an epoch from batch `start` on; an endless dataset does not skip to there."""
         if feeder.goes_on:
             return itertools.islice(epoch, len(self) - start)
         return itertools.islice(epoch, start, len(self))

@@ -1,8 +1,8 @@
-"""`array`: samples as arrays, after the deterministic ops or some of them, in files that are mapped and not read.
+"""`array`: samples as arrays, after all or some of the deterministic ops, in files that are mapped and not read.
 
-For each shard and field (x, y, others) there is a .bin file with the samples' values end to end, in C order. Where
-samples differ in shape, a .shapes.npy file beside it has a row for each. A sample that is read is a view of mapped
-memory: no copy, no parsing.
+For each shard and field (x, y, others) there is a .bin file with the samples' values end to end, in C order. If samples
+differ in shape, a .shapes.npy file beside it has a row for each. A read sample is a view of mapped memory: no copy, no
+parsing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ class _Mapped:
         return tuple([None if part is None else part[row] for part in parts])
 
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
-        """Write samples to the arrays of a batch; see `autopipe.workload.sample.Source`."""
         order = np.argsort(indices)  # by shard
         wanted = indices[order]
         firsts = np.arange(len(self._counts)) * self._per_shard
@@ -127,7 +126,6 @@ class _Column:
         return f"{self.name}-{shard:05d}.shapes.npy"
 
     def rows(self, folder: Path, shard: int, count: int) -> _Rows:
-        """Return the samples of a shard."""
         data = folder / self.data_name(shard)
         if self.field.kind is FieldKind.LABEL and self.field.shape == ():
             return np.fromfile(data, self.dtype).data  # gives Python integers, as the sources do
@@ -161,8 +159,6 @@ def _one_array(rows: _Rows | None) -> NDArray[Any]:
 
 
 class _Writer:
-    """Writes one field of the samples of a shard."""
-
     def __init__(self, column: _Column, files: ShardFiles) -> None:
         self._column = column
         self._files = files
@@ -170,7 +166,6 @@ class _Writer:
         self._shapes: list[tuple[int, ...]] = []
 
     def add(self, part: Part) -> None:
-        """Append a sample's part; None leaves room for one."""
         if part is None:
             shape = self._column.field.shape
             array = np.zeros((0,) if shape is None else shape, self._column.dtype)
@@ -180,7 +175,7 @@ class _Writer:
         self._shapes.append(array.shape)
 
     def finish(self) -> None:
-        """Note the shapes where they are not those of the field."""
+        """Write the shapes if they are not those of the field."""
         if all(shape == self._column.field.shape for shape in self._shapes):
             return
         axes = max(map(len, self._shapes))

@@ -1,7 +1,7 @@
-"""Writes a kept set: shard by shard, in threads, so that whatever was finished survives a kill at any moment.
+"""Writes a kept set: shard by shard, in threads, so that finished shards survive a kill at any moment.
 
 A folder first gets a header (`conversion.json`), then shards, each with a record once it is in place, and last the
-manifest that makes it a set. Nothing waits for the disk: what a power cut took is found by its size when the set is
+manifest that makes it a set. Nothing waits for the disk: files lost to a power cut are found by size when the set is
 opened. Opening and comparing sets is in `stored`; the form of the samples is a plugin's.
 """
 
@@ -45,7 +45,7 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a run of `convert` did."""
+    """The result of `convert`."""
 
     folder: Place  # where the set is
     manifest: Manifest | None  # of the whole set, or None while parts of it are missing
@@ -58,7 +58,7 @@ class Converted:
 
 
 def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
-    """Return the bytes that the whole set will take: exact where samples have one shape, else judged by a few."""
+    """Return the bytes of the whole set: exact if samples have one shape, else estimated from a few."""
 
     def sample(position: int) -> Sample | None:
         try:
@@ -82,7 +82,7 @@ def convert(
     part: tuple[int, int] = (0, 1),
     on_progress: Progress | None = None,
 ) -> Converted:
-    """Write a set into `folder`, or what is still missing of it.
+    """Write a set into `folder`, or the missing part of it.
 
     Args:
         conversion: which samples, after which ops.
@@ -93,8 +93,9 @@ def convert(
         on_progress: called with the samples done and to do, after each shard.
 
     Raises:
-        StorageError: the folder holds something else, another run is at work on it, the disk is or becomes full, or the
-            source changed meanwhile. What was finished stays.
+        StorageError: the folder holds other files, another run is at work on it, the disk is or becomes full, or the
+            source
+            changed meanwhile. Finished shards stay.
         BadSampleError: a sample cannot be read, and bad ones are not skipped.
     """
     _require_possible(conversion, storage, part)
@@ -122,10 +123,8 @@ def convert(
 
 
 def finish(folder: Path | str | RemotePath) -> Manifest:
-    """Join the shards of a folder, whoever wrote them, to a whole set, and write its manifest.
-
-    Raises:
-        StorageError: a shard is missing, or its files are not as they were written.
+    """Join the shards of a folder, of any number of runs, to a complete set, and write its manifest. Raise StorageError
+    if a shard is missing, or its files have changed since.
     """
     folder = place(folder)
     header = Header.load(folder / HEADER_NAME)
@@ -158,11 +157,9 @@ class _Run:
 
     @property
     def written(self) -> int:
-        """How many samples were written."""
         return sum(samples for samples, _ in self.shards)
 
     def write(self, numbers: list[int], workers: int, on_progress: Progress | None) -> None:
-        """Write the shards that are not there yet, in `workers` threads."""
         layout.remove_parts(self._folder, numbers)
         missing = self._missing(numbers, workers)
         total = sum(len(self._header.positions(number)) for number in numbers)
@@ -186,7 +183,7 @@ class _Run:
                 raise
 
     def _missing(self, numbers: list[int], workers: int) -> list[int]:
-        """Return the shards that have no record, or whose files do not match it; by size alone behind a URL."""
+        """Return the shards without a record, or whose files do not match it; by size alone behind a URL."""
         recorded = layout.finished_shards(self._folder, self._header)
         if isinstance(self._folder, RemotePath):
             return [number for number in numbers if number not in recorded]
@@ -200,7 +197,7 @@ class _Run:
             return [number for number, sound in zip(numbers, intact, strict=True) if not sound]
 
     def _begin(self, samples: int) -> None:
-        """Make sure of room for `samples`; from here on the folder holds an unfinished set."""
+        """Check that `samples` have room; from here on the folder holds an unfinished set."""
         if samples == 0:
             return
         if isinstance(self._folder, Path):

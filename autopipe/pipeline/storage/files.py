@@ -1,4 +1,4 @@
-"""`files`: samples stay where the source has them. Nothing is written; this module only says so."""
+"""`files`: samples stay in the source. Nothing is written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a storage form is: a name, what it can hold, and how it writes and reads a shard.
+"""The base of storage forms: a name, the samples that a form can hold, and how it writes and reads a shard.
 
 A form is one module of this package with an object of a `Storage` subclass, registered in
-`autopipe.pipeline.config.STORAGES`. Which shards there are, checksums, locks and resuming are the same for all of them
-and live in `convert`.
+`autopipe.pipeline.config.STORAGES`. Sharding, checksums, locks and resuming are the same for all of them and live in
+`convert`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Storage(abc.ABC):
     """One form in which samples can be kept.
 
     Class attributes:
-        name: what it is called in a configuration.
+        name: in a configuration.
         mapped: whether files are mapped into memory, and so have to lie on a disk.
         converts: whether anything is written at all; False for the source as it is.
-        holds_arrays: whether it can hold what any op gives, so that all of the prefix can be done before.
+        holds_arrays: whether it can hold the result of any op, so that all of the prefix can be done before.
     """
 
     name: ClassVar[str]
@@ -52,11 +52,8 @@ class Storage(abc.ABC):
     holds_arrays: ClassVar[bool] = False
 
     def at(self, where: Path | str | RemotePath) -> Place:
-        """Return the folder that a path or URL stands for, to keep a set of this form in.
-
-        Raises:
-            ConfigError: it is a URL, and the form's files must lie on a disk.
-            DataError: it is a URL that cannot be used.
+        """Return the folder of a path or URL, to keep a set of this form in. Raise ConfigError if it is a URL, and the
+        form's files must lie on a disk, and DataError if it is a URL that cannot be used.
         """
         found = place(where)
         if self.mapped and isinstance(found, RemotePath):
@@ -68,16 +65,16 @@ class Storage(abc.ABC):
         return found
 
     def cuts(self, plan: Plan) -> tuple[int, ...]:
-        """Return after how many ops of the prefix samples can be kept, ascending; the last is the default."""
+        """Return the numbers of prefix ops after which samples can be kept, ascending; the last is the default."""
         return tuple(depth for depth in range(len(plan.prefix) + 1) if self.can_hold(plan.cut(depth)))
 
     @abc.abstractmethod
     def can_hold(self, spec: SampleSpec) -> bool:
-        """Whether samples like these can be kept."""
+        """Return True if samples of this kind can be kept."""
 
     @abc.abstractmethod
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
-        """Return the bytes that a sample takes, exactly where `spec` fixes them, else judged by `probes`."""
+        """Return the bytes of a sample, exactly if `spec` fixes them, else estimated from `probes`."""
 
     @abc.abstractmethod
     def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
@@ -88,11 +85,10 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
-        """Return a reader of the set in `folder`, whose shards hold that many samples each."""
+        """Return a reader of the set in `folder`; `shards` are the numbers of samples of each."""
 
 
 # -------------------- conversion
-# What is to be kept: the samples of a source after the first, deterministic ops. How is not said here.
 
 
 _NO_NUMBERS = np.empty(0)
@@ -105,8 +101,8 @@ class Conversion:
     source: Source  # where samples are read
     steps: tuple[Step, ...]  # the ops that are done before a sample is kept
     spec: SampleSpec  # the sample after them
-    # whether a sample that cannot be read or decoded is noted, and met again when the kept set is read, instead of
-    # ending the conversion
+    # whether an unreadable sample is noted, and raised again when the kept set is read, instead of ending the
+    # conversion
     skip_bad: bool = False
     source_digest: str  # tells whether the source is still the same
     ops_digest: str  # tells whether the ops are still the same
@@ -115,10 +111,8 @@ class Conversion:
 
     @classmethod
     def of(cls, workload: Workload, plan: Plan, cut: int) -> Conversion:
-        """Return what there is to keep of a workload after the first `cut` ops of its deterministic prefix.
-
-        Raises:
-            ConfigError: the prefix is shorter than that.
+        """Return the conversion of a workload after the first `cut` ops of its deterministic prefix. Raise ConfigError
+        if the prefix is shorter than that.
         """
         if not 0 <= cut <= len(plan.prefix):
             raise ConfigError(
@@ -141,15 +135,12 @@ class Conversion:
 
     @property
     def cut(self) -> int:
-        """How many ops are done before a sample is kept."""
+        """The number of ops before a sample is kept."""
         return len(self.steps)
 
     def sample(self, index: int) -> Sample:
-        """Return a sample as it is to be kept.
-
-        Raises:
-            BadSampleError: it cannot be read or decoded.
-            OpError: an op fails on it.
+        """Return a sample to keep. Raise BadSampleError if it cannot be read or decoded, and OpError if an op fails on
+        it.
         """
         try:
             sample = planner.normalise(self.source.read(index), self.spec.structure)

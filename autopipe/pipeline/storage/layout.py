@@ -1,6 +1,6 @@
-"""The folder of a kept set: which files belong in it, whether it is of this conversion, and which shards it has.
+"""The folder of a kept set: its files, its records (`Header`, `ShardRecord`, `Manifest`), and checks of both.
 
-It reads and checks; samples are written by `convert` and read by `stored`.
+Records are JSON files with a seal that reveals edits. Samples are written by `convert` and read by `stored`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ from autopipe.workload.data import source as data_source
 from autopipe.workload.sample import Field, FieldKind, SampleSpec, Structure
 
 # -------------------- manifest
-# The records of a conversion: what it is (`Header`), the shards that are done (`ShardRecord`), and all (`Manifest`).
-#
-# They are JSON files with a seal, so that one that was edited, or belongs to something else, is told from a sound one.
-# This module neither writes samples nor decides which shards there are.
 
 
 SCHEMA_VERSION = 1
@@ -45,17 +41,15 @@ class Sealed(pydantic.BaseModel):
     remedy: ClassVar[str] = "Remove its folder and convert again."
 
     def save(self, path: Place) -> None:
-        """Write the record: whole or not at all."""
+        """Write the record atomically."""
         body = self.model_dump(mode="json")
         text = json.dumps({**body, "seal": _seal(body)}, indent=1)
         write(path, text.encode() + b"\n")
 
     @classmethod
     def load(cls, path: Place) -> Self:
-        """Read a record.
-
-        Raises:
-            StorageError: it is missing, unreadable, of another version, or was edited.
+        """Read a record; raise StorageError if it is missing, unreadable, edited or of another version. Raise
+        StorageError if it is missing, unreadable, of another version, or was edited.
         """
         try:
             body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -86,16 +80,14 @@ class FieldRecord(pydantic.BaseModel):
 
     @classmethod
     def of(cls, field: Field) -> Self:
-        """Return the record of a field."""
         return cls(kind=field.kind, shape=field.shape, dtype=None if field.dtype is None else field.dtype.name)
 
     def field(self) -> Field:
-        """Return the field."""
         return Field(self.kind, self.shape, None if self.dtype is None else np.dtype(self.dtype))
 
 
 class Header(Sealed):
-    """What is converted, how, and into how many shards."""
+    """The conversion of a set, and its number of shards."""
 
     what: ClassVar[str] = "The conversion's record"
 
@@ -122,23 +114,21 @@ class Header(Sealed):
 
     @property
     def spec(self) -> SampleSpec:
-        """The kept samples."""
         columns = (self.x, self.y, *self.others)
         structure = Structure(self.paths) if self.paths else None
         return SampleSpec.of([None if each is None else each.field() for each in columns], structure)
 
     @property
     def shard_count(self) -> int:
-        """How many shards there are."""
         return -(-self.samples // self.samples_per_shard)
 
     def positions(self, shard: int) -> range:
-        """Return which samples a shard holds."""
+        """Return the samples of a shard."""
         return range(shard * self.samples_per_shard, min((shard + 1) * self.samples_per_shard, self.samples))
 
 
 class ShardRecord(Sealed):
-    """A shard that is done."""
+    """A finished shard."""
 
     what: ClassVar[str] = "The shard's record"
 
@@ -166,7 +156,6 @@ class Manifest(Sealed):
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
         return sum(file.bytes for shard in self.shards for file in shard.files)
 
     @property
@@ -176,7 +165,7 @@ class Manifest(Sealed):
 
 
 def seal_of(record: Sealed) -> str:
-    """Return the seal that a record is saved with."""
+    """Return the seal of a record."""
     return _seal(record.model_dump(mode="json"))
 
 
@@ -205,10 +194,8 @@ _OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")
 
 
 def make_folder(folder: Place) -> None:
-    """Make the folder if it is not there; a URL needs none.
-
-    Raises:
-        StorageError: it cannot be made, or is something else.
+    """Make the folder if it does not exist; a URL needs none. Raise StorageError if it cannot be made, or is no
+    folder.
     """
     if isinstance(folder, RemotePath):
         return
@@ -220,10 +207,8 @@ def make_folder(folder: Place) -> None:
 
 @contextlib.contextmanager
 def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
-    """Hold the lock of a part of a folder. The operating system lets go of it however the process ends.
-
-    Raises:
-        StorageError: another run holds it, or the folder may not be written to.
+    """Hold the lock of a part of a folder. The operating system releases it however the process ends. Raise
+    StorageError if another run holds it, or the folder may not be written to.
     """
     lock = filelock.FileLock(place.lock_file(folder, f".lock-{part[0]}-of-{part[1]}"))
     try:
@@ -243,10 +228,8 @@ def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
 
 
 def open_folder(folder: Place, conversion: Conversion, storage: Storage, whole_bytes: Callable[[], float]) -> Header:
-    """Return the header of a folder, or what it will be if the folder is empty.
-
-    Raises:
-        StorageError: the folder holds files of another kind, or the set of another conversion.
+    """Return the header of a folder, or the new one of an empty folder. Raise StorageError if the folder holds files of
+    another kind, or the set of another conversion.
     """
     names = sorted(path.name for path in folder.iterdir())
     begun = (folder / HEADER_NAME).exists()  # after the list: other parts that begin now write it before their shards
@@ -265,7 +248,7 @@ def open_folder(folder: Place, conversion: Conversion, storage: Storage, whole_b
 
 
 def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> Header:
-    """Return the header of a conversion that begins; the same wherever it begins."""
+    """Return the header of a new conversion; it is the same wherever the conversion begins."""
     count = len(conversion)
     enough = min(count, max(_FEWEST_SHARDS, min(_ENOUGH_SHARDS, count // _FEWEST_SAMPLES)))
     shards = max(enough, min(_LAYOUT_MOST_SHARDS, -(-int(whole_bytes) // _SHARD_BYTES)))
@@ -287,10 +270,10 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
 
 
 def require_same(header: Header, conversion: Conversion, storage: str, folder: Place) -> None:
-    """Refuse a set that is not what this conversion would write.
+    """Refuse a set of another conversion.
 
     Raises:
-        StorageError: naming what differs, with both sides.
+        StorageError: the message names the differences, with both sides.
     """
     if header.storage != storage:
         raise _stale(folder, f"is kept as {header.storage}, not as {storage}")
@@ -310,10 +293,10 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
 
 
 def require_unchanged(header: Header, source_digest: str, folder: Place) -> None:
-    """Refuse a set of data that have changed since.
+    """Refuse a set whose data have changed since.
 
     Raises:
-        StorageError: naming what changed.
+        StorageError: the message names the changes.
     """
     if header.source_digest != source_digest:
         changed = data_source.difference(header.source_digest, source_digest)
@@ -325,7 +308,7 @@ def require_unchanged(header: Header, source_digest: str, folder: Place) -> None
 
 
 def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
-    """Return the records of shards that were written for this header and whose files have their sizes, by number."""
+    """Return the records of finished shards of this header whose files have the right sizes, by number."""
     seal = seal_of(header)
     sizes = place.sizes(folder)
     found = {}
@@ -343,10 +326,8 @@ def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
 
 
 def whole_manifest(folder: Place) -> Manifest:
-    """Return the manifest of a whole set.
-
-    Raises:
-        StorageError: there is none, it was edited, or a file is missing or has another size.
+    """Return the manifest of a complete set. Raise StorageError if there is none, it was edited, or a file is missing
+    or has another size.
     """
     path, sizes = folder / MANIFEST_NAME, place.sizes(folder)
     if path.name not in sizes:
@@ -366,7 +347,7 @@ def whole_manifest(folder: Place) -> Manifest:
 
 
 def remove_parts(folder: Place, numbers: list[int]) -> None:
-    """Remove what a killed run left unfinished of some shards; behind a URL nothing is unfinished."""
+    """Remove a killed run's unfinished files of some shards; a URL has none."""
     if isinstance(folder, RemotePath):
         return
     chosen = set(numbers)

@@ -1,6 +1,6 @@
-"""The files of one shard: written under temporary names with running checksums, then put in place together.
+"""The place of a kept set and the files of one shard: temporary names, running checksums, atomic replacement.
 
-Which samples a shard holds, and in which form, is decided by others.
+The samples and the form of a shard are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from autopipe.workload.data import remote
 from autopipe.workload.data.records import cache_folder
 from autopipe.workload.data.url import is_url, located, require_text, scheme, shown
 
-# -------------------- place
-# Where a kept set lies: a folder on a disk, or a URL, with as much of a path's vocabulary as sets have use for.
-#
-# An object behind a URL is whole or not there, so that nothing needs another name first. Failures to reach it are
-# `DataError`s of `data.remote`; what does not exist is a `FileNotFoundError`, as on a disk.
+# -------------------- place: a folder on a disk, or a URL with the methods of a path that sets use
+# An object behind a URL is complete or does not exist, so it needs no temporary name. Failures to reach it are
+# `DataError`s
+# of `data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
 
 
 _CHECK_BYTES = 1 << 24
@@ -39,7 +38,7 @@ _CHECK_BYTES = 1 << 24
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RemotePath:
-    """A URL below which a set is kept, or of one of its files. It pickles, and holds no connection."""
+    """A URL of a kept set, or of one of its files. It pickles, and holds no connection."""
 
     url: str  # as it was given, without a slash at its end
 
@@ -54,24 +53,22 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """What comes after the last slash."""
         return self.url.rpartition("/")[2]
 
     @property
     def scheme(self) -> str:
-        """The kind of URL, such as "s3"."""
         return scheme(self.url)
 
     def exists(self) -> bool:
-        """Whether there is an object, or something below."""
+        """Return True if the URL has an object, or something below."""
         return bool(self._attempt(lambda system: _fresh(system).exists(self.url)))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yield what is directly below: nothing where nothing was written yet."""
+        """Yield the entries directly below; none before the first write."""
         return (self / name for name in self.listed())
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each thing directly below, by name, from one listing."""
+        """Return the metadata of each entry directly below, by name, from one listing."""
         try:
             found = self._attempt(lambda system: _fresh(system).ls(self.url, detail=True))
         except BadSampleError:  # nothing is there
@@ -80,34 +77,25 @@ class RemotePath:
         return {name: info for name, info in named.items() if name and name != self.name}
 
     def read_bytes(self) -> bytes:
-        """Return the content.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Return the content; raise FileNotFoundError if it does not exist."""
         try:
             return remote.reader(self.url).read(self.url)
         except BadSampleError as error:
             raise FileNotFoundError(2, "it does not exist or is empty", str(self)) from error
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """Return the content as text."""
         return self.read_bytes().decode(encoding)
 
     def write_bytes(self, content: bytes) -> None:
-        """Write the content: whole or not at all."""
+        """Write the content atomically."""
         self._attempt(lambda system: system.pipe_file(self.url, content), "written")
 
     def upload(self, file: Path) -> None:
-        """Write the content of a file on a disk: whole or not at all."""
+        """Write the content of a file on a disk atomically."""
         self._attempt(lambda system: system.put_file(str(file), self.url), "written")
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the object.
-
-        Raises:
-            FileNotFoundError: there is none, and `missing_ok` is not set.
-        """
+        """Remove the object; raise FileNotFoundError if it does not exist, and `missing_ok` is not set."""
         if self.exists():
             self._attempt(lambda system: system.rm_file(self.url), "removed")
         elif not missing_ok:
@@ -121,11 +109,7 @@ Place: TypeAlias = Path | RemotePath
 
 
 def place(where: str | Path | RemotePath) -> Place:
-    """Return the folder that a path or URL stands for.
-
-    Raises:
-        DataError: it is a URL that cannot be used.
-    """
+    """Return the folder of a path or URL; raise DataError if it is a URL that cannot be used."""
     if isinstance(where, RemotePath):
         return where
     if is_url(where):
@@ -136,7 +120,7 @@ def place(where: str | Path | RemotePath) -> Place:
 
 
 def sizes(folder: Place) -> dict[str, int]:
-    """Return the sizes in bytes of the files directly in a folder, by name; empty where there is no folder."""
+    """Return the sizes in bytes of the files directly in a folder, by name; empty if the folder does not exist."""
     if isinstance(folder, RemotePath):
         return {
             name: remote.size_and_tag(info)[0]
@@ -151,7 +135,7 @@ def sizes(folder: Place) -> dict[str, int]:
 
 
 def subfolders(folder: Place) -> list[Place]:
-    """Return a folder and those directly in it, sorted; nothing where there is none."""
+    """Return a folder and its direct subfolders, sorted; empty if it does not exist."""
     if isinstance(folder, RemotePath):
         below = [name for name, info in sorted(folder.listed().items()) if info.get("type") == "directory"]
         return [folder, *(folder / name for name in below)]
@@ -169,7 +153,7 @@ def chunks(file: Place) -> Iterator[bytes]:
 
 
 def write(file: Place, content: bytes) -> None:
-    """Write a small file: whole or not at all."""
+    """Write a small file atomically."""
     if isinstance(file, RemotePath):
         file.write_bytes(content)
         return
@@ -178,7 +162,7 @@ def write(file: Place, content: bytes) -> None:
 
 
 def lock_file(folder: Place, name: str) -> Path:
-    """Return a lock for a folder. That for a URL is on this machine, and known to this user's processes alone."""
+    """Return a lock for a folder. The lock of a URL is on this machine, for this user's processes alone."""
     if isinstance(folder, Path):
         return folder / name
     locks = cache_folder().with_name("locks")
@@ -207,11 +191,11 @@ class FileRecord(pydantic.BaseModel):
     crc32c: str = pydantic.Field(pattern=r"^[0-9a-f]{8}$")
 
     def is_whole(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the file has its size, by the sizes of those in its folder."""
+        """Return True if the file has its size in `sizes`."""
         return sizes.get(self.name) == self.bytes
 
     def is_intact(self, folder: Place) -> bool:
-        """Whether the file has its size and checksum. Reads all of it."""
+        """Return True if the file has its size and checksum. Reads all of it."""
         crc, size = 0, 0
         try:
             for chunk in chunks(folder / self.name):
@@ -240,7 +224,7 @@ class OutputFile:
         return flat.nbytes
 
     def close(self) -> OSError | None:
-        """Hand the rest to the operating system; return the error if it does not take it, a full disk say."""
+        """Flush the rest to the operating system; return its error, for instance of a full disk."""
         try:
             self._file.close()
         except OSError as error:
@@ -251,7 +235,7 @@ class OutputFile:
 class ShardFiles:
     """The files of shard `number` in `folder`. Use as a context manager: all are put in place at its end, or none.
 
-    Those of a set behind a URL are written to a temporary folder, and sent when they are whole.
+    Files for a URL are written to a temporary folder, and uploaded at the end.
     """
 
     def __init__(self, folder: Place, number: int) -> None:

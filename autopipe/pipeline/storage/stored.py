@@ -1,6 +1,6 @@
-"""Opens a kept set as a source, finds the one that fits a workload, and compares one with what it was made from.
+"""Opens a kept set as a source, finds the set of a workload, verifies one, and inspects samples one by one.
 
-It writes nothing.
+It writes no samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autopipe.workload.sample import Batch, Part, Sample
 
 
 class StoredSource:
-    """A kept set as a source: its samples have the first ops behind them. It pickles; files are opened when read."""
+    """A kept set as a source: its samples are stored after the first ops. It pickles; files are opened when read."""
 
     def __init__(self, folder: Place, manifest: Manifest) -> None:
         header = manifest.header
@@ -57,10 +57,8 @@ class StoredSource:
         return f"StoredSource({str(self.folder)!r}: {self._count} samples as {self.manifest.header.storage})"
 
     def read(self, index: int) -> tuple[Any, ...]:
-        """Return a sample as it was kept, built as the data's own are.
-
-        Raises:
-            BadSampleError: it could not be read when the set was made.
+        """Return a sample as it was kept, in the structure of the data's own samples. Raise BadSampleError if it could
+        not be read when the set was made.
         """
         if index in self._bad:
             raise BadSampleError(self._bad[index])
@@ -68,7 +66,7 @@ class StoredSource:
 
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        """Fills whole batches, as told at `Source`; None where the form cannot."""
+        """Fills whole batches, see `Source`; None if the form cannot."""
         return self._read_many if hasattr(self._reader, "read_many") else None
 
     def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
@@ -77,11 +75,10 @@ class StoredSource:
         self._reader.read_many(indices, out)  # type: ignore[attr-defined]  # it was asked for
 
     def name(self, index: int) -> str:
-        """Return the number of a sample and its set."""
         return f"sample {index} of {self.folder}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the files that hold some samples, or all files; none where they are on no disk."""
+        """Return the files that hold some samples, or all files; empty behind a URL."""
         if isinstance(self.folder, RemotePath):
             return []
         shards = self.manifest.shards
@@ -90,20 +87,17 @@ class StoredSource:
         return [os.fspath(self.folder / file.name) for number in chosen for file in shards[number].files]
 
     def mean_bytes(self) -> float:
-        """Return the mean size of a kept sample."""
         return self.manifest.bytes / self._count
 
     def digest(self) -> str:
-        """Return what identifies the set."""
+        """Return the identity of the set."""
         return f"set={seal_of(self.manifest)}"
 
 
 def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set in a folder, or behind a URL, as a source, if it is what `conversion` gives.
-
-    Raises:
-        ConfigError: it is behind a URL, and the form's files must lie on a disk.
-        StorageError: there is no whole set, it was edited, or it is of other data or ops.
+    """Return the set in a folder, or behind a URL, as a source, if it is the result of `conversion`. Raise ConfigError
+    if it is behind a URL, and the form's files must lie on a disk, and StorageError if there is no complete set, it
+    was edited, or it is of other data or ops.
     """
     folder = storage.at(where)
     manifest = layout.whole_manifest(folder)
@@ -112,11 +106,9 @@ def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: St
 
 
 def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set that `conversion` gives, from a folder or URL or a folder in it.
-
-    Raises:
-        ConfigError: it is behind a URL, and the form's files must lie on a disk.
-        StorageError: there is none; those that come near are named, with what differs.
+    """Return the set of `conversion`, from a folder or URL or a folder in it. Raise ConfigError if it is behind a URL,
+    and the form's files must lie on a disk, and StorageError if there is none; the message names similar ones and
+    their differences.
     """
     root = storage.at(where)
     reasons = []
@@ -131,13 +123,13 @@ def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storag
 
 
 def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -> int:
-    """Check every file's checksum, and compare samples spread over the set with what the conversion gives now.
+    """Check every file's checksum, and compare samples spread over the set with new ones of the conversion.
 
     Returns:
         How many samples were compared.
 
     Raises:
-        StorageError: naming the file or the sample that differs.
+        StorageError: the message names the file or the sample that differs.
     """
     layout.require_same(source.manifest.header, conversion, source.manifest.header.storage, source.folder)
     for file in (file for shard in source.manifest.shards for file in shard.files):
@@ -174,11 +166,8 @@ def _same(kept: Part, made: Part) -> bool:
     return np.shape(kept) == np.shape(made) and bool(np.array_equal(kept, made))
 
 
-# -------------------- inspection
-# A look at every sample: read, and taken through the ops that give the same in every epoch, as a loader would do it.
-#
-# What was looked at stands in a journal until the look is complete, so one that was stopped goes on where it was.
-# Nothing is written but that journal.
+# -------------------- inspection: every sample is read, and taken through the deterministic ops, as by a loader
+# A journal keeps the progress, so that a stopped inspection continues. Nothing else is written.
 
 
 _CHUNK = 64  # samples; what a look that is killed has to do again, for each worker
@@ -188,7 +177,7 @@ Progress = Callable[[int, int], None]
 
 
 class BadFile(Value):
-    """A sample that a training would stop at."""
+    """A sample that would stop a training."""
 
     index: int = pydantic.Field(ge=0)
     name: str  # the path of its file, or what else a person calls it
@@ -196,7 +185,7 @@ class BadFile(Value):
 
 
 class FileVerification(Value):
-    """A look at every sample of a workload."""
+    """The result of an inspection of a workload's samples."""
 
     status: Literal["inspected"] = "inspected"
     schema_version: Literal[1] = 1
@@ -206,7 +195,7 @@ class FileVerification(Value):
 
 
 class _Good(Value):
-    """A line of the journal: the samples from `first` on, as many as are looked at together, are good."""
+    """A line of the journal: a group of samples, from `first` on, is good."""
 
     first: int
 
@@ -214,19 +203,19 @@ class _Good(Value):
 def inspect(
     conversion: Conversion, *, workers: int, on_progress: Progress | None = None, journal: Path | None = None
 ) -> FileVerification:
-    """Look at every sample.
+    """Inspect every sample.
 
     Args:
-        conversion: the samples, and the ops that are done to them.
+        conversion: the samples and their ops.
         workers: threads.
-        on_progress: told the samples done and to do.
-        journal: where what was looked at is kept meanwhile; None for a file in the user's cache folder.
+        on_progress: called with the samples done and to do.
+        journal: the file of the progress; None for one in the user's cache folder.
 
     Returns:
-        The bad samples, in order; those that were found before are looked at again.
+        The bad samples, in order; bad ones of an earlier run are inspected again.
 
     Raises:
-        DataError: samples cannot be read through no fault of theirs: too many open files, a connection that is gone.
+        DataError: samples cannot be read for another reason: too many open files, or a lost connection.
     """
     opencv.one_thread()
     processes.keep_freed_memory()
@@ -268,7 +257,7 @@ def _look(conversion: Conversion, first: int, size: int) -> list[BadFile]:
 
 
 def _told(conversion: Conversion, index: int, error: AutopipeError) -> BadFile:
-    """Name a sample and say what is wrong, without what the name of the sample says already."""
+    """Return a bad sample with its message, without repeating the sample's name."""
     cause = error.__cause__
     reason = cause.message if isinstance(cause, AutopipeError) else error.message
     return BadFile(index=index, name=sample_name(conversion.source, index), reason=reason)
@@ -300,7 +289,7 @@ def _kept(journal: Path) -> Iterable[int]:
 
 @contextlib.contextmanager
 def _appended(journal: Path) -> Iterator[IO[str] | None]:
-    """Open the journal; None where it cannot be written, so that this look cannot be resumed."""
+    """Open the journal; None if it cannot be written, so that this inspection cannot be resumed."""
     with contextlib.ExitStack() as opened:
         try:
             journal.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,8 @@
 """`tfrecord`: the encoded samples as tf.train.Example messages in TFRecord files that any TensorFlow program reads.
 
-Of samples of several parts, those beside the encoded image are kept as bytes under their names: "x.features",
-"sample_weight". `tf.io.decode_raw` reads those that are arrays or numbers.
-
-For each file there is an index of where its samples' bytes lie, so that one is read in any order and without parsing.
+Samples of several parts keep those beside the encoded image as bytes under their names: "x.features", "sample_weight".
+`tf.io.decode_raw` reads the arrays and numbers among them. Each file has an index of its samples' bytes, so that one is
+read in any order and without parsing.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class _Shard:
             self._descriptor = os.open(self._path, os.O_RDONLY)
 
     def read(self, entry: int) -> bytes:
-        """Return the bytes that two numbers of the index, start and length, stand for."""
+        """Return the bytes of an entry of the index: start and length."""
         start, length = self.index[entry], self.index[entry + 1]
         if isinstance(self._path, RemotePath):
             content = remote.reader(self._path.url).read(self._path.url, start, start + length)
@@ -126,7 +125,7 @@ class _Shard:
 
 
 def _fits(y: Field) -> bool:
-    """Return whether a target is an encoded mask, or one whole number; any other would be cut to one."""
+    """Return True if a target is an encoded mask, or one whole number; any other would be cut to one."""
     if y.kind is FieldKind.LABEL:
         return y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
     return y.kind is FieldKind.ENCODED
@@ -182,7 +181,7 @@ def _label(y: Part) -> int:
 
 
 def _index_row(features: dict[str, bytes | int], message: bytes, offset: int) -> list[int]:
-    """Return where a sample's parts lie: start and length of x, then the label, or start and length of the mask.
+    """Return the place of a sample's parts: start and length of x, then the label, or start and length of the mask.
 
     Of several parts: start and length of each.
     """
