@@ -1,4 +1,4 @@
-"""The commands that are printed as a next step: as they work when they are pasted where the user stands.
+"""Commands that messages print as a next step: they work when they are pasted where the user stands.
 
 That is not always `autopipe`, `python` and `pip`: a virtual environment may be used without being activated, and
 autopipe may come from a checkout as well as from a release. Nothing of the package is imported here.
@@ -26,12 +26,12 @@ def autopipe(*arguments: str | os.PathLike[str]) -> str:
 
 
 def this() -> str:
-    """Return the line that runs what this process was asked for; passwords in URLs are left out."""
+    """Return the line that repeats this process's command, without passwords in URLs."""
     return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):(?!\d+/)[^@]*@", r"\1@", each) for each in sys.argv[1:])])
 
 
 def going_on() -> str:
-    """Return the line that goes on with the study in which this process was cut off; quoted for a shell."""
+    """Return the line that continues the interrupted study of this process; quoted for a shell."""
     return autopipe(*(each for each in shlex.split(this())[1:] if each != "--fresh"))
 
 
@@ -52,9 +52,9 @@ def installing(*requirements: str) -> str:
 
 
 def installing_extra(extra: str) -> str:
-    """Return the line that installs what an extra of autopipe brings, and leaves autopipe itself as it is installed.
+    """Return the line that installs the packages of an extra of autopipe, and leaves autopipe itself unchanged.
 
-    It takes the requirements from what was noted when autopipe was installed, be that a release or a checkout.
+    It takes the requirements from the metadata of the installed autopipe, be that a release or a checkout.
     """
     if found := list(_requirements(extra)):
         return installing(*found)
@@ -65,14 +65,14 @@ def installing_extra(extra: str) -> str:
 
 
 def on_nodes(extra: str, version: str) -> str:
-    """Return what to run on other machines, which need a version of autopipe with an extra; quoted for a shell."""
+    """Return the command for other machines, which need a version of autopipe with an extra; quoted for a shell."""
     if ".dev" in version:  # of no release
         return f"Run on the nodes, in a checkout of the same version: {shlex.join(['pip', 'install', f'.[{extra}]'])}"
     return f"Run on the nodes: {shlex.join(['pip', 'install', f'{_DISTRIBUTION}[{extra}]=={version}'])}"
 
 
 def _requirements(extra: str) -> Iterator[str]:
-    """Yield what an extra brings here, as pip takes it; nothing where it was not noted when autopipe was installed."""
+    """Yield the requirements of an extra, as pip takes them; empty without metadata."""
     from packaging.requirements import Requirement
 
     try:
@@ -86,6 +86,6 @@ def _requirements(extra: str) -> Iterator[str]:
 
 
 def _is_ours(command: str) -> bool:
-    """Tell whether a command of the search path belongs to this Python."""
+    """Return True if a command of the search path belongs to this Python."""
     found = shutil.which(command)
     return found is not None and Path(found).parent == Path(sys.executable).parent

@@ -67,7 +67,7 @@ class BadSampleError(DataError):
 
 
 class OpError(WorkloadError):
-    """An op raised, or was given what it cannot work on."""
+    """An op raised, or was given an input that it cannot work on."""
 
 
 class ModelError(WorkloadError):
@@ -139,15 +139,15 @@ class MissingExtraError(AutopipeError):
 def printable(text: str) -> str:
     r"""Return a text in which bytes of a file's name that are no UTF-8 are written out, such as \udce9.
 
-    Python holds each as half a character, which can neither be printed nor stand in JSON.
+    Python holds each as a lone surrogate, which can neither be printed nor be in JSON.
     """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeError:
-    """Return an error of the same kind that says something else.
+    """Return an error of the same kind with another message.
 
-    Of a user's own kind it is the nearest of the kinds here: only these are known to take a message, and elsewhere.
+    For a user's own class it is the nearest of the classes here: only these are known to take a message, and elsewhere.
     """
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
     made: AutopipeError = kind(message, hint=hint)
@@ -155,7 +155,9 @@ def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeE
 
 
 def worker_failure(error: BaseException) -> AutopipeError:
-    """Return what a consumer gets where a worker ended with `error`: that itself, if it was raised on purpose."""
+    """Return the consumer's error for a worker that ended with `error`: that itself, if autopipe raised it on
+    purpose.
+    """
     if isinstance(error, AutopipeError):
         return error
     failure = LoaderError(f"A worker failed: {type(error).__name__}: {error}")
@@ -176,4 +178,4 @@ def shortened(value: object, limit: int = 120) -> str:
 
 
 class DataWarning(UserWarning):
-    """The data can be read, but something about them is probably not meant."""
+    """The data can be read, but they probably contain a mistake."""

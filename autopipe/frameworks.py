@@ -1,8 +1,7 @@
-"""What is private to Keras, TensorFlow and JAX, and is used all the same: here, and nowhere else.
+"""Private interfaces of Keras, TensorFlow and JAX: autopipe uses them here, and nowhere else.
 
-Each function is checked against the oldest and newest versions that pyproject.toml allows by
-`tests/contract/test_frameworks.py`. Where a name is gone, the error tells the versions that work. Importing this module
-imports no framework.
+`tests/contract/test_frameworks.py` checks each function against the oldest and newest versions that pyproject.toml
+allows. If a name is gone, the error names the versions that work. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _READERS: dict[str, set[str]] = {
 
 
 def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None = None) -> Any:
-    """Return what Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over as it is.
+    """Return an object that Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over directly.
 
     Args:
         open_epoch: returns, whenever an epoch begins, the iterator over its batches. Keras may call it once more than
             it needs, so nothing must be taken before that is advanced.
         steps: the batches of an epoch.
-        dataset: makes the `tf.data.Dataset` that TensorFlow is to read, of a function like `open_epoch`.
+        dataset: makes the `tf.data.Dataset` for TensorFlow from a function like `open_epoch`.
 
     Raises:
         FrameworkError: the installed Keras reads its data in another way.
@@ -95,7 +94,7 @@ def _distributed_dataset_class() -> type[Any]:
     import tensorflow as tf
 
     class Epochs(tf.distribute.DistributedDataset):
-        """Of this interface Keras takes the iterator and asks no more."""
+        """Of this interface Keras uses the iterator only."""
 
         def __init__(self, open_epoch: Callable[[], Iterator[Any]]) -> None:
             self._open_epoch = open_epoch
@@ -138,7 +137,7 @@ def random_layer(function: Any) -> str | None:
 
 
 def held_variables(model: Any) -> list[Any]:
-    """Return what a training step may change where the model itself holds it: weights, metrics, optimizers, seeds."""
+    """Return the state in the model that a training step may change: weights, metrics, optimizers, seeds."""
     import keras
 
     found = [*model.variables, *model.metrics_variables, *getattr(model.optimizer, "variables", ())]
@@ -151,11 +150,11 @@ def held_variables(model: Any) -> list[Any]:
 
 
 def step_state(model: Any, *more: str) -> tuple[Any, ...]:
-    """Return what the model's step functions take before the data: on JAX the values of its variables, else nothing.
+    """Return the leading arguments of the model's step functions: on JAX the values of its variables, else nothing.
 
     Args:
         model: whose variables.
-        more: "optimizer", "metrics": what the step changes beside the model's own.
+        more: "optimizer", "metrics": state that the step changes beside the model's own.
     """
     import keras
 
@@ -172,7 +171,8 @@ def output_spec(function: Callable[..., Any], *symbols: Any) -> Any:
 
 @contextlib.contextmanager
 def built(model: Any, batch: Any) -> Iterator[None]:
-    """Build, from a batch's shapes, what Keras would build from the first batch of data; none is drawn meanwhile.
+    """Build, from a batch's shapes, the parts that Keras would build from the first batch of data; none is drawn
+    meanwhile.
 
     Args:
         model: a compiled model.
@@ -203,24 +203,24 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def compilation(model: Any) -> Any:
-    """Return what stands for the last call of `model.compile`: another object after each."""
+    """Return an object that identifies the last call of `model.compile`: another one after each."""
     return _attribute("keras", model, "_compile_config")
 
 
 def loss_is_new(model: Any) -> bool:
-    """Tell whether a model's loss has compared nothing yet."""
+    """Return True if a model's loss has compared nothing yet."""
     return not getattr(_attribute("keras", model, "_compile_loss"), "built", True)
 
 
 def take_restored_epoch(model: Any) -> int | None:
-    """Return, once, the epoch at which a checkpoint that a callback restored goes on; None if none was restored."""
+    """Return, once, the epoch at which a restored checkpoint continues; None if none was restored."""
     epoch = _attribute("keras", model, "_initial_epoch")
     model._initial_epoch = None  # else Keras starts every later `fit` there too
     return None if epoch is None else int(epoch)
 
 
 def batches_backed_up(callback: Any, epoch: int) -> int:
-    """Return how many batches of a restored epoch a `BackupAndRestore` that saves within epochs has behind it."""
+    """Return how many batches of a restored epoch are finished, for a `BackupAndRestore` that saves within epochs."""
     saved = Path(_attribute("keras", callback, "_training_metadata_path"))
     _attribute("keras", callback, "_current_epoch")
     callback._current_epoch = epoch  # Keras leaves 0 here, and a backup before the epoch's end would say so
@@ -228,7 +228,7 @@ def batches_backed_up(callback: Any, epoch: int) -> int:
 
 
 def reads_logs_later(callbacks: Any) -> bool:
-    """Tell whether a `CallbackList` reads a step's logs in another thread, because no callback needs them at once."""
+    """Return True if a `CallbackList` reads a step's logs in another thread, because no callback needs them at once."""
     return bool(_attribute("keras", callbacks, "_async_train"))
 
 
@@ -248,7 +248,7 @@ def running_framework() -> str | None:
 def jax_rank() -> tuple[int, int]:
     """Return (i, n) of the i-th of n processes that JAX trains in together; (0, 1) outside of a cluster.
 
-    `jax.process_count()` would tell it, too, but starts JAX, which can be told no more of devices then.
+    `jax.process_count()` would tell, too, but starts JAX, after which its devices are fixed.
     """
     state = _imported("jax", "_src.distributed", "global_state")
     if _attribute("jax", state, "client") is None:
@@ -289,7 +289,7 @@ def _unfit(package: str, what: str) -> FrameworkError:
 
 
 def _requirement(package: str) -> str:
-    """Return which versions of a package autopipe asks for, as pip takes it."""
+    """Return the versions of a package that autopipe requires, as pip takes it."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         for line in importlib.metadata.requires("autopipe-tuner") or ():
             requirement = line.partition(";")[0].strip()

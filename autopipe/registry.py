@@ -26,7 +26,7 @@ _OURS = "autopipe.extensions."
 
 class Registry(Generic[T]):
     """The plugins of one kind, which register themselves when they are imported, at the first look-up: the modules of
-    `package`, and what installed packages name in the entry point group `autopipe.` and the package's last name.
+    `package`, and those of installed packages in the entry point group `autopipe.` and the package's last name.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -64,17 +64,17 @@ class Registry(Generic[T]):
 
 
 def declared(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, without those of extensions of ours whose folder is not here."""
+    """Return the entry points of a group, without those of our extensions whose folder is missing."""
     return tuple(entry for entry in _all(group) if _is_here(entry))
 
 
 def absent(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of extensions of ours that were installed and whose folder is not here."""
+    """Return the entry points of our extensions that were installed and whose folder is missing."""
     return tuple(entry for entry in _all(group) if not _is_here(entry))
 
 
 def loaded(group: str, kind: str) -> Iterator[tuple[str, Any]]:
-    """Yield the names and objects of a group; warn of each that cannot be imported, and go on without it."""
+    """Yield the names and objects of a group; warn of each that cannot be imported, and skip it."""
     for entry in declared(group):
         try:
             found = entry.load()
@@ -90,10 +90,8 @@ def loaded(group: str, kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def named(name: str, *groups: str) -> Any:
-    """Return the object that the first of some groups has under a name; None if none has it.
-
-    Raises:
-        ConfigError: it belongs to an extension of ours whose folder is not here.
+    """Return the object that the first of some groups has under a name; None if none has it. Raise ConfigError if it
+    belongs to an extension of ours whose folder is missing.
     """
     for group in groups:
         for entry in _all(group):

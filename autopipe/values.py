@@ -1,4 +1,7 @@
-"""Settings as pydantic models, with errors in this project's form."""
+"""Frozen pydantic models: settings (`Strict`), values that survive JSON (`Value`), and the texts of figures.
+
+Errors are in this project's form. What a value means is decided by its own module.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,6 @@ def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
 
 
 # -------------------- value
-# What all that a trial reports is made of: frozen, strict values that survive JSON; and how its figures are said.
 
 
 JsonObject = dict[str, pydantic.JsonValue]
@@ -65,12 +67,12 @@ class Estimate(Value):
 
     @classmethod
     def of_one(cls, value: float) -> Self:
-        """Return a figure that was read once, so that its spread is not known: `low` is 0, and nothing follows."""
+        """Return a figure that was read once: its spread is unknown, and `low` is 0."""
         return cls(value=value, low=0.0, high=2 * value)
 
     @property
     def has_interval(self) -> bool:
-        """Whether `low` and `high` were measured: more than one reading is needed for that."""
+        """True if `low` and `high` were measured, which takes more than one reading."""
         return self.low > 0.0
 
     @pydantic.model_validator(mode="after")
@@ -81,7 +83,7 @@ class Estimate(Value):
 
 
 def rate_text(value: float) -> str:
-    """Return images/s with digits that differ where the rates do: a segmentation model may take eight."""
+    """Return images/s with enough digits to tell rates apart: a segmentation model may take eight."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""The file system under a path, and how fast files come from it.
+"""The file system under a path, the speed of its files, the page cache, and atomic writes.
 
 Measures and reports; whether a format fits on the disk, or a disk bounds a loader, is decided elsewhere.
 """
@@ -20,10 +20,10 @@ from autopipe.errors import ConfigError, near
 from autopipe.hardware import machine
 
 # -------------------- pagecache
-# Files in the kernel's page cache: put them in, take them out. None of it needs root.
-#
-# A trial that reads what the trial before it has read measures memory, not the disk. So the regime, warm or cold, is
-# chosen for a whole study (`regime`), brought about before each trial (`warm`, `drop`) and recorded with the result.
+# A trial that reads the files of the trial before it measures memory, not the disk. So the regime, warm or cold, is
+# chosen
+# for a whole study (`regime`), established before each trial (`warm`, `drop`) and recorded with the result. No root
+# needed.
 
 
 Regime = Literal["warm", "cold"]
@@ -43,7 +43,7 @@ def regime(choice: str, data_bytes: int, usable_bytes: int) -> Regime:
     """Decide whether trials read from memory or from disk.
 
     Args:
-        choice: `warm`, `cold`, or `auto`: cold if the data are larger than memory, which no epoch can then find warm.
+        choice: `warm`, `cold`, or `auto`: cold if the data are larger than memory, so that no epoch can find them warm.
         data_bytes: size of the whole data set as it is read, not of a trial's part.
         usable_bytes: memory that this process may use (`memory.Memory.usable_bytes`).
 
@@ -61,11 +61,12 @@ def regime(choice: str, data_bytes: int, usable_bytes: int) -> Regime:
 
 
 def share_in_memory(paths: Iterable[Path]) -> float | None:
-    """Return which part of the files is in the page cache, 0 to 1, judged by a few places.
+    """Return the share of the files in the page cache, 0 to 1, estimated from a few places.
 
     Returns:
-        None if there is nothing to look at, or the file system does not tell: it takes a read that must not wait,
-        which a Python that is built for the oldest systems, as conda's is, does not have.
+        None if there are no files, or the file system does not tell: that takes a non-blocking read, which a Python
+        that is
+        built for the oldest systems, as conda's is, does not have.
     """
     if not hasattr(os, "RWF_NOWAIT"):
         return None
@@ -91,7 +92,7 @@ def _in_memory(descriptor: int, offset: int) -> bool:
 
 
 def warm(paths: Iterable[Path]) -> int:
-    """Read all files, so that they are in the page cache as far as it holds them; return the bytes read."""
+    """Read all files into the page cache, as far as they fit; return the bytes read."""
     return sum(count for path in paths for count in chunks(path))
 
 
@@ -106,9 +107,9 @@ def chunks(path: Path) -> Iterator[int]:
 def drop(paths: Iterable[Path]) -> None:
     """Take files out of the page cache by `posix_fadvise(DONTNEED)`.
 
-    The kernel drops clean pages only, so a file changed lately is written to disk first; older ones it has written by
-    itself. Pages that a process has mapped stay, and so do the files of a tmpfs (which are nowhere else) and the caches
-    of ZFS and of a file server.
+    The kernel drops clean pages only, so recently changed files are written to disk first. Pages that a process has
+    mapped
+    stay, and so do the files of a tmpfs (which are nowhere else) and the caches of ZFS and of a file server.
     """
     for path in paths:
         with path.open("rb") as file:
@@ -134,7 +135,7 @@ class Disk:
 
     @property
     def network(self) -> bool:
-        """Whether files come over a network or from outside of a virtual machine; every FUSE file system counts."""
+        """True if files come over a network or from outside of a virtual machine; every FUSE file system counts."""
         return self.kind in _NETWORK or self.kind.startswith("fuse")
 
 
@@ -154,12 +155,12 @@ def read_bytes_per_second(
     seconds_limit: float = 1.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Return how fast files come from the disk, in bytes per second; 0 for no bytes.
+    """Return the speed of files on the disk, in bytes per second; 0 for no bytes.
 
     They are dropped from the page cache, and then read from beginning to end, for at most about `seconds_limit`.
 
     Args:
-        paths: what to read: some hundred files of the data set, or one large one.
+        paths: some hundred files of the data set, or one large one.
         readers: threads that read at once, each its share of the files. One alone underrates SSDs and networks.
         seconds_limit: stop after this time.
         clock: the timer.
@@ -188,10 +189,7 @@ def _mount_of(place: Path, listed: Sequence[machine.Mount]) -> machine.Mount | N
     return max(reversed(holding), key=lambda mount: len(Path(mount.point).parts), default=None)
 
 
-# -------------------- atomic
-# A file that is written whole or not at all: under another name first, which then takes the place of the old one.
-#
-# What is written, and what an error means to the user, is the matter of who writes.
+# -------------------- atomic: a complete temporary file takes the place of the old one
 
 
 PART_SUFFIX: Final = ".part"
@@ -200,16 +198,16 @@ PART_SUFFIX: Final = ".part"
 
 @contextlib.contextmanager
 def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
-    """Yield a stream whose content becomes the file's when the block ends; if the block fails, all stays as it was.
+    """Yield a stream whose content becomes the file's when the block ends; if the block fails, the old file stays.
 
     Args:
         path: of the file.
         sync: wait until the content is on the disk before it gets its name, so that a power cut, too, leaves the old
-            file or the new one. It takes along whatever else the disk has yet to write.
+            file or the new one. It also flushes all else that the disk has yet to write.
 
     Raises:
         OSError: it cannot be written.
-        ValueError: `path` can be no file's, e.g. because it holds a NUL.
+        ValueError: `path` is an impossible name, e.g. with a NUL.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART_SUFFIX}")
     try:

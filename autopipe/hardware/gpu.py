@@ -1,7 +1,7 @@
-"""NVIDIA GPUs through NVML: what they are, and how busy they are now.
+"""NVIDIA GPUs through NVML, Keras's backend in this process, and virtual CPU devices.
 
-Without a driver, a library or a GPU there is simply an empty list; a figure that a GPU does not give is None. Nothing
-here starts CUDA, so it takes no GPU memory and may run beside a training.
+Without a driver, a library or a GPU the list is empty; a figure that a GPU does not give is None. Nothing here starts
+CUDA, so it takes no GPU memory and may run beside a training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What one GPU does at a moment, all processes on it together."""
+    """The use of one GPU at a moment by all processes together."""
 
     busy_percent: float | None  # share of the last 1/6 to 1 s (NVML's own window) in which any kernel ran
     memory_used_bytes: int | None  # memory taken; what a framework has reserved ahead counts, too
@@ -37,12 +37,12 @@ class GpuUse:
 class Nvml:
     """An open NVML library; close it, or use it as a context manager.
 
-    It lists what CUDA_VISIBLE_DEVICES lets through, by index in bus order, by UUID or its beginning, or by MIG UUID.
-    CUDA itself counts the fastest GPU first, which differs only where GPUs of several kinds are mixed.
+    It lists the GPUs of CUDA_VISIBLE_DEVICES, by index in bus order, by UUID or its beginning, or by MIG UUID.
+    CUDA itself counts the fastest GPU first, which differs only if GPUs of several kinds are mixed.
 
     Args:
-        library: the module `pynvml`, or one that plays it; imported where None.
-        environment: where CUDA_VISIBLE_DEVICES is read.
+        library: the module `pynvml`, or a substitute; None: it is imported.
+        environment: with CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, library: Any = None, environment: Mapping[str, str] = os.environ) -> None:
@@ -55,11 +55,10 @@ class Nvml:
         return tuple(self._gpu(handle) for handle in self._handles)
 
     def use(self) -> tuple[GpuUse, ...]:
-        """Return what each GPU does now."""
         return tuple(self._use(handle) for handle in self._handles)
 
     def close(self) -> None:
-        """Let go of the library; afterwards no GPU is listed."""
+        """Close the library; afterwards no GPU is listed."""
         if self._open:
             self._ask("nvmlShutdown")
         self._open, self._handles = False, []
@@ -78,7 +77,7 @@ class Nvml:
         return True
 
     def _ask(self, function: str, *arguments: object) -> Any:
-        """Call NVML; None where this GPU or driver has no answer."""
+        """Call NVML; None if this GPU or driver has no answer."""
         try:
             return getattr(self._library, function)(*arguments)
         except self._library.NVMLError:
@@ -133,15 +132,14 @@ def _pynvml() -> Any:
 
 
 def _index(entry: str, uuids: Sequence[str]) -> int | None:
-    """Return the GPU that an entry of CUDA_VISIBLE_DEVICES names, or None."""
+    """Return the GPU of an entry of CUDA_VISIBLE_DEVICES, or None."""
     if entry.isdecimal():
         return int(entry) if int(entry) < len(uuids) else None
     matches = [index for index, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
 
 
-# -------------------- backend
-# Which backend Keras trains on in this process, as far as can be told without importing Keras.
+# -------------------- backend: found without importing Keras
 
 
 BACKENDS: Final = ("jax", "numpy", "openvino", "tensorflow", "torch")
@@ -150,9 +148,9 @@ _EXTRAS: Final = ("jax", "torch")  # backends that an extra of the same name bri
 
 
 def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules) -> str | None:
-    """Return "tensorflow", "jax", "torch", ...; None where Keras is not imported yet and nothing is set.
+    """Return "tensorflow", "jax", "torch", ...; None if Keras is not imported yet and nothing is set.
 
-    Keras's own file, ~/.keras/keras.json, is not asked: a training script may still choose another before it imports.
+    Keras's own file, ~/.keras/keras.json, is not read: a training script may still choose another before it imports.
     """
     config = getattr(modules.get("keras"), "config", None)
     if config is not None:
@@ -161,10 +159,8 @@ def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[
 
 
 def require_installed(environment: Mapping[str, str] = os.environ) -> None:
-    """Do nothing if the backend that is asked for by `KERAS_BACKEND` is there, or is one that Keras itself knows of.
-
-    Raises:
-        MissingExtraError: it is one of an extra that is not installed.
+    """Refuse a backend in `KERAS_BACKEND` whose extra is not installed. Raise MissingExtraError if the extra is not
+    installed.
     """
     asked = environment.get("KERAS_BACKEND", "")
     if asked in _EXTRAS and importlib.util.find_spec(asked) is None:
@@ -172,10 +168,8 @@ def require_installed(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def require_known(environment: Mapping[str, str] = os.environ) -> None:
-    """Do nothing if `KERAS_BACKEND` asks for none, or for one that Keras has.
-
-    Raises:
-        ConfigError: it asks for another, which Keras would fail at without naming the variable.
+    """Refuse a backend in `KERAS_BACKEND` that Keras does not have: Keras's own error would not name the variable.
+    Raise ConfigError if the backend is unknown.
     """
     asked = environment.get("KERAS_BACKEND", "")
     if asked and asked not in BACKENDS:
@@ -186,20 +180,16 @@ def require_known(environment: Mapping[str, str] = os.environ) -> None:
         )
 
 
-# -------------------- virtual
-# Virtual devices: parts of the CPU that stand for accelerators, for tests and rehearsals. Made only where asked for.
-#
-# Whoever starts a process asks by an environment variable, because a framework splits the CPU before it runs anything.
+# -------------------- virtual: parts of the CPU that stand for accelerators, for tests and rehearsals
+# The parent of a process asks by an environment variable, because a framework splits the CPU before it runs anything.
 
 
 VARIABLE: Final = "AUTOPIPE_VIRTUAL_DEVICES"
 
 
 def asked(environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many virtual CPU devices were asked for; 0 where none were.
-
-    Raises:
-        ConfigError: the variable holds no whole number.
+    """Return the requested number of virtual CPU devices; 0 without a request. Raise ConfigError if the variable holds
+    no whole number.
     """
     text = environment.get(VARIABLE, "").strip() or "0"
     if not text.isdecimal():

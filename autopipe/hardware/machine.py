@@ -1,6 +1,7 @@
-"""The whole machine as one value: what `autopipe doctor` shows and what a tuned profile is matched against.
+"""The machine as one value: `autopipe doctor` shows it, and a tuned profile is matched against it.
 
-Gathers what the other modules of this layer find. Which differences matter is decided where profiles are compared.
+Mounts, control groups, cores and memory are read here, for this process's share of them. Decisions on differences, and
+on how many cores or bytes a loader takes, are made elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +19,7 @@ from typing import Final, NamedTuple
 from autopipe.hardware import gpu, opencv
 from autopipe.hardware.gpu import Gpu
 
-# -------------------- mounts
-# The mounted file systems, as the kernel lists them in /proc/self/mountinfo (`man 5 proc`).
-#
-# `cgroup` looks here for its hierarchies, `disk` for the file system under a path. No more of either belongs here.
+# -------------------- mounts: the mounted file systems, from /proc/self/mountinfo (`man 5 proc`)
 
 
 ROOT = Path("/")
@@ -41,7 +39,7 @@ class Mount:
 
 
 def read(root: Path = ROOT) -> list[Mount]:
-    """Return the mounts in the order in which they were made; empty where the kernel lists none."""
+    """Return the mounts, oldest first; empty if the kernel lists none."""
     lines = text_of(root / "proc/self/mountinfo").splitlines()
     return [mount for mount in map(_parsed, lines) if mount is not None]
 
@@ -72,11 +70,10 @@ def _unescaped(field: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), field)
 
 
-# -------------------- cgroup
-# Where the control groups of this process lie, and the numbers in their files (`man 7 cgroups`).
-#
-# Finds folders and reads them, for version 1, version 2 and both at once; inside a container too, where the kernel
-# names groups by paths that are not mounted. What a limit means is said in `cpu` and `memory`.
+# -------------------- cgroup: the control groups of this process and the numbers in their files (`man 7 cgroups`)
+# Supports version 1, version 2 and both at once; inside a container too, where the kernel names groups by paths that
+# are
+# not mounted.
 
 
 UNIFIED = "cgroup2"
@@ -108,7 +105,7 @@ def hierarchies(controller: str, root: Path = ROOT) -> list[Hierarchy]:
 
 
 def words(path: Path) -> list[str]:
-    """Return the words of a group's file; none if it is missing."""
+    """Return the words of a group's file; empty if it is missing."""
     return text_of(path).split()
 
 
@@ -118,7 +115,7 @@ def number(path: Path) -> int | None:
 
 
 def whole(word: str) -> int | None:
-    """Return the integer that `word` is, or None."""
+    """Return `word` as an integer, or None."""
     try:
         return int(word)
     except ValueError:
@@ -145,7 +142,6 @@ def _folders(mount: Mount, group: str, root: Path) -> tuple[Path, ...]:
 
 
 # -------------------- cpu
-# The cores that this process may use. How many of them a loader should use is decided elsewhere, by measurement.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +154,7 @@ class Cpu:
 
 
 def detect_cpu(root: Path = ROOT) -> Cpu:
-    """Return the processor of this machine, limited to what this process may use."""
+    """Return the processor, limited to the share of this process."""
     return Cpu(model=model_name(root), cores=usable_cores(root), logical_cores=os.cpu_count() or 1)
 
 
@@ -181,15 +177,15 @@ def core_time(root: Path = ROOT) -> float:
 
 
 def spare_cores(root: Path = ROOT) -> float:
-    """Return how many of the cores that this process may run on its CPU quota keeps it from; 0 without a quota.
+    """Return the cores of this process's affinity that its CPU quota leaves unused; 0 without a quota.
 
-    What others do on so many of them takes nothing from it.
+    Other processes may use so many without slowing this one.
     """
     return len(allowed()) - core_time(root)
 
 
 def quota_cores(root: Path = ROOT) -> float | None:
-    """Return the CPU quota in cores, the lowest of all enclosing cgroups; None where there is none."""
+    """Return the CPU quota in cores, the lowest of all enclosing cgroups; None without a quota."""
     quotas = [
         quota
         for hierarchy in hierarchies("cpu", root)
@@ -200,7 +196,7 @@ def quota_cores(root: Path = ROOT) -> float | None:
 
 
 def model_name(root: Path = ROOT) -> str:
-    """Return the processor's name as /proc/cpuinfo gives it, or else the architecture."""
+    """Return the processor's name in /proc/cpuinfo, or else the architecture."""
     try:
         with (root / "proc/cpuinfo").open(errors="replace") as lines:  # line by line: it is long on a large machine
             for line in lines:
@@ -213,12 +209,12 @@ def model_name(root: Path = ROOT) -> str:
 
 
 def allowed() -> set[int]:
-    """Return the numbers of the logical cores that this process may run on."""
+    """Return the numbers of the logical cores on which this process may run."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def _quota(folder: Path, unified: bool) -> float | None:
-    """Return microseconds of CPU per period, over the microseconds of that period."""
+    """Return a quota as microseconds of CPU per period, over the microseconds of that period."""
     if unified:
         numbers = [whole(word) for word in words(folder / "cpu.max")]
     else:
@@ -230,9 +226,6 @@ def _quota(folder: Path, unified: bool) -> float | None:
 
 
 # -------------------- memory
-# How much memory this process may use, and how much is free now.
-#
-# Reads and reports; what is reserved for the model, or refused, is decided where memory is asked for.
 
 
 class _Files(NamedTuple):
@@ -258,7 +251,7 @@ _LEGACY = _Files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Main memory. Two are equal if they are the same size, however full."""
+    """Main memory. Two are equal if they have the same size, however full."""
 
     usable_bytes: int  # the least of the machine's memory and the limits of all enclosing cgroups
     # what could be allocated when this was read, page cache that can be given up counted as free
@@ -266,7 +259,7 @@ class Memory:
 
 
 def detect_memory(root: Path = ROOT) -> Memory:
-    """Return this machine's memory, limited to what this process may use."""
+    """Return this machine's memory, limited to the share of this process."""
     total, available = _meminfo(root)
     for limit, used in _limits(root):
         total = min(total, limit)
@@ -275,10 +268,11 @@ def detect_memory(root: Path = ROOT) -> Memory:
 
 
 def oom_kills(root: Path = ROOT) -> int:
-    """Return how often the kernel has killed a process of this one's own cgroup for memory; 0 if none tells.
+    """Return how often the kernel has killed a process of this one's own cgroup for memory; 0 if unknown.
 
-    The machine's count in /proc/vmstat has those of all containers beside this one, too. `memory.failcnt` tells of no
-    kill: it rises whenever a group at its limit has to give up pages of files.
+    The machine's count in /proc/vmstat includes all other containers. `memory.failcnt` counts no kills: it rises
+    whenever a
+    group at its limit has to give up pages of files.
     """
     return sum(
         _entries(hierarchy.folders[0] / (_UNIFIED if hierarchy.unified else _LEGACY).kills).get("oom_kill", 0)
@@ -314,9 +308,10 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
     """Yield limit and use, both in bytes, of every enclosing cgroup that has a limit.
 
     `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. Pages of files
-    count as free, as in the machine's own MemAvailable: a data set that was read twice is on the active list, and goes
-    when there is need. Not so what is mapped, libraries in use above all. A version 1 group without a limit says almost
-    2**63, which is above any machine's memory.
+    count as free, as in the machine's own MemAvailable: a data set that was read twice is on the active list, and is
+    freed
+    on demand. Mapped pages, above all of libraries in use, do not. A version 1 group without a limit says almost 2**63,
+    which is above any machine's memory.
     """
     for hierarchy in hierarchies("memory", root):
         files = _UNIFIED if hierarchy.unified else _LEGACY
@@ -354,7 +349,7 @@ _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this process has to work with. Equal to another one if nothing but the free space differs."""
+    """The resources of this process. Equal to another one if nothing but the free space differs."""
 
     cpu: Cpu  # the processor and the cores that may be used
     memory: Memory  # main memory, limited by cgroups
@@ -396,9 +391,9 @@ def detect(root: Path = ROOT) -> Machine:
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return the versions of the packages that matter to speed, from their metadata; None where one is not installed.
+    """Return the versions of the packages that matter to speed, from their metadata; None if one is not installed.
 
-    A package that lies on the path without metadata is not seen. Nothing is imported to find out.
+    A package on the path without metadata is not seen. Nothing is imported.
     """
     return {
         package: next(filter(None, map(opencv.distribution_version, names)), None)

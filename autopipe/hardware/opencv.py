@@ -1,4 +1,4 @@
-"""Which OpenCV distribution is installed, told without importing cv2; and how many threads it may use.
+"""The installed OpenCV distribution, found without importing cv2; and OpenCV's own threads.
 
 Four distributions on PyPI bring one and the same module. With two of them, the one installed last has overwritten files
 of the other, and removing either leaves a broken one.
@@ -23,7 +23,7 @@ def installed() -> dict[str, str]:
 
 
 def warning(found: Mapping[str, str]) -> str | None:
-    """Say what is wrong with the distributions that `installed` found, and what to do; None if nothing is."""
+    """Return a warning about the result of `installed`, with advice; None if all is well."""
     if not found:
         return "No OpenCV distribution is installed. Run: pip install opencv-python-headless"
     if len(found) == 1:
@@ -37,7 +37,7 @@ def warning(found: Mapping[str, str]) -> str | None:
 
 
 def one_thread() -> None:
-    """Have OpenCV work in the thread that calls it: loaders share out whole samples, and its own pool would compete."""
+    """Have OpenCV work in the calling thread: loaders share whole samples out, and its own pool would compete."""
     import cv2
 
     cv2.setNumThreads(0)

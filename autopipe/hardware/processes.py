@@ -1,6 +1,6 @@
-"""A process and all that descend from it: the CPU time and the memory that they take together, read from /proc.
+"""The process tree of a training or trial: its CPU time and memory, samples of both, and this process's own rules.
 
-Linux only; elsewhere a tree has no processes. When to read, and what to make of it, is the matter of `sampler`.
+Linux only; elsewhere a tree has no processes. Nothing here knows trials or loaders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Resident(NamedTuple):
-    """The memory of one process that is in RAM, by what it is made of."""
+    """The memory of one process in RAM, by kind."""
 
     anonymous_bytes: int = 0
     """Its own, and what it still shares with the parent that forked it."""
@@ -38,7 +38,7 @@ class Resident(NamedTuple):
 
 
 def resident(pid: int, proc: Path = PROC) -> Resident:
-    """Read a process's resident memory from /proc/PID/status; nothing if it has gone."""
+    """Read a process's resident memory from /proc/PID/status; zero if it has gone."""
     sizes = dict.fromkeys((b"RssAnon", b"RssFile", b"RssShmem"), 0)
     for line in _read(pid, "status", proc).splitlines():
         name, _, value = line.partition(b":")
@@ -49,7 +49,7 @@ def resident(pid: int, proc: Path = PROC) -> Resident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReading:
-    """What a process tree has taken, at one moment."""
+    """The use of a process tree at one moment."""
 
     cpu_seconds: float  # since the first process began, user and system, of the living and the dead, to 10 ms
     memory_bytes: int  # private memory of all processes, and the shared memory of the one that has most of it
@@ -77,13 +77,13 @@ class ProcessTree:
     workers on one block of 256 MiB, resident sizes add up to 1469 MiB, PSS to 366, this to 374. Memory that a forked
     child still shares with its parent is counted for both.
 
-    CPU: what a process used is in its own figures, then in those of the parent that waited for it. Where the parent is
-    outside of the tree, its last reading is kept. A parent that ignores SIGCHLD never has its children's time (`man 2
-    wait`), as in a cluster of Ray: what the tree has lost in two readings in a row is kept, too.
+    CPU: the time of a process is in its own figures, then in those of the parent that waited for it. If the parent is
+    outside of the tree, the last reading is kept. A parent that ignores SIGCHLD never has its children's time (`man 2
+    wait`), as in a cluster of Ray: time missing in two readings in a row is kept, too.
 
     Args:
         pid: the first process.
-        proc: where the kernel shows processes; a test shows its own.
+        proc: the folder of the kernel's process files; a test passes its own.
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
@@ -97,7 +97,7 @@ class ProcessTree:
         self._fell = False
 
     def read(self) -> TreeReading:
-        """Find the processes that joined and left, and return what the tree has taken until now."""
+        """Find the processes that joined and left, and return the tree's use until now."""
         members = self._living()
         self._lost_ticks += sum(
             last.ticks for pid, last in self._members.items() if pid not in members and last.parent not in self._members
@@ -113,7 +113,7 @@ class ProcessTree:
         )
 
     def _living(self) -> dict[int, _Process]:
-        """Return the members that are alive, old and new. What was found unrelated is not looked at again."""
+        """Return the living members, old and new. Unrelated processes are not looked at again."""
         listed = self._listed()
         candidates = {pid: process for pid in listed - self._unrelated if (process := self._process(pid)) is not None}
         living = {
@@ -163,25 +163,24 @@ def _read(pid: int, name: str, proc: Path) -> bytes:
         os.close(descriptor)
 
 
-# -------------------- own process
-# Whether this process makes samples in one thread and does nothing else.
-#
-# There, code that is faster but holds Python's lock may be used: nobody waits for the lock. A worker process claims it
-# at its start, for good, and so does an actor of `Ray`; what an op costs there is measured under `claimed`.
+# -------------------- own process: may it use faster code that holds Python's lock?
+# It may if it makes samples in one thread and does nothing else. A worker process claims that at its start, for good,
+# and
+# so does an actor of `Ray`; the cost of an op there is measured under `claimed`.
 
 
 _claims = 0
 
 
 def claim() -> None:
-    """Say that from now on one thread of this process makes samples, and no other needs Python's lock."""
+    """Declare that from now on one thread of this process makes samples, and no other needs Python's lock."""
     global _claims  # it is about the process
     _claims += 1
 
 
 @contextlib.contextmanager
 def claimed() -> Iterator[None]:
-    """Have it be so for a while."""
+    """Claim it within a block."""
     global _claims
     claim()
     try:
@@ -191,12 +190,11 @@ def claimed() -> Iterator[None]:
 
 
 def is_claimed() -> bool:
-    """Whether that was said."""
+    """Return True if this process has claimed it."""
     return _claims > 0
 
 
-# -------------------- usage
-# What a process tree used over some time: the samples, and the figures derived from them. Pure; `sampler` fills it.
+# -------------------- usage: samples of a process tree, and the figures derived from them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,10 +210,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The samples of some time, oldest first, and what follows from them.
+    """The samples of some time, oldest first, with derived figures.
 
-    Peaks are of the samples: what comes and goes between two is not seen. Percentages of CPU are of one core: two busy
-    cores are 200 %. A figure that no sample holds is None.
+    Peaks are of the samples: changes between two are not seen. Percentages of CPU are of one core: two busy cores are
+    200 %.
+    A figure that no sample holds is None.
     """
 
     samples: tuple[Sample, ...]
@@ -229,27 +228,24 @@ class Usage:
         return replace(self, samples=self.samples[max(0, first) : last + 1])
 
     def of_gpus(self, count: int) -> Usage:
-        """Return the same with the first `count` GPUs only: those that a training on so many devices uses."""
+        """Return the same with the first `count` GPUs only."""
         return replace(self, samples=tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples))
 
     @property
     def seconds(self) -> float:
-        """Time from the first sample to the last."""
         return self.samples[-1].seconds - self.samples[0].seconds if self.samples else 0.0
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time that the tree used."""
         return self.samples[-1].tree.cpu_seconds - self.samples[0].tree.cpu_seconds if self.samples else 0.0
 
     @property
     def cpu_percent(self) -> float | None:
-        """Mean CPU use of the tree."""
         return 100 * self.cpu_seconds / self.seconds if self.seconds > 0 else None
 
     @property
     def others_cpu_percent(self) -> float | None:
-        """Mean CPU use of everything else on the cores that may be used, but the spare ones: the noisy neighbours."""
+        """Mean CPU use of all else on the usable cores, except the spare ones: the noisy neighbours."""
         if self.seconds <= 0:
             return None
         machine = self.samples[-1].machine_cpu_seconds - self.samples[0].machine_cpu_seconds
@@ -257,12 +253,10 @@ class Usage:
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """Most memory that the tree held."""
         return max((sample.tree.memory_bytes for sample in self.samples), default=None)
 
     @property
     def peak_processes(self) -> int | None:
-        """Most processes that the tree had."""
         return max((sample.tree.processes for sample in self.samples), default=None)
 
     @property
@@ -278,7 +272,7 @@ class Usage:
 
     @property
     def peak_gpu_memory_bytes(self) -> int | None:
-        """Most memory taken on all GPUs together."""
+        """Peak memory in use on all GPUs together."""
         sums = (sum(use.memory_used_bytes or 0 for use in sample.gpus) for sample in self.samples if sample.gpus)
         return max(sums, default=None)
 
@@ -294,11 +288,10 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-# -------------------- neighbours
-# How many cores others keep busy while a training runs, of those that it may use: their own count, less this one's.
-#
-# Where a process is held to some cores of a machine (taskset, a container's cpuset), what others do on the rest is no
-# business of its training; nor is it, under a CPU quota, on as many cores as the quota leaves idle.
+# -------------------- neighbours: how many of the usable cores others keep busy: all use of them, less this training's
+# Cores outside of the process's affinity (taskset, a container's cpuset) do not count; nor do, under a CPU quota, as
+# many
+# cores as the quota leaves idle.
 
 
 _LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of each core by itself
@@ -309,9 +302,10 @@ _BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and what was
 
 
 def busy_seconds(proc: Path = PROC) -> float:
-    """Return the core-seconds that the cores which this process may use were busy since the machine started.
+    """Return the busy core-seconds of the usable cores since the machine started.
 
-    What a hypervisor has stolen from them is included. Read from /proc/stat (`man 5 proc`), line by line of a core.
+    Time that a hypervisor has stolen from them is included. Read from /proc/stat (`man 5 proc`), line by line of a
+    core.
     """
     ours = {f"cpu{core}" for core in machine.allowed()}
     lines = (line.split() for line in machine.text_of(proc / "stat").splitlines() if line.startswith("cpu"))
@@ -320,7 +314,7 @@ def busy_seconds(proc: Path = PROC) -> float:
 
 
 def own_seconds() -> float:
-    """Return the core-seconds of this process and of all it started, of the dead if they were waited for."""
+    """Return the core-seconds of this process and its descendants, of dead ones if they were waited for."""
     process = psutil.Process()
     total = 0.0
     for each in (process, *process.children(recursive=True)):
@@ -331,7 +325,7 @@ def own_seconds() -> float:
 
 
 class Neighbours:
-    """Tells how many cores others kept busy, and looks no oftener than is cheap."""
+    """Counts the cores that others keep busy, and limits how often it looks."""
 
     def __init__(
         self,
@@ -341,7 +335,6 @@ class Neighbours:
         own: Callable[[], float] = own_seconds,
         spare: Callable[[], float] = machine.spare_cores,
     ) -> None:
-        """Begin now."""
         self._clock = clock
         self._sources = (busy, own)
         self._spare = spare
@@ -365,10 +358,7 @@ class Neighbours:
 
 
 # -------------------- sampler
-# Looks at a process tree and the GPUs at a steady pace, from a thread of its own.
-#
-# Started best in the process that watches a trial, where it takes nothing from the trial's interpreter. It only takes
-# samples; the figures are derived in `usage`.
+# Best started in the process that watches a trial, so that it takes no time of the trial's interpreter.
 
 
 class Sampler:
@@ -381,11 +371,11 @@ class Sampler:
         True
 
     Args:
-        pid: the first process of the tree; this process where None.
+        pid: the first process of the tree; None: this process.
         period_seconds: time between samples.
-        nvml: an open library to ask about GPUs, which stays open; where None, one is opened and closed here.
+        nvml: an open library to ask about GPUs, which stays open; None: one is opened and closed here.
         clock: time of a sample.
-        proc: where the kernel shows processes; a test shows its own.
+        proc: the folder of the kernel's process files; a test passes its own.
     """
 
     def __init__(
@@ -423,7 +413,6 @@ class Sampler:
 
     @property
     def usage(self) -> Usage:
-        """What was seen until now."""
         return Usage(samples=tuple(self._samples), spare_cores=self._spare)
 
     def __enter__(self) -> Self:
@@ -448,20 +437,21 @@ class Sampler:
         )
 
 
-# -------------------- allocator
-# How the C library's allocator treats the images that come and go: it keeps their memory instead of giving it back.
-#
+# -------------------- allocator: the C library keeps the memory of freed images instead of giving it back
 # Each decoded image is a block of some megabytes that lives for a moment. By default glibc maps such a block from the
-# kernel and unmaps it, and the kernel clears every page of it again; with several workers they wait for each other
-# there. Keeping it made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times
-# as fast in processes.
+# kernel and unmaps it, and the kernel clears every page of it again; several workers wait for each other there. Keeping
+# it
+# made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times as fast in
+# processes.
 #
-# Batches of 19 MB that a thread makes, as `keras.utils.PyDataset` has them made, each had a heap of their own, which
-# glibc unmapped with the batch: 175,000 page faults a second, half of the processor's time, and 451 images/s instead
-# of 921 in a process that had not trained before. The padding at the top keeps the last heap of each thread.
+# Batches of 19 MB made in a thread, as by `keras.utils.PyDataset`, each had a heap of their own, which glibc unmapped
+# with the batch: 175,000 page faults a second, half of the processor's time, and 451 images/s instead of 921 in a
+# process
+# that had not trained before. The padding at the top keeps the last heap of each thread.
 #
 # TensorFlow sets the trim threshold to 128 KiB when it makes its first dataset of a Python generator (its log says
-# "Memory patch applied"), so whoever makes one says this again afterwards: an MLP on 28x28 arrays, whose optimizer
+# "Memory patch applied"), so the code that makes one calls this again afterwards: an MLP on 28x28 arrays, whose
+# optimizer
 # takes and frees 200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000 images/s, not
 # 300,000.
 
@@ -476,7 +466,7 @@ _LARGEST_HEAP = 64 << 20  # bytes of address space of a thread's heap (HEAP_MAX_
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep freed blocks for the next image. Does nothing where the C library is not glibc."""
+    """Have this process keep freed blocks for the next image. Does nothing if the C library is not glibc."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)

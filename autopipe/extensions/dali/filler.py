@@ -1,7 +1,7 @@
-"""Fills slots with samples whose images DALI has decoded, and the kernel has taken through all ops that are left.
+"""Fills slots: DALI decodes the images, and the kernel does all remaining ops.
 
-A sample whose file DALI does not decode as `Decode` does, or cannot, goes through the kernel as everywhere, which also
-names what is wrong with it. What DALI needs, and how it is run, is `decoder` beside it's.
+A sample whose file DALI does not decode as `Decode` does, or cannot, goes through the kernel as in other loaders, which
+also names its fault. Settings and checks of the user are in `loader`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ from autopipe.workload.ops.decode import Decode, jpeg_header
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, Source
 
-# -------------------- decoder
-# JPEG files become images by a pipeline of NVIDIA DALI's, some batches ahead of the one that is wanted.
-#
-# Files and images are all that is known here: what else a sample holds, and what is done where DALI cannot decode one,
-# is the loader's business.
+# -------------------- decoder: a pipeline of NVIDIA DALI's decodes JPEG files, some batches ahead
+# Only files and images are known here; other parts of a sample, and failures, are the filler's business.
 
 
 _log = logging.getLogger(__name__)
@@ -40,7 +37,7 @@ _ENCODED = "encoded"  # the pipeline's input
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DaliSettings:
-    """What a pipeline is made with."""
+    """The settings of a pipeline."""
 
     batch_size: int  # files a batch, at most
     num_threads: int  # threads of DALI's own
@@ -53,21 +50,17 @@ class DaliDecoder:
     """Owns a pipeline, which ends with it. One thread uses it."""
 
     def __init__(self, settings: DaliSettings) -> None:
-        """Start DALI.
-
-        Raises:
-            RuntimeError: DALI cannot start.
-        """
+        """Start DALI; raise RuntimeError if DALI cannot start."""
         self._settings = settings
         self._running: collections.deque[tuple[list[NDArray[np.uint8]], bool]] = collections.deque()
         self._start()
 
     def begin(self, files: list[NDArray[np.uint8]]) -> None:
-        """Begin a batch of files, of which there may be none."""
+        """Begin a batch of files, which may be empty."""
         self._running.append((files, self._run(files)))
 
     def take(self) -> list[NDArray[np.uint8]]:
-        """Return the images of the batch that was begun first; none at all where DALI cannot decode one of them."""
+        """Return the images of the oldest begun batch; empty if DALI cannot decode one of them."""
         files, is_running = self._running.popleft()
         if not files:
             return []
@@ -94,7 +87,7 @@ class DaliDecoder:
             self._outputs()
 
     def _run(self, files: list[NDArray[np.uint8]]) -> bool:
-        """Return whether DALI has begun a batch; behind one that it has not, outputs would be taken for another's."""
+        """Return True if DALI has begun a batch; after a failed one, outputs would be confused with another's."""
         if not files or not all(is_running for _, is_running in self._running):
             return not files
         try:
@@ -145,7 +138,7 @@ def _pipeline(settings: DaliSettings) -> Any:
 
 
 def unfit(steps: Sequence[Step]) -> str | None:
-    """Return why DALI cannot do the first of these ops as the op itself does; None where it can."""
+    """Return why DALI cannot do the first of these ops as the op itself does; None if it can."""
     if steps and steps[0].before.structure is not None:
         return "it decodes one image a sample, and samples have several parts"
     decode = steps[0].op if steps and steps[0].before.x.kind is FieldKind.ENCODED else None
@@ -161,7 +154,7 @@ def unfit(steps: Sequence[Step]) -> str | None:
 
 
 def resized_to(steps: Sequence[Step]) -> tuple[int, int] | None:
-    """Return the (height, width) that images are resized to right after they are decoded, if DALI can do that."""
+    """Return the (height, width) of a resize right after decoding, if DALI can do it."""
     following = next((step.op for step in steps[1:] if step.op.touches(step.before)[0]), None)
     if isinstance(following, Resize) and following.interpolation == "bilinear":
         return following.resizes_to
@@ -170,14 +163,14 @@ def resized_to(steps: Sequence[Step]) -> tuple[int, int] | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Begun:
-    """A batch that was read: what the source returned of each sample, or raised, and which of them DALI decodes."""
+    """A batch that was read: the source's result or error for each sample, and the samples that DALI decodes."""
 
     samples: dict[int, Sample | BaseException]
     decoding: list[int]
 
 
 class DaliFiller:
-    """Fills slots: reads the samples of batches to come, and makes each batch of what DALI gives."""
+    """Fills slots: reads the samples of batches to come, and makes each batch from DALI's images."""
 
     lost = 0  # it has no processes of its own
 
@@ -225,10 +218,10 @@ class DaliFiller:
             self._source.at_hand, self._source.images = {}, {}
 
     def stop(self) -> None:
-        """The thread ends by itself after the batch that it is at: it waits for nobody but DALI."""
+        """The thread ends by itself after its present batch: it waits only for DALI."""
 
     def _is_for_dali(self, data: Part) -> bool:
-        """Whether DALI decodes such a file as `Decode` does, which else does so, and tells what is wrong with it."""
+        """Return True if DALI decodes such a file as `Decode` does; else `Decode` does it, and names the fault."""
         try:
             return jpeg_header(data, self._max_pixels, strict=False) is not None
         except BadSampleError:
@@ -236,7 +229,7 @@ class DaliFiller:
 
 
 class _AtHand:
-    """A source of which one batch is read already, and in part decoded. It looks like the source that it is of."""
+    """A source with one batch that is read already, and in part decoded; it has the attributes of the original one."""
 
     read_many = None
 
@@ -261,7 +254,7 @@ class _AtHand:
 
 
 def _completing(step: Step) -> Step:
-    """Return the step of a `Decode` with an op that does what is left to do where the image is decoded already."""
+    """Return the step of a `Decode` with an op that does the rest for a decoded image."""
     op = copy.copy(step.op)
     decoded = dataclasses.replace(step.before, x=dataclasses.replace(step.before.x, kind=FieldKind.IMAGE))
 

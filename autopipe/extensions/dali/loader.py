@@ -1,8 +1,8 @@
 """Dali: NVIDIA DALI decodes JPEG files and resizes the images, on the CPU or on a card; the kernel does the rest.
 
-Samples are read in our order and handed to DALI, some batches ahead. What comes back takes the place of the file's
-bytes in a sample, which goes through all other ops as everywhere. So DALI decides nothing but pixels: order, random
-numbers, targets and masks are those of every other loader.
+Samples are read in our order and handed to DALI, some batches ahead. Its images replace the file's bytes in a sample,
+which goes through all other ops as usual. So DALI decides only pixels: order, random numbers, targets and masks are
+those of every other loader.
 """
 
 from __future__ import annotations

@@ -32,18 +32,18 @@ _OF_KERAS_2 = ("workers", "use_multiprocessing", "max_queue_size")  # arguments 
 
 
 class _Enough(BaseException):
-    """Enough was seen. No `Exception`, so that nothing in between takes it for one of its own."""
+    """Ends the script after enough steps. No `Exception`, so that no handler of the script catches it."""
 
 
 class _Watch:
-    """What is looked for in every `fit` of this process."""
+    """The settings for every `fit` of this process."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._inside = False
 
     def patch(self, keras: types.ModuleType) -> None:
-        """Look at every `fit` from now on."""
+        """Watch every `fit` from now on."""
         original = keras.Model.fit
         signature = inspect.signature(original)
 
@@ -103,7 +103,9 @@ class _Watch:
         _end_here()
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
-        """Return the callbacks that write nothing, which a training cut short must not do, and the names of others."""
+        """Return the callbacks that write nothing, because a shortened training must not write, and the names of
+        others.
+        """
         from autopipe.extensions.diagnose.onlooker import Onlooker
 
         every = [] if callbacks is None else keras.tree.flatten(callbacks)
@@ -129,7 +131,7 @@ class _Watch:
 
 
 def kind_of_data(x: Any) -> str:
-    """Return what `fit` is given in the words of its makers."""
+    """Return the name of the data's kind, in the words of its library."""
     if inspect.isgenerator(x):
         return "a generator"
     for kind in type(x).__mro__:
@@ -150,7 +152,7 @@ def kind_of_data(x: Any) -> str:
 
 
 class _After(importlib.abc.MetaPathFinder):
-    """Calls a function with a module as soon as that was imported for the first time."""
+    """Calls a function with a module right after its first import."""
 
     def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
         self._name = name
@@ -174,7 +176,7 @@ class _After(importlib.abc.MetaPathFinder):
 
 
 def _end_here() -> NoReturn:
-    """End without the rest of the script, and without what it has registered for its end."""
+    """End without the rest of the script, and without its exit handlers."""
     from autopipe.measure.trial import group
 
     gc.collect()  # iterators give back files and locks that they hold

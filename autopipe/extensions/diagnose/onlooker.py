@@ -1,8 +1,9 @@
-"""Looks over the shoulder of `keras.Model.fit`: a callback that times steps, whatever the data come from.
+"""A callback that times the steps of `keras.Model.fit`, with any kind of data.
 
-Keras keeps the function that does a step in `model.train_function` and gives it an iterator over batches. For as long
-as a `fit` lasts, a function stands in its place that hands the same batches on one by one and looks at the clock. When
-enough was seen, the model runs on the last batch alone, on copies of all that a step changes.
+Keras keeps the function that does a step in `model.train_function` and gives it an iterator over batches. During a
+`fit`,
+a function in its place hands the same batches on one by one and reads the clock. After enough steps, the model runs on
+the last batch alone, on copies of all that a step changes.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _FEW_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How long to look."""
+    """How long to watch."""
 
     seconds: float = 10.0  # of training, the compiling of its first step left out
     steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
     alone_seconds: float = 1.6  # how long the model runs alone, twice where it augments
 
     def is_enough(self, steps: list[Step]) -> bool:
-        """Tell whether this much was seen."""
+        """Return True if enough was seen."""
         rest = steps[WARM_UP_STEPS:]
         if self.steps is not None:
             return len(rest) >= self.steps
@@ -47,7 +48,7 @@ class Look:
 
 
 class Onlooker(keras.callbacks.Callback):
-    """Watches one `fit`, tells what it saw, and leaves the model as it is.
+    """Watches one `fit`, reports once, and leaves the model unchanged.
 
     Each epoch's `images_per_second` and `data_wait_share` go to the logs; callbacks that come later in the list see
     them.
@@ -62,12 +63,12 @@ class Onlooker(keras.callbacks.Callback):
         left_out: tuple[str, ...] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Tell `told`, once: when enough was seen, or at the end of a training that ends before.
+        """Call `told`, once: after enough steps, or at the end of a shorter training.
 
         Args:
             told: may raise, which ends the training.
-            look: how long to look.
-            data: what the training is fed from, for the report.
+            look: how long to watch.
+            data: the kind of the training's data, for the report.
             left_out: callbacks that were left out, for the report.
             clock: seconds.
         """
@@ -87,11 +88,11 @@ class Onlooker(keras.callbacks.Callback):
         self._done = False
 
     def set_trainer(self, trainer: Any) -> None:
-        """Be told that this is a trainer's training."""
+        """Note that this is a trainer's training."""
         self._report["data"] = "autopipe"
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Take the place of the model's training function."""
+        """Replace the model's training function."""
         if type(self.model).make_train_function is not keras.Model.make_train_function:
             raise ModelError(
                 f"A training can be watched where Keras makes its training function, but {type(self.model).__name__} "
@@ -107,12 +108,12 @@ class Onlooker(keras.callbacks.Callback):
         self._sampler.start()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Leave out what came since the last step."""
+        """Leave out the time since the last step."""
         self._steps.epoch_began()
         self._epoch_from = len(self._steps.steps)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Log the epoch, the first steps of the training left out."""
+        """Log the epoch, without the first steps of the training."""
         steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
         seconds = sum(step.seconds for step in steps)
         if logs is not None and seconds > 0:
@@ -120,7 +121,7 @@ class Onlooker(keras.callbacks.Callback):
             logs["data_wait_share"] = sum(step.waiting_seconds for step in steps) / seconds
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Give the model its function back; tell what was seen, if that was not done."""
+        """Restore the model's function; report, if that was not done."""
         try:
             if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
                 self._tell(frameworks.step_state(self.model, "optimizer", "metrics"))
@@ -128,7 +129,7 @@ class Onlooker(keras.callbacks.Callback):
             self.leave()
 
     def leave(self) -> None:
-        """Give the model its function back, also where `fit` ended with an error."""
+        """Restore the model's function, also if `fit` ended with an error."""
         if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
             self._seen.train_function = self._owners
         if self._sampler is not None:
@@ -136,7 +137,7 @@ class Onlooker(keras.callbacks.Callback):
         self._seen, self._owners, self._sampler, self._batch = None, None, None, None
 
     def _step(self, *arguments: Any) -> Any:
-        """Do a step, and look at the clock. Of a `fit` that ends in here, Keras does not tell the end."""
+        """Do a step, and read the clock. Keras does not report the end of a `fit` that ends in here."""
         try:
             return self._timed(*arguments)
         except StopIteration:  # the end of the data
@@ -146,7 +147,7 @@ class Onlooker(keras.callbacks.Callback):
             raise
 
     def _timed(self, *arguments: Any) -> Any:
-        """Do what the model's own training function does, and look at the clock."""
+        """Do the same as the model's own training function, and read the clock."""
         *state, batches = arguments
         fetched = isinstance(batches, list)  # by Keras on torch, after the callbacks of the last step
         self._steps.step_began(fetched=fetched)
@@ -202,7 +203,7 @@ class Onlooker(keras.callbacks.Callback):
         self._told(watched)
 
     def _alone(self, state: tuple[Any, ...]) -> tuple[list[float], tuple[str, ...]]:
-        """Return steps/s of the model on a batch that is there, and without its augmentation, if it has any."""
+        """Return steps/s of the model on a batch in memory, and the same without its augmentation, if it has any."""
         batch = _placed(self._batch)
         layers = augmenting_layers(self.model)
         per_call = self.model.steps_per_execution
@@ -220,20 +221,20 @@ class Onlooker(keras.callbacks.Callback):
 
 
 def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    """Yield the first batch, and let go of it, which `itertools.chain` would not; then the rest."""
+    """Yield the first batch and drop it, which `itertools.chain` would not; then the rest."""
     yield first.pop()
     yield from rest
 
 
 def _rows(batch: Any) -> int:
-    """Return how many samples a batch has, over all devices."""
+    """Return the number of samples of a batch, over all devices."""
     first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
     parts = getattr(first, "values", None)  # TensorFlow's PerReplica
     return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
 
 
 def _placed(batch: Any) -> Any:
-    """Return the batch on the device, where that is not the host's memory."""
+    """Return the batch on the device, unless that is the host's memory."""
     place = SingleDevice().place
     return keras.tree.map_structure(lambda leaf: place(leaf) if _is_numbers(leaf) else leaf, batch)
 

@@ -1,4 +1,4 @@
-"""What was seen of somebody's training, as text: the rate, where the time goes, a verdict, and code to paste."""
+"""The findings of a diagnosis as text: the rate, the use of time, a verdict, and code to paste."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def render(watched: Watched) -> Table:
 
 
 def rows(watched: Watched) -> list[tuple[str, str]]:
-    """Return what is said, line by line."""
+    """Return the lines of the table."""
     found = [
         ("images/s", wording.rate(watched.images_per_second)),
         ("model alone", _alone(watched)),
@@ -71,7 +71,7 @@ def _cheaper_model(watched: Watched) -> str:
 
 
 def to_paste(watched: Watched) -> str | None:
-    """Return code that tunes such a training, for its owner to complete; None where there is nothing to gain."""
+    """Return code that tunes such a training, for its owner to complete; None if there is nothing to gain."""
     if watched.verdict not in (Verdict.DATA, Verdict.CORES) or watched.data == "autopipe":  # which has a workload
         return None
     if watched.data == "arrays":

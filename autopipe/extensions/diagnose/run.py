@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a diagnosis looks at."""
+    """The options of a diagnosis."""
 
     script: Path  # the user's own
     arguments: Sequence[str] = ()  # of the script
@@ -36,11 +36,8 @@ class Request:
 
 
 def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
-    """Run a script, and return the findings for each `fit` and the script's exit status.
-
-    Raises:
-        TrialError: there is no such script.
-        NothingMeasuredError: the script ended before a training could be watched.
+    """Run a script, and return the findings for each `fit` and the script's exit status. Raise TrialError if there is
+    no such script, and NothingMeasuredError if the script ended before a training could be watched.
     """
     if not request.script.is_file():
         raise TrialError(
@@ -90,7 +87,7 @@ def _run(request: Request, told: IO[bytes]) -> int:
 
 @contextlib.contextmanager
 def _ending_too() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Pass SIGTERM on to the script. Yields a function that is to be called with the script's process.
+    """Pass SIGTERM on to the script. Yields a function to call with the script's process.
 
     A signal that arrives while the script starts is passed on as well.
     """

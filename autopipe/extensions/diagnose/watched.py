@@ -1,6 +1,6 @@
-"""What was seen of a training that somebody else wrote, and what follows from it: how long its steps wait for what.
+"""The figures of a watched training, and the verdict on them: how long its steps wait, and for what.
 
-Values and arithmetic only. `onlooker` looks, and `report` says it.
+Values and arithmetic only. `onlooker` measures, and `report` writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MODEL_SHARE = 0.9
 
 
 class Verdict(enum.StrEnum):
-    """What keeps a training from being faster."""
+    """The bottleneck of a training."""
 
     MODEL = "model"  # its steps take as long as they do without any data
     DATA = "data"  # steps wait for batches
@@ -29,7 +29,7 @@ class Verdict(enum.StrEnum):
 
 
 class Watched(Value):
-    """Some steps of a training, and the same model on a batch that was already there."""
+    """Some steps of a training, and the same model on a batch in memory."""
 
     status: Literal["watched"] = "watched"
     schema_version: Literal[1] = 1
@@ -54,42 +54,42 @@ class Watched(Value):
 
     @property
     def images_per_second(self) -> float:
-        """What the training does."""
         return self.images / self.seconds
 
     @property
     def lost_share(self) -> float | None:
-        """The part of the time in which the model could have trained, 0 to 1; None where its own rate is not known."""
+        """The share of the time in which the model could have trained, 0 to 1; None if its own rate is unknown."""
         if self.alone_images_per_second is None:
             return None
         return max(0.0, 1 - self.images_per_second / self.alone_images_per_second)
 
     @property
     def waiting_share(self) -> float:
-        """The part of the time in which the model waited for data, 0 to 1.
+        """The share of the time in which the model waited for data, 0 to 1.
 
-        A device may still be busy with the step before while the host waits for a batch, so that the model cannot have
-        waited for longer than what is missing to its own rate.
+        A device may still be busy with the step before while the host waits for a batch, so the model cannot have
+        waited for
+        longer than the difference to its own rate.
         """
         lost = self.lost_share
         return min(1.0, self.waiting_seconds / self.seconds, 1.0 if lost is None else lost)
 
     @property
     def between_share(self) -> float:
-        """The part of the time that is lost between steps, 0 to 1."""
+        """The share of the time that is lost between steps, 0 to 1."""
         lost = self.lost_share
         left = 1.0 if lost is None else lost - self.waiting_share
         return min(1.0, self.between_seconds / self.seconds, left)
 
     @property
     def slowed_share(self) -> float:
-        """The part of the time by which steps took longer than the model takes alone, 0 to 1."""
+        """The share of the time by which steps took longer than the model takes alone, 0 to 1."""
         lost = self.lost_share
         return 0.0 if lost is None else max(0.0, lost - self.waiting_share - self.between_share)
 
     @property
     def possible_gain(self) -> float | None:
-        """How many times as fast the training would be if data cost nothing; None where that is not known."""
+        """How many times as fast the training would be if data cost nothing; None if unknown."""
         if self.alone_images_per_second is None:
             return None
         left = 1 - self.waiting_share - self.slowed_share
@@ -97,13 +97,13 @@ class Watched(Value):
 
     @property
     def augmentation_share(self) -> float | None:
-        """The part of the model's own time that augmentation in the model takes, 0 to 1; None where not known."""
+        """The share of the model's own time that its augmentation takes, 0 to 1; None if unknown."""
         alone, without = self.alone_images_per_second, self.without_augmentation_images_per_second
         return None if alone is None or without is None else max(0.0, 1 - alone / without)
 
     @property
     def verdict(self) -> Verdict:
-        """What keeps the training from being faster: of what is lost, the largest part."""
+        """The bottleneck of the training: the largest part of the lost time."""
         lost = self.lost_share
         if lost is None:
             return Verdict.UNKNOWN

@@ -1,4 +1,4 @@
-"""A fleet: what is tuned on which machines, from the artefacts of a folder or the studies of a storage."""
+"""A fleet: the tuned workloads of several machines, from the artefacts of a folder or the studies of a storage."""
 
 from __future__ import annotations
 
@@ -43,10 +43,8 @@ class Member:
 
 
 def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
-    """Return what the artefacts in a folder, and below it, know; of a file, what that one knows.
-
-    Raises:
-        ConfigError: there is no such folder, or no artefact in it.
+    """Return the members in the artefacts of a folder and its subfolders, or of one file. Raise ConfigError if there is
+    no such folder, or no artefact in it.
     """
     if not folder.exists():
         raise ConfigError(
@@ -70,11 +68,8 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
 
 
 def of_storage(url: str, now: datetime.datetime) -> list[Member]:
-    """Return what the studies of a storage know.
-
-    Raises:
-        ConfigError: the storage is a file that is not there.
-        TrialError: it cannot be used.
+    """Return the members in the studies of a storage. Raise ConfigError if the storage is a file that does not exist,
+    and TrialError if it cannot be used.
     """
     here = fingerprint.detect()
     return _compared([(f"{each.workload}/{_content(each.data)}", _studied(each, here, now)) for each in _studies(url)])
@@ -86,10 +81,8 @@ def _content(data: str) -> str:
 
 
 def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
-    """Return the studies of a storage whose last trial is older than that; one without a trial may just be beginning.
-
-    Raises:
-        TrialError: the storage cannot be used.
+    """Return the studies whose last trial is older than that; one without a trial may just be beginning. Raise
+    TrialError if the storage cannot be used.
     """
     try:
         oldest = now - datetime.timedelta(days=older_than_days)
@@ -110,7 +103,7 @@ def _studies(url: str) -> list[Kept]:
 
 
 def _file(url: str) -> Path | None:
-    """Return the file that a storage keeps everything in, None if it is another kind; SQLAlchemy reads `%20` in one."""
+    """Return the file that holds a storage, None for another kind; SQLAlchemy reads `%20` in one."""
     if url.startswith("journal://"):
         return Path(path_of_journal(url))
     found = _FILE.match(url)
@@ -163,7 +156,7 @@ def _state(profile: Profile, here: Hardware, now: datetime.datetime) -> Literal[
 
 
 def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:
-    """Add to each what the same workload does with the same data on machines like its own."""
+    """Add to each member the results of the same workload and data on similar machines."""
 
     def best(key: str, member: Member) -> float | None:
         rates = [

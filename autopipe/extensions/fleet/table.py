@@ -44,7 +44,7 @@ def _blocks(table: Table) -> Iterator[RenderableType]:
 
 
 def html_page(members: Sequence[Member], now: datetime.datetime) -> str:
-    """Return the same as one page without anything from elsewhere."""
+    """Return the same as one self-contained page."""
     head = f"<h1>Fleet</h1><p>{page.words(_sentence(members))}</p>"
     foot = f"<p>{now:%Y-%m-%d %H:%M} UTC</p>"
     return page.page("Fleet", head, page.table(_table(members, now), "Fleet"), foot)

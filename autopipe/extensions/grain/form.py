@@ -37,12 +37,12 @@ IMPORTS: Final = {"flags.": "from absl import flags", "grain.": "import grain"}
 
 
 def in_processes(loader: Grain) -> bool:
-    """Tell whether worker processes make the samples."""
+    """Return True if worker processes make the samples."""
     return loader.workers > 0
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
-    """Return what the template is filled with."""
+    """Return the texts of the template."""
     loader = config.loader
     assert isinstance(loader, Grain)
     source, star = parts.source, parts.starred

@@ -1,8 +1,8 @@
-"""Grain: batches through Google's `grain.MapDataset`, its threads and, where asked for, its worker processes.
+"""Grain: batches through Google's `grain.MapDataset`, its threads and, on request, its worker processes.
 
-The batches themselves are made by the same kernel as everywhere; an element of the dataset is a batch, and its number
-goes on from epoch to epoch, so that Grain reads on into the next one. Which threads and processes make them, and what
-waits between them, is Grain's business.
+The common kernel makes the batches; an element of the dataset is a batch, and its number goes on from epoch to epoch,
+so
+that Grain reads on into the next one. Threads, processes and queues are Grain's business.
 """
 
 from __future__ import annotations
@@ -130,7 +130,6 @@ class _GrainLoader(WorkloadLoader):
 
     @property
     def bad_samples(self) -> dict[int, int]:
-        """How many samples were skipped, by epoch."""
         twin = self._twin.bad_samples if isinstance(self._twin, _GrainLoader) else {}
         return {**self._ledger.counts, **twin}
 
@@ -215,7 +214,7 @@ class _InThreads:
         self._indices: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
     def make(self, epoch: int, number: int) -> tuple[Any, ...]:
-        """Return the arrays of a batch, and the samples that were replaced."""
+        """Return the arrays of a batch, and the replaced samples."""
         of, indices = self._indices
         if of != epoch:
             indices = self._order.epoch(epoch)
@@ -231,7 +230,7 @@ class _InThreads:
 
 
 class _InProcesses:
-    """The same, in another process than where it was made: it pickles, with the way to the cache."""
+    """Makes batches in another process: it pickles, with the access to the cache."""
 
     def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None) -> None:
         self._recipe = pickled(recipe, "Grain")
@@ -251,7 +250,6 @@ class _InProcesses:
         self._made = _InThreads(recipe, order, MemoryCache.of(recipe, block))
 
     def make(self, epoch: int, number: int) -> tuple[Any, ...]:
-        """Return what `_InThreads` does."""
         assert self._made is not None
         return self._made.make(epoch, number)
 

@@ -1,10 +1,10 @@
-"""The rows of a dataset in an HDF5 file, read past the library where they lie in the file as they are.
+"""Rows of a dataset in an HDF5 file, read without the library if they lie in the file unchanged.
 
 h5py has one lock for a whole process, and takes it for each row: threads that decode would wait for those that read. A
-dataset of numbers in one piece, or in chunks of whole rows, is read where it lies, many rows by one call where a batch
-wants them. Images of variable length are read from the global heap, as "HDF5 File Format Specification Version 3.0"
-describes it in III.E. What is compressed, lies in another file, or is found not to be what the library reads, is left
-to the library. `source` says which part of a sample a dataset is.
+dataset of numbers in one piece, or in chunks of whole rows, is read at its offsets, many rows of a batch by one call.
+Images of variable length are read from the global heap, as "HDF5 File Format Specification Version 3.0" describes it in
+III.E. The library reads datasets that are compressed, lie in another file, or differ from direct reads. `source` knows
+the parts of a sample.
 
 Nothing stays mapped into memory: pages that a process has mapped cannot be dropped for a cold trial.
 """
@@ -43,13 +43,13 @@ Gather: TypeAlias = Callable[[NDArray[np.integer], NDArray[Any]], None]
 
 
 class Rows(Protocol):
-    """What gives a row by its number: bytes of encoded images, else an array or a number."""
+    """Reads a row by its number: bytes of encoded images, else an array or a number."""
 
     def __getitem__(self, index: int, /) -> Any: ...
 
 
 def rows_of(dataset: Any, path: str) -> Rows:
-    """Return what reads the rows of an open dataset of h5py, which has some, of the file `path`."""
+    """Return a reader of the rows of an open, non-empty dataset of h5py in the file `path`."""
     is_encoded = _is_encoded(dataset)
     by_library: Rows = _Decoded(dataset) if is_encoded else _in_own_order(dataset)
     direct: Rows | None = None
@@ -64,7 +64,7 @@ def rows_of(dataset: Any, path: str) -> Rows:
 
 
 def gather_of(rows: Rows) -> Gather | None:
-    """Return what writes many rows by one call; None of those that come one by one."""
+    """Return the function that writes many rows by one call; None if rows come one by one."""
     if isinstance(rows, np.ndarray):
         return functools.partial(gather, rows)
     return rows.gather if isinstance(rows, _FileRows) else None
@@ -104,10 +104,8 @@ class _FileRows:
         return found if self._dtype.isnative else found.astype(self._dtype.newbyteorder("="))
 
     def gather(self, indices: NDArray[np.integer], out: NDArray[Any]) -> None:
-        """Write rows to an array that has one for each; those that lie one behind the other are read at once.
-
-        Raises:
-            BadSampleError: one is not in the file any more.
+        """Write rows to the rows of an array; adjacent ones are read at once. Raise BadSampleError if a row is not in
+        the file any more.
         """
         fits = out.dtype == self._dtype and out.flags.c_contiguous
         room = out if fits else np.empty((len(indices), *self._shape), self._dtype)
@@ -169,14 +167,14 @@ def _is_encoded(dataset: Any) -> bool:
 
 
 def _in_own_order(dataset: Any) -> Any:
-    """Return what reads a dataset in the byte order of this machine: JAX takes no other."""
+    """Return a reader of a dataset in the byte order of this machine: JAX takes no other."""
     if dataset.dtype.kind not in "iuf" or dataset.dtype.isnative:
         return dataset
     return dataset.astype(dataset.dtype.newbyteorder("="))
 
 
 def _in_pieces(dataset: Any, path: str) -> Rows | None:
-    """Return the rows of numbers of a dataset that are in the file as they are; None of others, and of empty ones."""
+    """Return the rows of a dataset of numbers that are unchanged in the file; None of others, and of empty ones."""
     import h5py
 
     if dataset.ndim < 2 or dataset.dtype.kind not in "biuf" or 0 in dataset.shape:
@@ -204,7 +202,7 @@ def _heap_rows(dataset: Any, path: str) -> Rows | None:
 
 
 def _pieces(dataset: Any) -> tuple[NDArray[np.int64], int] | None:
-    """Return where the pieces of a dataset start, and of how many rows each is; None where there are no such."""
+    """Return the offsets of a dataset's pieces, and the rows of each; None if there are no such pieces."""
     offset = dataset.id.get_offset()
     if offset is not None:
         return np.array([offset]), len(dataset)
@@ -224,7 +222,7 @@ def _pieces(dataset: Any) -> tuple[NDArray[np.int64], int] | None:
 
 
 def _agree(direct: Rows, by_library: Rows, count: int) -> bool:
-    """Return whether some rows, the first and the last among them, are the same in both."""
+    """Return True if some rows, the first and the last among them, are the same in both."""
     try:
         return all(_content(direct[row]) == _content(by_library[row]) for row in spread(count, _PROBES))
     except (BadSampleError, OSError):  # one that neither can read spoils no other

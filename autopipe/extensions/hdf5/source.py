@@ -55,7 +55,7 @@ class HDF5(Columns):
             self._look()
 
     def _look(self) -> None:
-        """Find out what the file holds."""
+        """Find the fields of the file."""
         datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
@@ -83,15 +83,13 @@ class HDF5(Columns):
 
     @property
     def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
-        """What writes rows to the arrays of a batch, see `Source`; None where some are encoded, or read by h5py."""
+        """The batch half of `read`, see `Source`; None if some rows are encoded, or read by h5py."""
         return self._read_many if self._gathers else None
 
     def name(self, index: int) -> str:
-        """Return the number of a row, and the file it is in."""
         return f"row {index} of {self._path}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the file, whichever samples are asked for."""
         return [self._path]
 
     def digest(self) -> str:
@@ -110,7 +108,7 @@ class HDF5(Columns):
                 gather(indices, room)
 
     def _all_rows(self) -> list[Rows]:
-        """Return the rows of each dataset, opened by this process: a handle that came by a fork is the parent's."""
+        """Return the rows of each dataset, opened by this process: a handle from before a fork is the parent's."""
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
             datasets = self._datasets()
@@ -125,7 +123,7 @@ class HDF5(Columns):
                 raise text_refused(f"The dataset `{column}` of `{self._path}`")
 
     def _datasets(self) -> list[Any]:
-        """Return the open datasets; they keep the file open, and with it the library's lock of it."""
+        """Return the open datasets; they keep the file open, and the library's lock of it."""
         file = _open(self._path)
         return [_dataset(file, column, self._path) for column in self._selection.columns]
 

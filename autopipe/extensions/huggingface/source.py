@@ -83,12 +83,12 @@ class HuggingFace(Columns):
         return f"HuggingFace({len(self)} rows of {', '.join(self._selection.columns)})"
 
     def name(self, index: int) -> str:
-        """Return the number of a row, and the image's path where the dataset knows it."""
+        """Return the number of a row, and the image's path if the dataset knows it."""
         paths = self._outside(index)
         return f"row {index} of the dataset" + (f" ({', '.join(paths)})" if paths else "")
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the Arrow files, and the images of some rows, or of all, that lie in files of their own."""
+        """Return the Arrow files, and separate image files of some rows, or of all."""
         rows = range(len(self)) if indices is None else indices
         return [*self._stored, *(path for row in (rows if self._are_outside else ()) for path in self._outside(row))]
 
@@ -107,7 +107,7 @@ class HuggingFace(Columns):
         ]
 
     def _outside(self, index: int) -> list[str]:
-        """Return the files of images that the dataset does not hold itself."""
+        """Return image files outside of the dataset."""
         row = self._rows[index]
         images = [row.column(number)[0].as_py() for number in self._pictures]
         return [image["path"] for image in images if image and image.get("bytes") is None and image.get("path")]
@@ -159,7 +159,7 @@ class Parquet(HuggingFace):
         return f"Parquet({self._parquet.text(0)!r}, ...: {len(self)} rows in {len(self._parquet)} files)"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the Parquet files, and what `HuggingFace` returns."""
+        """Return the Parquet files, and those of `HuggingFace`."""
         return [*self._parquet.files(), *super().files(indices)]
 
     def digest(self) -> str:
@@ -168,7 +168,7 @@ class Parquet(HuggingFace):
 
 
 def _dtype(feature: Any) -> np.dtype[Any] | None:
-    """Return the dtype of a column of arrays; None where it holds something else."""
+    """Return the dtype of a column of arrays; None for any other column."""
     while isinstance(feature, list) or hasattr(feature, "feature"):
         feature = feature[0] if isinstance(feature, list) else feature.feature
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """OpenTelemetry gauges of the figures. The meter provider decides how they leave the process.
+    """OpenTelemetry gauges of the figures. The meter provider exports them.
 
     They hold nothing until they are set. Each cause has a series of `autopipe.drifted`.
 
@@ -36,7 +36,7 @@ class Gauges:
         self._drifted = meter.create_gauge("autopipe.drifted", description=DRIFTED)
 
     def set(self, values: Mapping[str, Any]) -> None:
-        """Set the gauges to the figures that there are, and `autopipe.drifted` to 1 for the cause, to 0 for others."""
+        """Set the gauges to the given figures, and `autopipe.drifted` to 1 for the cause, to 0 for others."""
         for name, gauge in self._figures.items():
             if values.get(name) is not None:
                 gauge.set(values[name])

@@ -1,7 +1,7 @@
-"""The Ray cluster that this process works with: found or started, shared by all who need it, left by the last of them.
+"""The Ray cluster of this process: found or started, shared by all its users, left by the last of them.
 
 A process is in one cluster at a time; that is Ray's rule. A cluster that the user's own code has joined is used as it
-is, and left alone. What the nodes are asked to do is their users' business: `autopipe.extensions.ray.loader`,
+is, and not ended. The work of the nodes is the business of `autopipe.extensions.ray.loader` and
 `autopipe.extensions.ray.conversion`.
 """
 
@@ -33,7 +33,7 @@ _AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; R
 
 
 class User(Protocol):
-    """Who works with the cluster."""
+    """A user of the cluster."""
 
     def close(self) -> None:
         """End it; it may have ended already."""
@@ -49,28 +49,28 @@ class Cluster:
         self._left = False
 
     def nodes(self) -> dict[str, float]:
-        """Return the living nodes that have cores for anybody, by their ids; all of them where none has."""
+        """Return the living nodes with cores for any user, by their ids; all nodes if none has."""
         living = {node["NodeID"]: float(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]}
         return {node: cores for node, cores in living.items() if cores} or living
 
     def on(self, node: str) -> dict[str, Any]:
-        """Return the options of an actor that is to run on a node, or, if that is gone by then, on another one.
+        """Return the options of an actor on a node, or, if that has gone, on another one.
 
-        It reserves no core: whoever waits for one that another loader of the same training holds would wait for ever.
+        It reserves no core: waiting for a core of another loader of the same training would never end.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
 
     def leave(self) -> None:
-        """Leave the cluster, once; the last one to do so ends one that was started here."""
+        """Leave the cluster, once; the last user ends one that was started here."""
         if not self._left:
             self._left = True
             _MEMBERSHIP.leave()
 
 
 class _Membership:
-    """What of Ray is one for all of this process."""
+    """The connection to Ray, one for the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,11 +81,11 @@ class _Membership:
         self._users: weakref.WeakSet[User] | None = None
 
     def join(self, address: str | None, *, store_bytes: int = 0) -> Cluster:
-        """Connect this process to a cluster, or use the connection that it has. Whoever joins leaves.
+        """Connect this process to a cluster, or use its present connection. Each `join` needs a `leave`.
 
         Args:
             address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
-            store_bytes: for what nodes hand over, at least.
+            store_bytes: of the object store for the nodes' results, at least.
 
         Raises:
             MissingExtraError: Ray is not installed.
@@ -119,7 +119,7 @@ class _Membership:
                 _default_signals()
 
     def ends_with_process(self, user: User) -> None:
-        """Have `user` closed before Ray ends at the interpreter's exit, if nobody has closed it by then."""
+        """Close `user` before Ray ends at the interpreter's exit, unless it is closed by then."""
         if self._users is None:
             self._users = weakref.WeakSet()
             atexit.register(self._end)  # registered after Ray's own, so called before it
@@ -135,7 +135,7 @@ join, ends_with_process = _MEMBERSHIP.join, _MEMBERSHIP.ends_with_process
 
 
 def address_of(address: str | None) -> str:
-    """Return which cluster is meant: as Ray has it, RAY_ADDRESS stands in for none and for "auto"."""
+    """Return the cluster's address; as in Ray, RAY_ADDRESS replaces None and "auto"."""
     named = os.environ.get("RAY_ADDRESS", "")
     if address is None:
         return named or LOCAL
@@ -145,7 +145,7 @@ def address_of(address: str | None) -> str:
 def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), avoid: str = "") -> list[str]:
     """Return a node for each of `count` more workers, so that each node has them in proportion to its cores.
 
-    Those count that are on `taken` nodes already; one to `avoid` is taken only where there is no other.
+    Workers on `taken` nodes count; the node to `avoid` is used only if there is no other.
     """
     usable = {node: cores for node, cores in nodes.items() if node != avoid} or dict(nodes)
     load = dict.fromkeys(usable, 0)
@@ -160,14 +160,14 @@ def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), av
     return found
 
 
-# ---------------------------------------------------------------- what nodes said
+# -------------------- what nodes said
 
 
 def require_data(missing: Sequence[tuple[str, str]]) -> None:
-    """Refuse to begin where nodes lack files that are here, by what `node.lacking` told of each node.
+    """Refuse to begin if nodes lack files that are here, by the results of `node.lacking`.
 
     Raises:
-        DataError: naming the first of both.
+        DataError: with the first node and file.
     """
     here = [(node, file) for node, file in missing if os.path.exists(file)]  # noqa: PTH110  # as above
     if here:
@@ -176,7 +176,7 @@ def require_data(missing: Sequence[tuple[str, str]]) -> None:
 
 
 def node_failure(error: BaseException, what: str) -> LoaderError:
-    """Return the error for what a node did not do, by what Ray says."""
+    """Return the error of a node that failed to do `what`, from Ray's message."""
     if "No module named 'autopipe" in str(error):
         return LoaderError(
             "A node of the Ray cluster lacks autopipe, or has another version of it.",
@@ -186,7 +186,7 @@ def node_failure(error: BaseException, what: str) -> LoaderError:
     return LoaderError(f"{what} on a node of the Ray cluster: {last[-1].strip()}")
 
 
-# ---------------------------------------------------------------- connecting
+# -------------------- connecting
 
 
 def _package() -> Any:
@@ -226,9 +226,9 @@ def _connect(ray: Any, address: str, store_bytes: int) -> None:
 
 
 def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
-    """Join a cluster, again if its server for clients lost the process that it started for this one.
+    """Join a cluster; repeat it if its server for clients lost the process that it started for this one.
 
-    That server forks while threads of gRPC run, and now and then the child dies at once of it.
+    That server forks while threads of gRPC run, and the child sometimes dies at once.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -242,7 +242,9 @@ def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
 
 
 def _require_reachable(address: str) -> None:
-    """Knock, so that an address where nobody is fails in seconds. Ray itself tries for half a minute, then aborts."""
+    """Connect once, so that an address without a server fails in seconds. Ray itself tries for half a minute, then
+    aborts.
+    """
     host, colon, port = address.removeprefix(_TCP).rpartition(":")
     if address == "auto" or not (colon and port.isdecimal()):
         return  # Ray looks for it, or says what is wrong with it
@@ -250,7 +252,7 @@ def _require_reachable(address: str) -> None:
 
 
 def _default_signals() -> None:
-    """Take back Ray's handler of SIGTERM, if it was left where there was none."""
+    """Remove Ray's handler of SIGTERM, if there was none before."""
     handler = signal.getsignal(signal.SIGTERM)
     if getattr(handler, "__module__", "").startswith("ray.") and _in_main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -262,9 +264,9 @@ def _in_main_thread() -> bool:
 
 @contextlib.contextmanager
 def _own_signals(*, but_default: bool) -> Iterator[None]:
-    """Keep what the process does on SIGTERM, which `ray.init` sets to a handler of its own.
+    """Keep the process's handler of SIGTERM, which `ray.init` replaces by its own.
 
-    That one ends the cluster with the process; so, with `but_default`, it stays where there was none before.
+    Ray's ends the cluster with the process; with `but_default`, it stays if there was none before.
     """
     if not _in_main_thread():
         yield

@@ -13,7 +13,7 @@ HELP = "Have a Ray cluster write: ray://HOST:10001, HOST:6379, auto, or local fo
 
 
 def writer(address: str) -> Writer:
-    """Return what has the cluster at an address write a set."""
+    """Return a writer of sets by the cluster at an address."""
     from autopipe.extensions.ray import conversion
 
     return functools.partial(conversion.convert, address=address)

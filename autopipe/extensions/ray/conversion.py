@@ -36,12 +36,12 @@ def convert(
     parts: int | None = None,
     on_progress: Progress | None = None,
 ) -> Converted:
-    """Write a set by a Ray cluster, or what is missing of it.
+    """Write a set by a Ray cluster, or the missing part of it.
 
     Args:
         conversion: which samples, after which ops.
         storage: the form.
-        folder: where to, for this machine and all nodes.
+        folder: of the set, for this machine and all nodes.
         address: of the cluster, as the loader `Ray` takes it.
         parts: how many tasks, each of which takes a core of the cluster; None: a few for each core.
         on_progress: called with the samples done and to do, after each part.
@@ -120,10 +120,8 @@ def _part(
 
 
 def _finished(folder: Place, conversion: Conversion) -> Manifest:
-    """Join the parts.
-
-    Raises:
-        StorageError: this machine does not see what the nodes wrote, or samples are bad on a node only.
+    """Join the parts. Raise StorageError if this machine does not see the nodes' files, or samples are bad on a node
+    only.
     """
     try:
         manifest = conversions.finish(folder)
@@ -137,7 +135,7 @@ def _finished(folder: Place, conversion: Conversion) -> Manifest:
 
 
 def _require_bad_here(conversion: Conversion, bad: Sequence[int]) -> None:
-    """Refuse a set in which samples were left out that are good here: it must not depend on nodes."""
+    """Refuse a set whose left-out samples are good here: it must not depend on nodes."""
     for position in bad:
         try:
             conversion.sample(position)

@@ -1,9 +1,8 @@
 """Ray: workers are actors of a Ray cluster, on this machine or on others, which make whole batches.
 
-A batch is a function of workload, seed, epoch and number, so whoever makes it makes the same. To the nodes goes, once,
-how samples are made, and for each batch its sample numbers; back comes the batch through Ray's object store, or, from
-this very machine, in the slot itself. A worker whose process or node ends is made up for on another node, and its
-batches are made anew.
+A batch is a function of workload, seed, epoch and number, so it is the same from any node. The recipe goes to the nodes
+once, and for each batch its sample numbers; the batch comes back through Ray's object store, or, on this very machine,
+in the slot itself. A worker whose process or node ends is replaced on another node, and its batches are made anew.
 """
 
 from __future__ import annotations
@@ -141,14 +140,12 @@ class _Filler:
         """Nothing is read ahead on the nodes."""
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        """As nothing is."""
+        """Nothing was begun."""
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        """Have a batch filled. A worker that dies is replaced and the batch made anew.
-
-        Raises:
-            WorkerDiedError: it died three times on this batch, the last time with no other batch beside.
-            AutopipeError: what the worker raised, with its traceback as the cause.
+        """Have a batch filled. A worker that dies is replaced and the batch made anew. Raise WorkerDiedError if it died
+        three times on this batch, the last time with no other batch beside, and AutopipeError if the error of the
+        worker, with its traceback as the cause.
         """
         place = SlotPlace(slot.number, slot.block.descriptor, slot.block.size)
         died = self._team.cluster.ray.exceptions.RayError
@@ -194,7 +191,7 @@ class _Filler:
         return list(bad)
 
     def _require_bad_here(self, bad: BadSample, epoch: int) -> None:
-        """Refuse to skip a sample of which only the node says that it is bad: batches must not depend on nodes."""
+        """Refuse to skip a sample that is bad only on a node: batches must not depend on nodes."""
         kernel = Kernel(dataclasses.replace(self._recipe, cached=0.0))
         try:
             if kernel.fill(epoch, np.array([bad.index]), kernel.spec.empty(1)):

@@ -1,6 +1,6 @@
-"""What runs on a node of a Ray cluster: makes batches there, and tells what the node lacks. Imports no framework.
+"""The code on a node of a Ray cluster: makes batches there, and lists files that the node lacks. Imports no framework.
 
-Whatever fails goes back as a value; the owner, in `autopipe.extensions.ray.loader`, raises it.
+Failures go back as values; the owner, in `autopipe.extensions.ray.loader`, raises them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOKED_AT = 16  # files of a source
 
 
 class Hello(NamedTuple):
-    """What a worker says of its node."""
+    """The facts of a worker's node."""
 
     node: str
     lacking: list[str]
@@ -42,7 +42,7 @@ class Hello(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """The training's process: a block of memory that it shares, and what is written in it."""
+    """The training's process: a block of memory that it shares, and the content of the block."""
 
     pid: int
     descriptor: int
@@ -71,7 +71,7 @@ class Maker:
         self._slots: collections.OrderedDict[int, SharedBlock] = collections.OrderedDict()
 
     def hello(self, version: str) -> Hello | RemoteFailure:
-        """Get ready, and tell of this node."""
+        """Prepare, and return the facts of this node."""
         try:
             require_same_version(version)
             missing = lacking(self._recipe.source)
@@ -81,13 +81,13 @@ class Maker:
             return RemoteFailure.of(told(error))
 
     def echo(self) -> NDArray[np.uint8] | None:
-        """Return as much as `fill` does, and as it does."""
+        """Return as much as `fill` does, in the same way."""
         return None if self._shares_memory else self._block.array((self._block.size,), np.dtype(np.uint8))
 
     def fill(
         self, epoch: int, indices: NDArray[np.int64], place: SlotPlace
     ) -> tuple[NDArray[np.uint8] | None, list[BadSample]] | RemoteFailure:
-        """Return what belongs in a slot, or None where it is there already; and the samples that were replaced."""
+        """Return the content of a slot, or None if it was written there; and the replaced samples."""
         try:
             block = self._slot(place) if self._shares_memory else self._block
             bad = self._kernel.fill(epoch, indices, self._layout.arrays(block, len(indices)))
@@ -106,7 +106,9 @@ class Maker:
 
     @functools.cached_property
     def _shares_memory(self) -> bool:
-        """Whether this is the training's machine, by what the block holds of which its process told."""
+        """Return True if this is the training's machine: the block holds the content that the training's process
+        named.
+        """
         secret = self._owner.secret
         try:
             block = SharedBlock(len(secret), _opened(self._owner.pid, self._owner.descriptor))
@@ -155,16 +157,16 @@ def require_same_version(owner: str) -> None:
 
 
 def lacking(source: Source) -> list[str]:
-    """Return files of a source, of some that are looked for, that this machine does not have."""
+    """Return files of a source, of some that are checked, that this machine does not have."""
     files = data_source.files(source, spread(len(source), min(_LOOKED_AT, max(2, len(source)))))
     return [file for file in files if "://" not in file and not os.path.exists(file)]  # noqa: PTH110  # may be bytes-like
 
 
 def require_present(source: Source, but: Iterable[str] = ()) -> None:
-    """Refuse to work without the data; files of `but` the owner does not have either.
+    """Refuse to work without the data; files of `but` are missing at the owner, too.
 
     Raises:
-        DataError: naming a file that this machine does not have.
+        DataError: with a file that this machine does not have.
     """
     missing = [file for file in lacking(source) if file not in set(but)]
     if missing:
@@ -172,12 +174,12 @@ def require_present(source: Source, but: Iterable[str] = ()) -> None:
 
 
 def node_name() -> str:
-    """Return what this machine is called in messages."""
+    """Return this machine's name in messages."""
     return f"the node `{socket.gethostname()}`"
 
 
 def told(error: BaseException) -> BaseException:
-    """Return an error of this node with the node named, where it is a file that the node does not have."""
+    """Return an error of this node; if it is about a missing file, the node is named."""
     link: BaseException | None = error
     while link is not None and not isinstance(link, FileNotFoundError):
         link = link.__cause__ or link.__context__

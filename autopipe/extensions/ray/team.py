@@ -1,6 +1,6 @@
 """The workers of one loader on a Ray cluster: started on its nodes, replaced and ended from here.
 
-What they do there is `node`'s; which batches they make is the loader's business.
+Their work is `node`'s; the choice of batches is the loader's business.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOSSES_ALLOWED = 3  # while workers start; then it is more than bad luck
 
 
 class Worker(NamedTuple):
-    """An actor, and the node that it was put on."""
+    """An actor and its node."""
 
     actor: Any
     node: str
@@ -39,7 +39,7 @@ class Team:
     """The workers of one loader."""
 
     def __init__(self, cluster: Cluster, packed: bytes, layout: RowLayout, keep: int) -> None:
-        """Have workers make slots of this layout; each keeps so many of them mapped, where it can map them."""
+        """Have workers make slots of this layout; each keeps so many of them mapped, if it can map them."""
         self.cluster = cluster
         self.hand_over_seconds: float | None = None
         self._class = cluster.ray.remote(Maker)
@@ -53,11 +53,11 @@ class Team:
         self._ended = False
 
     def start(self, count: int, cache_bytes: int) -> list[Worker]:
-        """Start so many workers and wait until all are ready. One that dies meanwhile is made up for on another node.
+        """Start so many workers and wait until all are ready. One that dies meanwhile is replaced on another node.
 
         Raises:
-            WorkerDiedError: so it went three times.
-            LoaderError: some did not come up, or a node has not the memory for their caches.
+            WorkerDiedError: that happened three times.
+            LoaderError: some did not start, or a node has too little memory for their caches.
             DataError: a node lacks files.
         """
         until = time.monotonic() + _START_SECONDS
@@ -76,7 +76,7 @@ class Team:
         return workers
 
     def _lost(self, workers: Sequence[Worker], cache_bytes: int, until: float) -> dict[int, BaseException]:
-        """Wait until workers are ready, and return why some died before that, by their numbers."""
+        """Wait until workers are ready, and return the causes of early deaths, by worker number."""
         ray, lost, found, hand_overs = self.cluster.ray, dict[int, BaseException](), dict[int, Hello](), list[float]()
         hellos = [worker.actor.hello.remote(_version.__version__) for worker in workers]
         ready, late = ray.wait(hellos, num_returns=len(hellos), timeout=max(0.0, until - time.monotonic()))
@@ -98,10 +98,8 @@ class Team:
 
     @contextlib.contextmanager
     def _noted(self, number: int, lost: dict[int, BaseException]) -> Iterator[None]:
-        """Note a worker that turns out to have died, with the reason.
-
-        Raises:
-            LoaderError: it could not be made at all, as it could not be anywhere else.
+        """Note a worker that has died, with the reason. Raise LoaderError if it could not be made at all, as it could
+        not be anywhere else.
         """
         failures = self.cluster.ray.exceptions
         try:
@@ -112,10 +110,8 @@ class Team:
             lost[number] = error
 
     def another(self, instead: Worker | None = None) -> Worker:
-        """Start one more worker; `instead` of one, on another node if there is one.
-
-        Raises:
-            LoaderError: the loader was closed.
+        """Start one more worker; `instead` of one, on another node if there is one. Raise LoaderError if the loader was
+        closed.
         """
         nodes = self.cluster.nodes()
         with self._lock:
@@ -128,12 +124,10 @@ class Team:
         return self._put(node)
 
     def dismiss(self, worker: Worker) -> None:
-        """End one worker."""
         with self._lock:
             self._end(worker)
 
     def end(self) -> None:
-        """End all of them, now and later."""
         with self._lock:
             self._ended = True
             for worker in list(self._living):
@@ -141,7 +135,6 @@ class Team:
 
     @property
     def ended(self) -> bool:
-        """Whether the loader was closed."""
         return self._ended
 
     def _put(self, node: str) -> Worker:
@@ -159,7 +152,7 @@ class Team:
             self.cluster.ray.kill(worker.actor)
 
     def _hand_over(self, worker: Worker) -> float:
-        """Return what a batch takes from a worker to this process and into memory, in seconds."""
+        """Return the seconds that a batch takes from a worker to this process and into memory."""
         tries = []
         for _ in range(3):
             start = time.perf_counter()
@@ -172,7 +165,7 @@ def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> Non
     """Refuse caches that do not fit: each worker has one of its own.
 
     Raises:
-        LoaderError: naming the node, with the bytes needed and free.
+        LoaderError: with the node and the bytes needed and free.
     """
     for place, hello in found:
         count = sum(other == place for other, _ in found)

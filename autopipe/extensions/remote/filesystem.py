@@ -1,7 +1,8 @@
 """The file system behind a URL, through fsspec: one instance a process, and every failure as an error of ours.
 
-Credentials are fsspec's business, and so are retries. Nothing of what fsspec raises is chained to our errors or logged,
-because a signed URL may be in it; the text is shown without users and queries.
+Credentials are fsspec's business, and so are retries. Errors of fsspec are neither chained to ours nor logged, because
+a
+signed URL may be in them; the text is shown without users and queries.
 """
 
 from __future__ import annotations
@@ -33,12 +34,10 @@ T = TypeVar("T")
 def opened(url: str | bytes) -> Any:
     """Return this process's fsspec file system for a URL.
 
-    An asynchronous one is shared by all threads, and makes their requests at once in one event loop. Others are those
-    of the calling thread, as fsspec has it. A forked process gets its own.
-
-    Raises:
-        MissingExtraError: fsspec, or the package that knows the scheme, is not installed.
-        DataError: the scheme is unknown, or the file system cannot be set up.
+    An asynchronous one is shared by all threads, and makes their requests at once in one event loop. Other file systems
+    belong to the calling thread, as in fsspec. A forked process gets its own. Raise MissingExtraError if fsspec, or the
+    package of the scheme, is not installed, and DataError if the scheme is unknown, or the file system cannot be set
+    up.
     """
     text = os.fsdecode(url)
     kind = _implementation(scheme(text))
@@ -47,11 +46,9 @@ def opened(url: str | bytes) -> Any:
 
 
 def read(url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
-    """Return the content of an object, or its bytes from `start` to `end`.
-
-    Raises:
-        BadSampleError: it does not exist, is empty, or ends before `start`.
-        DataError: access is denied, or the connection is lost; not the object's fault.
+    """Return the content of an object, or its bytes from `start` to `end`. Raise BadSampleError if it does not exist,
+    is empty, or ends before `start`, and DataError if access is denied, or the connection is lost; not the object's
+    fault.
     """
     try:
         content: bytes = opened(url).cat_file(os.fsdecode(url), start=start, end=end)
@@ -67,10 +64,10 @@ def read(url: str | bytes, start: int | None = None, end: int | None = None) -> 
 
 
 def attempt(url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
-    """Call `call` with the file system of a URL; `done` is what an error says could not be done.
+    """Call `call` with the file system of a URL; `done` completes the error "could not be ...".
 
     Raises:
-        DataError: it failed; the URL is named. `BadSampleError` if there is nothing.
+        DataError: the call failed; the URL is named. `BadSampleError` if the object does not exist.
     """
     try:
         return call(opened(url))
@@ -79,7 +76,7 @@ def attempt(url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T
 
 
 def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeError:
-    """Return the error to raise where a file system has raised `error` about a URL."""
+    """Return the error for an exception of a file system about a URL."""
     if isinstance(error, AutopipeError):
         return error
     place = f"`{shown(url)}`"
@@ -95,7 +92,7 @@ def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeE
 
 
 def _is_behind_the_end(error: Exception) -> bool:
-    """Return whether a server answered that an object has no such bytes, as S3 does of any of an empty one."""
+    """Return True if a server answered that an object has no such bytes, as S3 does for any bytes of an empty one."""
     response = getattr(error.__cause__, "response", None)  # of botocore, from which s3fs makes its own
     told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, Mapping) else None
     named = (getattr(error, name, None) for name in ("status", "status_code", "code"))  # aiohttp warns of its `code`
@@ -116,7 +113,7 @@ class _Systems:
     made: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def of(self, server: str) -> Any:
-        """Return that of a server, which the first that asks for it makes and connects."""
+        """Return the file system of a server; the first caller makes and connects it."""
         system = self.made.get(server)
         if system is not None:
             return system
@@ -132,12 +129,12 @@ class _Systems:
 
 @functools.cache
 def _systems(process: int) -> _Systems:
-    """Return those of a process: a forked one has its own, and a lock that nobody held when it was forked."""
+    """Return the file systems of a process: a forked one has its own, and a free lock."""
     return _Systems()
 
 
 def _forget_dead_loop() -> None:
-    """Have fsspec begin another event loop where its thread stayed behind in a fork, as it does itself since 2026."""
+    """Have fsspec begin another event loop if its thread stayed behind in a fork, as it does itself since 2026."""
     from fsspec import asyn
 
     thread = asyn.iothread[0]
@@ -152,7 +149,7 @@ def _made(server: str) -> Any:
 
 
 def _options(protocol: str) -> dict[str, Any]:
-    """Return what a file system is set up with; the user's own settings for fsspec go before."""
+    """Return the options of a file system; the user's own settings for fsspec take precedence."""
     import fsspec
 
     if protocol not in _S3:

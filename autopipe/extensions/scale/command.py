@@ -68,7 +68,7 @@ def counts(text: str, option: str) -> list[int]:
 
 
 def rate_of(text: str, option: str) -> Interconnect:
-    """Return what lies between devices: a preset by name, or a rate such as `12GB/s` or `25Gbit/s`."""
+    """Return the connection between devices: a preset by name, or a rate such as `12GB/s` or `25Gbit/s`."""
     from autopipe.extensions.scale.model import INTERCONNECTS, Interconnect
 
     if text in INTERCONNECTS:

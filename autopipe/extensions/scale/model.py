@@ -1,10 +1,10 @@
-"""Does another device pay? Pure: from what was measured on the devices that are there to what more of them would bring.
+"""Does another device pay? Pure: predicts the gain of more devices from measurements on the present ones.
 
     step(N) = t(B/N) + max(0, 2 (N-1)/N * gradient bytes / bandwidth - what overlaps)
 
 is the time of a step of N devices that share a batch of B samples: each computes its part, then they exchange gradients
 around a ring, in which each sends and receives 2 (N-1)/N of their bytes (Patarasu and Yuan, J. Parallel Distrib.
-Comput. 69, 2009). Above it stands what the loader can feed. `runs` beside it measures the terms.
+Comput. 69, 2009). The loader's speed is an upper bound. `runs` beside it measures the terms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORTH = 1.05
 
 
 class Limit(enum.StrEnum):
-    """What keeps a number of devices from being that many times as fast as one."""
+    """The limit that keeps N devices from being N times as fast as one."""
 
     COMPUTE = "compute"  # a smaller part of a batch takes more than its share of the time
     EXCHANGE = "weight exchange"
@@ -36,7 +36,7 @@ class Limit(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
-    """What lies between devices."""
+    """The connection between devices."""
 
     bytes_per_second: float  # that a device sends while it receives as much: the "bus bandwidth" of nccl-tests
     source: str  # where the figure comes from
@@ -61,7 +61,7 @@ USUAL = "pcie3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured of a workload's training, and what is taken for granted."""
+    """The measurements of a workload's training, and assumptions."""
 
     batch_size: int  # the workload's, over all devices
     step_seconds: Mapping[int, float]  # of one device without any exchange, by its samples
@@ -77,19 +77,19 @@ class Measured:
 
     @property
     def fed_images_per_second(self) -> float:
-        """What the cores can feed; infinite where that is not known."""
+        """The rate that the cores can feed; infinite if unknown."""
         busy = self.loader_core_seconds + self.model_core_seconds
         return self.cores / busy if self.loader_core_seconds > 0 else math.inf
 
     @property
     def cache(self) -> str:
-        """How messages name the cache that feeding is reckoned with."""
+        """The cache assumed for feeding, in messages."""
         return f"{'with' if self.cached else 'without'} a cache"
 
     def compute_seconds(self, samples: int) -> float:
-        """Return how long one device takes for so many samples, on a line through the measurements on both sides.
+        """Return one device's time for so many samples, on a line through the measurements on both sides.
 
-        Below the smallest it takes what that takes: small steps cost what starting them costs.
+        Below the smallest measurement it returns that one's time: small steps cost their start.
         """
         known = sorted(self.step_seconds)
         if samples <= known[0]:
@@ -104,7 +104,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a number of devices comes to."""
+    """The prediction or measurement of a number of devices."""
 
     devices: int
     batch_size: int  # samples over all of them
@@ -131,12 +131,12 @@ class Scaling:
 
 
 def loader_core_seconds(ops: Sequence[OpCost], *, cached: bool) -> float:
-    """Return what making an image costs the cores: with all samples in a cache, only the ops of every epoch."""
+    """Return the cores' time for an image: with all samples in a cache, only the ops of every epoch."""
     return sum(op.seconds_per_image for op in ops if op.part == "fresh" or (op.part == "fixed" and not cached))
 
 
 def judge(measured: Measured, counts: Sequence[int], *, virtual: bool = False, notes: Sequence[str] = ()) -> Scaling:
-    """Return what numbers of devices come to; a batch is shared by those that can share it equally."""
+    """Return the rows of some numbers of devices; only those that divide the batch share it."""
     strong = tuple(row(measured, count) for count in counts if measured.batch_size % count == 0)
     return Scaling(
         strong=strong,
@@ -149,19 +149,19 @@ def judge(measured: Measured, counts: Sequence[int], *, virtual: bool = False, n
 
 
 def exchange_seconds(devices: int, gradient_bytes: float, bytes_per_second: float) -> float:
-    """Return how long a ring of devices takes to sum up their gradients."""
+    """Return the time in which a ring of devices sums up their gradients."""
     return 2 * (devices - 1) / devices * gradient_bytes / bytes_per_second
 
 
 def hidden_seconds(exchange: float, compute: float) -> float:
-    """Return how much of an exchange runs beside the computation."""
+    """Return the part of an exchange that overlaps with the computation."""
     return min(HIDDEN_SHARE * exchange, HIDDEN_STEP_SHARE * compute)
 
 
 def row(measured: Measured, devices: int, *, weak: bool = False, predict: bool = False) -> Row:
-    """Return what a number of devices comes to; if `weak`, each gets a whole batch of the workload's size.
+    """Return the row of a number of devices; if `weak`, each gets a whole batch of the workload's size.
 
-    To `predict` leaves out what was measured on several devices, to compare the two.
+    `predict` ignores measurements on several devices, to compare the two.
     """
     size = measured.batch_size * devices if weak else measured.batch_size
     own = measured.compute_seconds(size // devices)
@@ -194,13 +194,13 @@ def _limit(starves: bool, exchange: float, lost: float) -> Limit:
 
 
 def pays_from_seconds(measured: Measured) -> float:
-    """Return how long a step of one device has to take for a second one to save more than the exchange costs."""
+    """Return how long a step of one device must take for a second one to save more than the exchange costs."""
     exchange = exchange_seconds(2, measured.gradient_bytes, measured.interconnect.bytes_per_second)
     return exchange * max(2 * (1 - HIDDEN_SHARE), 2 / (1 + HIDDEN_STEP_SHARE))
 
 
 def verdict(measured: Measured, rows: Sequence[Row]) -> str:
-    """Return in a sentence whether more devices pay, by rows of strong scaling, the one of one device first."""
+    """Return a sentence on whether more devices pay, from rows of strong scaling, the one of one device first."""
     more = [each for each in rows if each.devices > 1]
     if not more:
         return "one device only: nothing to compare."

@@ -1,7 +1,7 @@
-"""Measures what the model beside it needs, in the process that trials run in: `autopipe scale` calls it.
+"""Measures the terms of `model`, in processes of trials: `autopipe scale` calls it.
 
-One device trains on batches of every size that a part of the workload's can have; several train together as far as
-they are there. Nothing here predicts.
+One device trains on batches of every size that a part of the workload's can have; several train together if they are
+present. Nothing here predicts.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def scale(
 
     Args:
         workload: a workload, or "train.py:workload".
-        devices: numbers of them to tell of.
-        interconnect: what lies between them; None: as measured here, or what is usual between cards of one host.
+        devices: the numbers of devices to report.
+        interconnect: between them; None: as measured here, or the usual one between cards of one host.
         settings: a simulated accelerator, virtual devices.
 
     Raises:
@@ -88,14 +88,14 @@ class _Runs:
     batch_size: int
 
     def ceiling(self, devices: int, samples: int, *, whole: bool = False, exchange: bool = False) -> Ceiling:
-        """Return how the model alone does on so many devices that share so many samples."""
+        """Return the ceiling of the model alone on so many devices that share so many samples."""
         options: JsonObject = {"model_only": not whole, "samples": samples, "exchange": exchange}
         return succeeded(self.runner.ceiling(ModelSetup(devices=devices), options))
 
     def together(
         self, counts: Sequence[int], known: Interconnect | None
     ) -> tuple[dict[tuple[int, int], float], Interconnect]:
-        """Return the seconds of steps of several devices, and what lies between them if that is not known yet."""
+        """Return the seconds of steps of several devices, and their connection if that is not known yet."""
         steps: dict[tuple[int, int], float] = {}
         for count in counts:
             for samples in (self.batch_size * count, self.batch_size):

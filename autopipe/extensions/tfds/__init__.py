@@ -80,11 +80,9 @@ class TFDS(Columns):
         return f"TFDS({self._what}: {len(self)} examples)"
 
     def name(self, index: int) -> str:
-        """Return the number of an example, and its dataset."""
         return f"example {index} of {self._what}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the files of the prepared dataset, whichever examples are asked for."""
         return self._files.files()
 
     def digest(self) -> str:
@@ -94,7 +92,7 @@ class TFDS(Columns):
         return f"dataset={version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"
 
     def _require_no_text(self, texts: list[str]) -> None:
-        """Refuse features of text as targets: its bytes would be taken for a mask that is encoded."""
+        """Refuse features of text as targets: their bytes would be taken for an encoded mask."""
         for place, column in self._selection.places:
             if column in texts and not place.startswith("x"):
                 raise DataError(

@@ -58,7 +58,7 @@ def whatif(
 
 
 def render(found: WhatIf, measured: float) -> Table:
-    """Return a prediction as a table; `measured` is the rate of the winner on the machine where it was tuned."""
+    """Return a prediction as a table; `measured` is the rate of the winner on the machine of the tuning."""
     from autopipe.hardware.machine import size_text
     from autopipe.reports import wording
     from autopipe.reports.terminal import labelled

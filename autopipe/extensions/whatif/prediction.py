@@ -1,7 +1,7 @@
-"""What the cost model says of a machine that was not measured, from what was measured of another one.
+"""Predicts another machine by the cost model, from measurements on the machine of an artefact.
 
-Arithmetic on what an artefact holds; nothing is measured here. A prediction is corrected by the predictions that the
-same study has checked, and its range is as wide as those were wrong. Beyond twice what was measured, a note says so.
+Arithmetic on an artefact's content; nothing is measured here. A prediction is corrected by the predictions that the
+same study has checked, and its range is as wide as their errors. Beyond twice the measured values, a note says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FEW_PAIRS = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a study measured."""
+    """The measurements of a study."""
 
     ceiling: Ceiling  # each part on its own
     batch_size: int  # samples a batch
@@ -46,14 +46,13 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """By what predictions are multiplied to meet what was measured."""
+    """The factors from predictions to measurements."""
 
     factors: Mapping[Hashable, float]  # for each way of feeding that was measured
     factor: float  # for any other: the winner's, which was proved
     error: float  # how far off predictions are after that, as a ratio
 
     def of(self, config: PipelineConfig) -> float:
-        """Return the factor of a configuration."""
         return self.factors.get(_way(config), self.factor)
 
 
@@ -62,7 +61,7 @@ def _way(config: PipelineConfig) -> Hashable:
 
 
 def correction(measured: Measured) -> Correction:
-    """Return how predictions are to be corrected, from what was measured beside them."""
+    """Return the correction of predictions, from measurements beside them."""
     costs = Costs.of([measured.ceiling])
     logs: dict[Hashable, list[float]] = {}
     for config, rate in measured.pairs:
@@ -86,7 +85,7 @@ _FOR_A_CACHE = 0.8  # of the memory; the rest is the training's and the system's
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What would be other than it was; None where it stays."""
+    """The changes of the machine; None for no change."""
 
     cores: float | None = None  # usable ones
     step_seconds: float | None = None  # of the model for a batch, on an accelerator that takes nothing of the cores
@@ -99,7 +98,7 @@ class Machine:
 
 
 class Buy(Value):
-    """What one more of something would bring; `cache_bytes` is what a cache of all samples would hold."""
+    """The gain of one more of something; `cache_bytes` is the size of a cache of all samples."""
 
     what: str
     images_per_second: float
@@ -108,7 +107,7 @@ class Buy(Value):
 
 
 class WhatIf(Value):
-    """What is said of a machine."""
+    """The prediction of a machine."""
 
     images_per_second: Estimate  # of `config`, the best configuration, with its range
     config: PipelineConfig
@@ -124,10 +123,8 @@ class WhatIf(Value):
 
 
 def read(artifact: Path) -> Measured:
-    """Read what the profile for this machine, or else the nearest one, says was measured.
-
-    Raises:
-        ArtifactError: the artefact cannot be read, or keeps no costs.
+    """Read the measurements from the profile for this machine, or else the nearest one. Raise ArtifactError if the
+    artefact cannot be read, or keeps no costs.
     """
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
     found = profile.result
@@ -157,7 +154,7 @@ def read(artifact: Path) -> Measured:
 
 
 def what_if(measured: Measured, machine: Machine) -> WhatIf:
-    """Predict a machine from what was measured of another one."""
+    """Predict a machine from measurements on another one."""
     corrected = correction(measured)
     error = corrected.error
     ceiling = moved(measured, machine)
@@ -180,11 +177,11 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     )
 
 
-# ---------------------------------------------------------------- another machine
+# -------------------- another machine
 
 
 def moved(measured: Measured, machine: Machine) -> Ceiling:
-    """Return what would be measured of each part on its own there."""
+    """Return the ceiling of each part on its own there."""
     was = measured.ceiling
     cores = machine.cores or was.cores or 1.0
     alone, busy = _model(measured, machine, cores)
@@ -206,7 +203,7 @@ def moved(measured: Measured, machine: Machine) -> Ceiling:
 
 
 def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, float]:
-    """Return the model alone, images/s, and what an image costs the cores meanwhile."""
+    """Return the speed of the model alone, images/s, and the cores' time for an image meanwhile."""
     was = measured.ceiling
     alone, busy = _alone(measured), was.model_core_seconds_per_image
     devices = (machine.devices or was.devices) / was.devices
@@ -222,7 +219,7 @@ def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, f
 
 
 def _alone(measured: Measured) -> float:
-    """Return the model alone, images/s: at least what was trained with it."""
+    """Return the speed of the model alone, images/s: at least that of a training with it."""
     return max(measured.ceiling.model_images_per_second.value, *(rate for _, rate in measured.pairs), 0.0)
 
 
@@ -242,11 +239,11 @@ def _read_cost(op: OpCost, wait_seconds: float | None) -> OpCost:
     return op.model_copy(update={"wait_seconds_per_image": wait_seconds})
 
 
-# ---------------------------------------------------------------- the best there
+# -------------------- the best there
 
 
 def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Correction) -> tuple[PipelineConfig, float]:
-    """Return the configuration that is predicted to be the fastest, and its images/s; of equals the cheapest."""
+    """Return the configuration with the highest predicted images/s, and that rate; of equals the cheapest."""
     costs = Costs.of([ceiling])
     rates = {}
     for config in _candidates(measured, costs, machine):
@@ -263,7 +260,7 @@ def _price(config: PipelineConfig) -> tuple[bool, int, int]:
 
 
 def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[PipelineConfig]:
-    """Yield what was measured, each with as many workers and reads at a time as are of use there."""
+    """Yield the measured configurations, each with all useful numbers of workers and reads at a time there."""
     counts = {cost_model.workers_at_once(costs, reading=reading) for reading in (True, False)}
     ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
     seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
@@ -282,7 +279,7 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
 
 
 def _has_room(measured: Measured, memory_bytes: float | None, fraction: float = 1.0) -> bool | None:
-    """Return whether a cache of this part of all samples fits; None if that is not known."""
+    """Return True if a cache of this part of all samples fits; None if unknown."""
     if memory_bytes == math.inf:
         return True
     if measured.cache_bytes is None or memory_bytes is None:
@@ -290,7 +287,7 @@ def _has_room(measured: Measured, memory_bytes: float | None, fraction: float = 
     return fraction * measured.cache_bytes <= _FOR_A_CACHE * memory_bytes
 
 
-# ---------------------------------------------------------------- what to buy
+# -------------------- what to buy
 
 
 def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> Iterator[Buy]:
