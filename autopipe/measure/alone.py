@@ -1,8 +1,7 @@
-"""A training function on one batch, again and again: the rate of a model that never waits, and none of its variables
-changed by it.
+"""The model alone: its rate on one batch that is passed to its training function over and over, with no loader.
 
-The function is Keras's own, as `fit` calls it: TensorFlow's takes batches, JAX's takes the state first and returns it,
-torch's takes a list of one batch.
+The model's variables are as before afterwards. The training function is Keras's own, as `fit` calls it: TensorFlow's
+takes batches, JAX's takes the state first and returns it, torch's takes a list of one batch. Nothing here reads data.
 """
 
 from __future__ import annotations
@@ -22,15 +21,11 @@ from autopipe import frameworks
 from autopipe.measure.probe import wait_for_device
 from autopipe.workload.workload import standing_in
 
-# -------------------- augmentation
-# Layers of a model that draw random changes of its input in training, and the model without them.
-
-
 _OTHERS = {"AugMix", "CutMix", "MixUp", "RandAugment"}  # that Keras ships besides those called Random...
 
 
 def augmenting_layers(model: Any) -> list[Any]:
-    """Return the layers of the Random* kind in a model, at any depth, that let everything pass when not in training."""
+    """Return the augmenting layers (Random*) of a model, at any depth; they change nothing outside of training."""
     return [
         layer
         for layer in frameworks.layers(model)
@@ -41,7 +36,7 @@ def augmenting_layers(model: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def turned_off(layers: Sequence[Any]) -> Iterator[None]:
-    """Let these layers do in training what they do when a model predicts."""
+    """Make these layers behave in training as in prediction."""
     with contextlib.ExitStack() as stack:
         for layer in layers:
             stack.enter_context(standing_in(layer, "call", _as_in_prediction(layer.call)))
@@ -55,28 +50,25 @@ def _as_in_prediction(call: Callable[..., Any]) -> Callable[..., Any]:
     return predicting
 
 
-# -------------------- alone
-
-
 _WARM_UP_STEPS = 2
 _WINDOWS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """What was seen of the calls of a function."""
+    """Durations of calls of a function."""
 
     first_seconds: float  # the first one, which compiles if that was not done
     rates: tuple[float, ...]  # calls a second, window by window, warm
 
     @property
     def fastest(self) -> float:
-        """The median of the faster half: whoever else is busy on this machine can only slow it down."""
+        """The median of the faster half; other load on the machine can only make a call slower."""
         return median(sorted(self.rates)[len(self.rates) // 2 :])
 
 
 def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> Calls:
-    """Call a model's function again and again, for so many seconds without compiling, and return how long that took.
+    """Time calls of a model's function for so many seconds, compilation not included.
 
     Its `state` is a copy, which may be used up, and empty where the model holds it; `batch` is what its iterator gives.
     """
@@ -109,14 +101,14 @@ def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterato
 
 
 def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a copy of a state, whose arrays a step on JAX uses up."""
+    """Copy a state; a step on JAX donates the arrays of the original."""
     made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
     return made
 
 
 @contextlib.contextmanager
 def unchanged(model: Any) -> Iterator[None]:
-    """Put the model's variables, its optimizer's and its metrics' back to what they were."""
+    """Restore the variables of the model, its optimizer and its metrics when the block ends."""
     kept = [(variable, variable.numpy().copy()) for variable in frameworks.held_variables(model)]
     try:
         yield
@@ -126,7 +118,7 @@ def unchanged(model: Any) -> Iterator[None]:
 
 
 def function_without(model: Any, layers: list[Any]) -> Callable[..., Any]:
-    """Return the model's training function as Keras makes it, to be called while `layers` are turned off."""
+    """Make the model's training function as Keras does, for calls while `layers` are turned off."""
     owners_function, step = model.train_function, model.train_step
     with standing_in(model, "train_step", lambda *given: step(*given)):  # frameworks know the first one's trace
         try:

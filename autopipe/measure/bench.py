@@ -40,7 +40,7 @@ from autopipe.workload.workload import Workload, standing_in
 
 
 class ResidentLoader(Loader):
-    """Hands over one batch again and again, in one epoch without an end."""
+    """Repeats one batch without end, as one epoch."""
 
     buffered_batches = 0
 
@@ -49,10 +49,10 @@ class ResidentLoader(Loader):
 
         Args:
             batch: arrays of NumPy or of the backend.
-            spec: what each of their rows looks like.
-            finish: what is left to do to it.
-            batch_size: how many rows there are.
-            together: so many copies lie in one array, for calls that take as many: they need not be stacked first.
+            spec: shapes and types of its rows.
+            finish: the ops that remain for the device.
+            batch_size: rows of the batch.
+            together: copies in one array, for calls that take several batches: these need no stacking.
         """
         self._batches = [batch] if together == 1 else _copies(batch, together)
         self.spec = spec
@@ -70,7 +70,7 @@ class ResidentLoader(Loader):
         return itertools.cycle(self._batches)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """No resources to free."""
 
 
 def _copies(batch: Batch, count: int) -> list[Batch]:
@@ -88,16 +88,16 @@ def transfer_seconds(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float | None:
-    """Return the seconds that an image takes to the device, the median of some batches, one after the other.
+    """Return the median seconds an image to send batches to the device, one after the other.
 
     Args:
         strategy: sends them.
         arrays: a batch in the host's memory, samples first.
-        arrived: returns when an array that was sent is there.
+        arrived: blocks until a sent array is on the device.
         clock: wall seconds.
 
     Returns:
-        None where a batch is used where it lies: on a CPU.
+        None on a CPU, which uses a batch in place.
     """
     if not strategy.looks_ahead:
         return None
@@ -111,7 +111,7 @@ def transfer_seconds(
 
 
 def arrived(array: Any) -> None:
-    """Return when an array that was sent to the device is there."""
+    """Block until an array that was sent to the device is there."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
@@ -185,8 +185,6 @@ def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: f
 
 
 def _of_lists(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """Return Keras's function for predictions on TensorFlow, which takes a list of batches, as one of an iterator."""
-
     def predict(batches: Iterator[Any]) -> Any:
         return function(list(itertools.islice(batches, count)))
 
@@ -199,7 +197,7 @@ _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """What the model does on a batch that is already there."""
+    """Rates and costs of the model on a batch that is already on the device."""
 
     reading: Reading  # its rate
     core_seconds_per_image: float  # processor time of an image, all threads
@@ -207,10 +205,9 @@ class Alone:
 
 
 class Bench:
-    """Trains on whatever loader it is given, through the path that the user's training takes."""
+    """Trains on any loader, through the same code path as the user's training."""
 
     def __init__(self, workload: Workload, plan: Plan, devices: int, channels: Literal["last", "first"]) -> None:
-        """Build the model and its strategy."""
         self._workload = workload
         self.plan = plan
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
@@ -228,7 +225,7 @@ class Bench:
         steps: int | None = None,
         epochs: int = 1,
     ) -> None:
-        """Train on `loader` until the probe has seen enough, at most `epochs` of `steps` steps."""
+        """Train on `loader` until the probe stops it, for at most `epochs` epochs of `steps` steps."""
         trainer = Trainer(
             self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
         )
@@ -237,7 +234,7 @@ class Bench:
 
     @contextlib.contextmanager
     def noted(self, log: TraceLog | None) -> Iterator[None]:
-        """Take notes of steps and transfers, if there is a log to take them in."""
+        """Record steps and transfers in `log`, if there is one."""
         if log is None:
             yield
             return
@@ -252,10 +249,10 @@ class Bench:
     def alone(
         self, setup: ModelSetup, report: Report | None = None, *, again: bool = False, samples: int | None = None
     ) -> Alone:
-        """Return a reading of the model without a loader, in a setup and with a number of samples.
+        """Return the figures of the model without a loader, in a setup and with a number of samples.
 
-        It is measured when it is first asked for, which also compiles; from then on the fastest so far is returned, or
-        with `again` what it takes now.
+        The first call measures, which includes compilation. Later calls return the fastest reading so far; with `again`
+        the model is measured anew and that reading is returned.
         """
         rows = samples or self._workload.batch_size
         key = setup, rows
@@ -284,7 +281,6 @@ class Bench:
         return transfer_seconds(self.strategy, sent, arrived)
 
     def step_time(self, mode: Mode, setup: ModelSetup, seconds: float) -> StepTime:
-        """Time a step of this kind on a batch that is already on the device."""
         loader = self.resident_loader(setup)
         together = None if setup.steps_per_execution == 1 else setup.steps_per_execution
         with (
@@ -295,9 +291,9 @@ class Bench:
             return step_time(self.model, loader, mode, seconds)
 
     def resident_loader(self, setup: ModelSetup, rows: int | None = None) -> ResidentLoader:
-        """Return a loader of one batch, as a loader in this setup gives them, that lies on all devices.
+        """Make a loader that repeats one batch of this setup, on all devices.
 
-        For several steps at once, where batches stay on the host, as many copies lie there.
+        If one call makes several steps and batches stay on the host, the batch is copied there as many times.
         """
         spec, left = self.plan.sent(setup.finish), Finish.left(self.plan, setup)
         rows, together = rows or self._workload.batch_size, setup.steps_per_execution
@@ -309,13 +305,13 @@ class Bench:
 
 
 def any_batch(spec: SampleSpec, rows: int) -> Batch:
-    """Return a batch of small whole numbers, which any image, mask or label may hold."""
+    """Make a batch of small whole numbers, which are valid as image, mask and label."""
     generator = np.random.default_rng(0)
 
     def part(field: Field | None) -> Any:
         if field is None:
             return None
-        # By default they are drawn as 8 bytes each: eight times the batch, which may fill much of the memory itself.
+        # By default they are drawn as 8 bytes each: eight times the batch.
         drawn = generator.integers(0, 2, (rows, *(field.shape or ())), dtype=np.uint8)
         return drawn.astype(field.dtype, copy=False)
 
@@ -328,20 +324,19 @@ _STEPS_A_TRIAL = 4
 
 
 class FirstSteps:
-    """Hands a report on, without phases, and says once that steps take long. It is made when they begin."""
+    """Forwards a report without its phases, and logs once if steps take long. Made when the steps begin."""
 
     def __init__(self, report: Report, together: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
-        """Tell `report`; the first step compiles, and of those that run `together` the second may."""
+        """Forward to `report`; the first step compiles, and of those that run `together` the second may."""
         self._report, self._together, self._clock = report, together, clock
         self._last = clock()
         self._steps_began = False
         self._long: list[float] = []  # what the first two that were long took, in seconds
 
     def phase(self, phase: Phase) -> None:
-        """Keep silent: the measurement is in a phase of its own."""
+        """Ignored: the measurement is in a phase of its own."""
 
     def progress(self, images: int, images_per_second: float) -> None:
-        """A step ended, or a look at it."""
         now = self._clock()
         took, self._last = now - self._last, now
         if not self._steps_began:
@@ -359,5 +354,4 @@ class FirstSteps:
         self._report.progress(images, images_per_second)
 
     def log(self, text: str) -> None:
-        """Tell at once."""
         self._report.log(text)

@@ -1,4 +1,7 @@
-"""The bottleneck of a configuration: the limit in its way, in words with the figure that lifts it."""
+"""The bottleneck of a configuration: the limit that holds it back, with its figure, in words.
+
+The limits themselves are computed in `autopipe.measure.costs`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from autopipe.values import count_text
 from autopipe.values import milliseconds_text as _ms
 
 MODEL_SHARE = 0.9
-"""Of the model's own rate: below it the model is not called the limit."""
+"""The share of the model's own rate below which the model is not called the limit."""
 
 AS_FAST = 0.97
-"""Of the best's rate: a baseline that reaches it leaves nothing to gain."""
+"""The share of the best rate from which a baseline leaves nothing to gain."""
 
 _FAR = 3.0  # times what is reached, as where three equal parts take turns: a limit beyond that explains nothing
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
@@ -30,12 +33,11 @@ class Bottleneck:
 
     @property
     def kind(self) -> Kind | None:
-        """What it is."""
         return None if self.limit is None else self.limit.kind
 
     @property
     def op(self) -> str | None:
-        """The op that takes most of it, for those kinds that ops make."""
+        """The op with the largest part of it, for those kinds that ops make."""
         return None if self.limit is None else self.limit.op
 
 
@@ -44,8 +46,9 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
 
     Args:
         bounds: of the configuration.
-        rate: images/s that it was seen to reach; None: what its limits allow.
-        model_share: the rate over the model's own, where both were read side by side; None: of the figures here.
+        rate: measured images/s; None: the rate that its limits allow.
+        model_share: the rate over the model's own, if both were measured side by side; None: computed from these
+          figures.
     """
     reached = bounds.images_per_second if rate is None else rate
     share = reached / bounds.model_images_per_second if model_share is None else model_share
@@ -86,7 +89,7 @@ def _unexplained(following: Limit) -> str:
 def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:
     """Find the bottleneck if each limit alone allows the model's rate, and all of them together do not.
 
-    Where model and loader keep the cores busy, it is the loader's work on them; else what lies between the two.
+    If model and loader keep the cores busy, it is the loader's work on them; else the gap between the two.
     """
     does, costs, allowed = bounds.work, bounds.costs, following.images_per_second
     cores, model = costs.cores or 1.0, costs.model_core_seconds
@@ -109,9 +112,9 @@ def _name(limit: Limit) -> str:
 
 
 def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit:
-    """Return the lowest limit beside the model; a part of the samples in memory stands for the memory that lacks.
+    """Return the lowest limit other than the model; a partial memory cache counts as a lack of memory.
 
-    One that the configuration has left behind was read too low, and is not it, if another one may be.
+    A limit below the measured rate was read too low, and is skipped if another one is left.
     """
     model = bounds.model_images_per_second
     holds = (each for each in others if reached <= OVERTAKEN * each.images_per_second <= OVERTAKEN * model)
@@ -180,7 +183,7 @@ def _op(bounds: Bounds, found: Limit) -> str:
 
 
 def _on_cores(bounds: Bounds) -> str:
-    """Return on how many cores here so many workers would feed the model, where there are too few for that."""
+    """Name the number of cores here that would feed the model, if the workers lack cores."""
     does, costs = bounds.work, bounds.costs
     needed = bounds.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
     if bounds.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):
@@ -189,7 +192,6 @@ def _on_cores(bounds: Bounds) -> str:
 
 
 def _more_cores(bounds: Bounds) -> str:
-    """Say how many more cores like these would feed the model, and the load of the network between."""
     does, costs, target = bounds.work, bounds.costs, bounds.model_images_per_second
     free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds)
     elsewhere = target * does.core_seconds - free
@@ -245,7 +247,7 @@ _WORDS = {
 
 
 def _work(bounds: Bounds, found: Limit) -> str:
-    """Say how much the op of a limit takes: of the cores, or of a worker, which waits as well."""
+    """Name the core time of a limit's op, or the worker time, which includes waiting."""
     named = (op for op in bounds.work.paid if op.name == found.op)
     dearest: OpCost = max(named, key=lambda op: op.wall_seconds_per_image)
     loader, takes, waits = bounds.work.core_seconds, dearest.seconds_per_image, 0.0
@@ -257,7 +259,7 @@ def _work(bounds: Bounds, found: Limit) -> str:
 
 
 def _text(rate: float) -> str:
-    """Return a rate with three digits: it is known no better."""
+    """Format a rate with three digits, its actual precision."""
     if not math.isfinite(rate):
         return "any number of"
     if rate < 1000:

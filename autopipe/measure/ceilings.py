@@ -1,7 +1,7 @@
-"""Ceilings: what no configuration can exceed, from the model alone, the loader alone, its ops and the disk.
+"""Measures ceilings, which no configuration can exceed: the model alone, the loader alone, its ops and the disk.
 
-The loader alone is timed in rounds, in each of which every worker makes a batch: workers that begin together end
-together, too, so that a rate holds over whole rounds only.
+The loader alone is timed in rounds, in each of which every worker makes a batch. Workers that begin together also end
+together, so only the rate over whole rounds is meaningful.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ _PATIENCE_SECONDS = 10.0  # with a round that takes far longer than was predicte
 
 
 def round_batch_size(wanted: int, config: PipelineConfig, costs: Costs) -> int:
-    """Return the batch size for timing: the wanted one, or less where a round of such batches would take long.
+    """Return the batch size for timing: the wanted one, or less if a round of such batches would take long.
 
-    An image costs the same in a smaller batch where it takes milliseconds, as it does wherever rounds are long.
+    Rounds are long only if an image takes milliseconds, and then it costs the same in a smaller batch.
     """
     workers = config.loader.worker_count() or 1
     return max(1, min(wanted, int(_ROUND_SECONDS * cost_model.predict(config, costs) / workers)))
 
 
 def _process_clock() -> tuple[float, float]:
-    """Return wall seconds and processor seconds of this process."""
     return time.monotonic(), time.process_time()
 
 
@@ -64,13 +63,13 @@ def timed(
     alive: Callable[[], object] = lambda: None,
     clock: Clock = _process_clock,
 ) -> tuple[Estimate, float]:
-    """Measure images/s of batches that no model waits for, and the core-seconds of an image.
+    """Measure images/s of batches without a model, and the core-seconds of an image.
 
     Args:
-        batches: without end.
+        batches: an endless iterator.
         workers: how many make them, each one at a time.
         size: images of a batch.
-        seconds: how long to look, at least.
+        seconds: the shortest duration.
         alive: called at each batch, which may take seconds.
         clock: wall and processor seconds.
     """
@@ -110,7 +109,7 @@ _MEMORY_SHARE = 0.8  # of what is free, for its batches
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderCosts:
-    """What it takes to make samples, when all cores do."""
+    """Costs of making samples with all cores busy."""
 
     images_per_second: Estimate  # the loader alone, without a model that waits for its batches
     op_costs: tuple[OpCost, ...]  # core-seconds by op; their sum is what the loader alone took
@@ -120,7 +119,7 @@ class LoaderCosts:
     finished_bytes: int  # of a sample as the model takes it
 
     def rate(self, at_once: int) -> float:
-        """Return images/s that can be made with so many reads at a time."""
+        """Return the images/s of the loader with so many reads at a time."""
         made = self.images_per_second.value
         if self.reads is None or not self.reads.waits:
             return made
@@ -174,10 +173,9 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
 
 
 def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: str, wanted: CeilingOptions) -> Ceiling:
-    """Return the ceilings of a workload in the setup that is wanted; the disk's only where trials read from it.
+    """Return the ceilings of a workload in the wanted setup; the disk's only if trials read from it.
 
-    `made` is None where it is known already, and where a dataset of the user's makes the batches: what that costs
-    cannot be told apart.
+    `made` is None if it is known already, and for a dataset of the user's, whose costs cannot be separated.
     """
     cold = regime == "cold" and not wanted.model_only
     return Ceiling(
@@ -200,14 +198,14 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
 
 
 def _read_bytes_per_second(workload: Workload, made: LoaderCosts | None) -> float | None:
-    """Measure the storage with as many reads at a time as it was seen to gain by."""
+    """Measure the storage at the most reads at a time that still brought a gain."""
     at_once = 0 if made is None or made.reads is None else min(_MOST_READERS, made.reads.at_once)
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
     return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
 
 
 def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:
-    """Return a loader that all cores work for, also where they would wait for reads; fewer where memory is short."""
+    """Make a loader with all cores busy even if reads wait; fewer workers if memory is short."""
     read_ahead = 0 if reading is None or not reading.waits else min(_MOST_READERS, reading.at_once)
     cores, batch_bytes = machine.usable_cores(), plan.compact.bytes * workload.batch_size
     together = job.at_a_time(batch_bytes, _QUEUE_SIZE, ModelSetup())
@@ -217,7 +215,7 @@ def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Thread
 
 
 def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], reading: ReadCosts | None) -> int:
-    """Return the batch size that the loader alone is run with; reads wait here only if they did when ops were timed."""
+    """Choose the batch size of the loader alone; reads count as waiting only if they waited when ops were timed."""
     config = PipelineConfig(loader=loader)
     waiting = reading if ops[0].wait_seconds_per_image > 0 else None
     costs = Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=machine.core_time(), reads=waiting)
@@ -227,7 +225,6 @@ def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], read
 def _run(
     workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report
 ) -> tuple[Estimate, float]:
-    """Measure the rate of one thread a core without a model, and the core-seconds of an image."""
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
         alive = functools.partial(report.progress, 0, 0.0)  # a sign of life: a batch may take seconds

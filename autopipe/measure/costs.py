@@ -1,9 +1,9 @@
-"""The cost model: from measured costs and a configuration to the rate that each part of the machine allows.
+"""The cost model: from measured costs and a configuration to the rate that each part of the machine allows. Pure.
 
-`rates` computes them. `predict` joins them into one rate, which orders candidates and is the sampler's first guess, but
-never a result. `bounds` lists those that nothing can exceed; `autopipe.measure.bottleneck` says the lowest in words.
-Three costs of an op are told apart: processor time, waiting, and the part of the processor time under Python's lock. At
-the end stands whether it pays to keep the samples in another form: what that costs once, and saves in each epoch.
+`rates` computes the parts, `predict` joins them into one rate (it orders candidates and is the sampler's first guess,
+never a result), and `bounds` lists the limits that nothing can exceed, for `autopipe.measure.bottleneck` to word. Three
+costs of an op are kept apart: processor time, waiting, and processor time under Python's lock. The last section
+compares the one-time costs of other sample forms with their savings in each epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What was measured of a workload on a machine."""
+    """The measured costs of a workload on a machine."""
 
     ops: tuple[OpCost, ...]  # reading first, then each op in order
     model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
@@ -42,12 +42,12 @@ class Costs:
     depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
     compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
     finished_bytes: int = 0  # the same with `finish="host"`
-    # to send an image to the device, by the setup of the model; none where a batch is used where it lies
+    # seconds an image to the device, by the setup of the model; empty if a batch is used in place
     transfer_seconds: Mapping[ModelSetup, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
-        """Gather what ceilings say, at least one; those that know the ops come before those that do not."""
+        """Collect the costs from one or more ceilings; those with op costs come first."""
         measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
         known: Ceiling | Description = measured if facts is None else facts.workload
         compact = known.compact_bytes or 0
@@ -68,35 +68,35 @@ class Costs:
         )
 
     def of_workers(self, config: PipelineConfig) -> Costs:
-        """Return them as they are for the workers of a configuration: in processes of their own, some ops take less."""
+        """Return the costs for the workers of a configuration: some ops take less in processes of their own."""
         if not config.loader.works_alone() or all(op.alone is op for op in self.ops):
             return self
         return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
 
     def cores_of_workers(self, config: PipelineConfig) -> float:
-        """The cores that the workers of a configuration share; elsewhere, infinitely many if not known."""
+        """The cores that the workers share; infinite if they run elsewhere on an unknown number."""
         if config.loader.works_elsewhere:
             return math.inf if self.cores_elsewhere is None else self.cores_elsewhere
         return self.cores or 1.0
 
     @property
     def fixed(self) -> list[OpCost]:
-        """Reading and the deterministic first ops."""
+        """Return the read and the deterministic first ops."""
         return [op for op in self.ops if op.part == "fixed"]
 
     def model_rate(self, config: PipelineConfig) -> float:
-        """Return the model alone in this setup, images/s; where it was not measured, devices are taken to scale."""
+        """Return images/s of the model alone in this setup; unmeasured device counts are scaled linearly."""
         known = self.model_rates.get(config.model_setup)
         if known is not None:
             return known
         return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
 
     def sent_bytes(self, finish: str) -> int:
-        """Return the bytes of an image that are handed over."""
+        """Return the bytes of an image in the batches."""
         return self.finished_bytes if finish == "host" else self.compact_bytes
 
     def transfer(self, config: PipelineConfig) -> float:
-        """Return seconds to send an image to the device; where a setup was not measured, as long as its bytes take."""
+        """Return seconds to send an image to the device; in proportion to its bytes if the setup was not measured."""
         known = self.transfer_seconds.get(config.model_setup)
         if known is not None:
             return known
@@ -106,7 +106,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a loader does for one image on average, once its caches are filled."""
+    """The work of a loader for one image on average, with its caches filled."""
 
     paid: tuple[OpCost, ...]  # the ops, each with the share of the samples that goes through it
     sent_bytes: int  # handed over
@@ -115,31 +115,28 @@ class Work:
 
     @property
     def core_seconds(self) -> float:
-        """Processor time."""
         return sum(op.seconds_per_image for op in self.paid)
 
     @property
     def lock_seconds(self) -> float:
-        """The part of the processor time under Python's lock."""
+        """Processor time under Python's lock."""
         return sum(op.lock_seconds_per_image for op in self.paid)
 
     @property
     def read_wait_seconds(self) -> float:
-        """Waiting of reads."""
         return sum(op.wait_seconds_per_image for op in self.paid if op.name == READ)
 
     @property
     def op_wait_seconds(self) -> float:
-        """Waiting of ops other than the read."""
         return sum(op.wait_seconds_per_image for op in self.paid if op.name != READ)
 
 
 READ = "read"
-"""The name under which reading a sample stands among the ops."""
+"""The name of the read among the ops."""
 
 
 def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
-    """Compute the work of a loader for one image, on average, once its caches are `filled`."""
+    """Compute the work of a loader for one image, with its caches `filled` or not."""
     costs = costs.of_workers(config)
     cached = config.cache_fraction if filled and config.cache != "none" else 0.0
     missed, converted = 1.0 - cached, STORAGES[config.storage].converts
@@ -158,12 +155,12 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
 
 
 def _kept_read(op: OpCost) -> OpCost:
-    """Reading from a converted set does not wait: it lies in a few large files on this machine."""
+    """Return the read from a converted set, which does not wait: the set is a few large files on this machine."""
     return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
 
 
 def _depth(config: PipelineConfig, costs: Costs) -> int:
-    """Count the ops that are done before a sample is kept."""
+    """Count the ops before the point at which a sample is kept."""
     storage = STORAGES[config.storage]
     if not storage.converts:
         return 0
@@ -177,7 +174,7 @@ def _depth(config: PipelineConfig, costs: Costs) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """The rate that each part of the machine allows a configuration, in images/s; None: it is no limit."""
+    """The images/s that each part of the machine allows a configuration; None: the part is no limit."""
 
     work: Work
     busy: float  # processor seconds of the loader for an image
@@ -192,9 +189,9 @@ class Rates:
 
 
 def rates(config: PipelineConfig, costs: Costs, *, bound: bool = False) -> Rates:
-    """Compute the rate of each part: as it is predicted, or as a `bound`, which nothing can exceed.
+    """Compute the rate of each part: as a prediction, or as a `bound` that nothing can exceed.
 
-    A prediction counts what the loader adds to its ops, and expects nothing of more reads at a time than were measured.
+    A prediction includes the loader's overhead over its ops, and no gain from more reads at a time than were measured.
     """
     does, loader = work(config, costs), config.loader
     least = 0.0 if bound else 1e-9
@@ -218,9 +215,9 @@ def rates(config: PipelineConfig, costs: Costs, *, bound: bool = False) -> Rates
 
 
 def predict(config: PipelineConfig, costs: Costs) -> float:
-    """Predict the steady images/s: what the slowest of model, workers, lock, reads and cores lets through.
+    """Predict the steady images/s from the slowest of model, workers, lock, reads and cores.
 
-    The parts are joined by a p-norm of their times: a queue hides all but the slowest, without one they add up.
+    The times of the parts are joined by a p-norm: a queue hides all but the slowest, without one they add up.
     """
     each, loader = rates(config, costs), config.loader
     made = min(each.workers, each.worker_cores)
@@ -228,7 +225,7 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
         made = min(made, each.reads)  # the workers' own reads are in their time already
     ahead = each.reads if loader.reads_ahead() else None
     joined = [rate for rate in (each.model, each.cores, ahead, made, each.lock) if rate is not None]
-    # Core time and the model's time are limits that a queue reaches; without one the two wait for each other.
+    # With a queue, core time and model time are separate limits; without one, the two wait for each other.
     buffered = loader.buffered_batches()
     sharpness = _SHARPNESS[buffered is None or buffered - (loader.worker_count() or 0) > 1]
     slowness = sum(math.pow(rate, -sharpness) for rate in joined)
@@ -239,7 +236,7 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
 
 
 def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
-    """Compute the processor time of the loader for one image, with what this loader adds to its ops."""
+    """Compute the processor time of the loader for one image, its overhead over the ops included."""
     spared = _depth(config, costs) > 0 and does.cached < 1
     copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
     busy = does.core_seconds + copied * _COPY
@@ -247,17 +244,17 @@ def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> fl
 
 
 def received_core_seconds(does: Work) -> float:
-    """Compute the processor time here for an image that was made elsewhere: it is received, and copied once."""
+    """Compute the processor time here for an image that was made elsewhere: it is received and copied once."""
     return 2 * does.sent_bytes * _COPY
 
 
 def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
-    """Compute how long a worker waits for the reads of one image: not at all if others read ahead for it."""
+    """Compute a worker's waiting for the reads of one image; 0 if other threads read ahead."""
     return 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
 
 
 def _reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool) -> float | None:
-    """Compute images/s that the storage gives to as many reads at a time; None if it is no limit."""
+    """Compute the images/s of the storage with this many reads at a time; None if it is no limit."""
     limits = []
     if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
         rate = costs.reads.bound_images_per_second if bound else costs.reads.images_per_second
@@ -280,7 +277,7 @@ def _rate(amount: float, each: float) -> float:
 
 
 class Kind(enum.StrEnum):
-    """What a bottleneck can be. `TRANSFER` is sending a batch to a device, which a CPU does not need."""
+    """The kinds of bottleneck. `TRANSFER` is sending a batch to a device, which a CPU does not need."""
 
     STORAGE_LATENCY = "storage latency"
     STORAGE_BANDWIDTH = "storage bandwidth"
@@ -306,7 +303,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """All limits of a configuration; caches count as filled."""
+    """All limits of a configuration, with filled caches."""
 
     limits: tuple[Limit, ...]  # the lowest first; the model's is always among them
     work: Work  # what the loader does for an image
@@ -315,17 +312,17 @@ class Bounds:
 
     @property
     def images_per_second(self) -> float:
-        """The most that the configuration can reach."""
+        """The highest rate that the configuration can reach."""
         return self.limits[0].images_per_second
 
     @property
     def model_images_per_second(self) -> float:
-        """The model alone."""
+        """The rate of the model alone."""
         return next(each.images_per_second for each in self.limits if each.kind is Kind.MODEL)
 
 
 def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Bounds:
-    """Compute the limits of a configuration from what was measured in its setup of the model."""
+    """Compute the limits of a configuration from the measured ceiling of its setup."""
     costs = Costs.of([ceiling], facts)
     each = rates(config, costs, bound=True)
     found = [Limit(kind=Kind.MODEL, images_per_second=ceiling.model_images_per_second.value)]
@@ -373,7 +370,7 @@ def _storage_kind(config: PipelineConfig, each: Rates, costs: Costs) -> Kind:
 
 
 def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tuple[float, float]:
-    """Return the predicted seconds to convert the data set, and what filling the cache adds to the first epoch."""
+    """Predict the seconds of converting the data set, and those that filling the cache adds to the first epoch."""
     cores = costs.cores or 1.0
     convert = 0.0
     if STORAGES[config.storage].converts:
@@ -394,7 +391,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
 
 
-# ---------------------------------------------------------------- how much at once pays
+# ---------------------------------------------------------------- useful parallelism
 
 
 def reads_at_once(costs: Costs) -> int:
@@ -412,7 +409,7 @@ def reads_at_once(costs: Costs) -> int:
 def workers_at_once(costs: Costs, *, reading: bool) -> int:
     """Compute how many workers keep all cores busy although they wait; one a core if nothing waits.
 
-    `reading` tells whether the workers read for themselves.
+    `reading` is True if the workers do their own reads.
     """
     cores = math.ceil(costs.cores or 1)
     busy = sum(op.seconds_per_image for op in costs.ops)
@@ -421,7 +418,7 @@ def workers_at_once(costs: Costs, *, reading: bool) -> int:
 
 
 def useful(costs: Costs, facts: Facts) -> Facts:
-    """Return the facts with what the measured costs say of how much at once is of use."""
+    """Return the facts with the useful parallelism by the measured costs."""
     there = dataclasses.replace(costs, cores=costs.cores_elsewhere)
     return dataclasses.replace(
         facts,
@@ -434,22 +431,21 @@ def useful(costs: Costs, facts: Facts) -> Facts:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CostProfile:
-    """What feeding a training costs in one way."""
+    """The costs of feeding a training in one way."""
 
     images_per_second: float  # its steady rate
     once_seconds: float = 0.0  # spent before or in the first epoch, beyond that rate: conversion, filling a cache
 
     def seconds(self, epochs: float, samples: int) -> float:
-        """Compute the seconds of a training of so many epochs."""
         return self.once_seconds + epochs * samples / self.images_per_second
 
 
 def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
     """Estimate the seconds to convert `samples` samples, extrapolated from a part.
 
-    The figure is the part's seconds a sample over all its shards, times the samples, and once the time that the part
-    took beyond its shards. The interval is Student's 95 % of that ratio, from how much the shards differ; a disk that
-    slows down after the part is not in it.
+    The estimate is the part's seconds a sample over all its shards, times the samples, plus once the time that the part
+    took beyond its shards. The interval is Student's 95 % of that ratio, from the variation of the shards; it does not
+    cover a disk that slows down later.
     """
     seconds, counts = cost.shard_seconds, cost.shard_samples
     per_sample = sum(seconds) / sum(counts)
@@ -472,7 +468,7 @@ def conversion_bytes(cost: ConversionCost, samples: int) -> int:
 
 
 def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float | None:
-    """Return after how many epochs `kept` has caught up with `rival`; 0 if at once, None if never."""
+    """Return the epochs after which `kept` has caught up with `rival`; 0 if at once, None if never."""
     saved = saved_seconds(kept, rival, samples)
     owed = kept.once_seconds - rival.once_seconds
     if saved <= 0:
@@ -481,5 +477,5 @@ def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float 
 
 
 def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
-    """Compute the seconds that each epoch saves; below zero if it takes longer."""
+    """Compute the seconds saved in each epoch; negative if `kept` is slower."""
     return samples / rival.images_per_second - samples / kept.images_per_second

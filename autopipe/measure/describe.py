@@ -1,4 +1,4 @@
-"""What a search has to know of a workload, found where the workload and its framework are imported."""
+"""The description of a workload for a search. Runs in the process that imports the workload and its framework."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOKED_AT = 64  # samples whose files may be in memory
 
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
-    """Return the description of a workload with its plan and its built model."""
+    """Describe a workload with its plan and its built model."""
     resident = _resident_share(workload)  # before samples are read for what follows
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
@@ -66,7 +66,7 @@ def _wrapped(workload: Workload) -> WrappedDataset | None:
 
 
 def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:
-    """Return the forms of plain code that the workload cannot be written in; none of a dataset that is wrapped."""
+    """List the forms of plain code that cannot express the workload; none for a wrapped dataset."""
     if isinstance(workload.data, WrappedData):
         return []
     reasons = {form: module.reasons_against(workload, form, plan, own=False) for form in module.FORMS}
@@ -105,7 +105,7 @@ def _one_device_only(workload: Workload, model: Any) -> str | None:
 
 
 def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:
-    """Return why the model takes no images with channels first; None where it may."""
+    """Return the reason why the model takes no images with channels first; None if it may."""
     if plan.source.structure is not None:
         return "samples of several parts are fed with channels last"
     if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
@@ -131,7 +131,7 @@ def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None
 
 
 def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
-    """Return the bytes of the whole set for each storage form that is written, by the cuts that it can hold.
+    """Return the bytes of the whole set in each written storage form, by the cuts that it supports.
 
     Raises:
         DataError: samples cannot be read.

@@ -1,8 +1,8 @@
-"""What is known before the first trial: what the workload is, what was measured of its parts, and what the user allows.
+"""The facts before the first trial: the workload, the measured costs of its parts, and the user's limits. Values only.
 
-A `Description` is found where the workload can be imported; a `Ceiling` is measured: the model alone, each op, and the
-reads. Values only: `autopipe.measure.costs` makes predictions and bounds of them, and nothing here looks anything up.
-None means "not known", and then nothing is left out because of it.
+A `Description` is made by the process that imports the workload; a `Ceiling` is measured: the model alone, each op, and
+the reads. Predictions and bounds are computed in `autopipe.measure.costs`. None means "not known", and then excludes
+nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from autopipe.values import Estimate, Value
 
 
 class OpCost(Value):
-    """What one op costs on one core.
+    """The cost of one op on one core.
 
     Attributes:
         name: the op, or "read".
         part: when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
             host, "finish" ones may run on the device.
         seconds_per_image: processor time.
-        wait_seconds_per_image: time in which it waits and takes no processor: a disk, a network, a sleep.
+        wait_seconds_per_image: waiting without a processor: for a disk, a network, a sleep.
         lock_seconds_per_image: the part of the processor time for which it holds Python's lock.
-        alone_seconds_per_image: the processor time in a process of its own, where that is another; else None.
+        alone_seconds_per_image: processor time in a process of its own, if it differs; else None.
     """
 
     name: str
@@ -40,7 +40,7 @@ class OpCost(Value):
 
     @property
     def alone(self) -> OpCost:
-        """What it costs in a process of its own."""
+        """Return the cost in a process of its own."""
         if (busy := self.alone_seconds_per_image) is None:
             return self
         locked = min(self.lock_seconds_per_image, busy)
@@ -50,28 +50,27 @@ class OpCost(Value):
 
     @property
     def wall_seconds_per_image(self) -> float:
-        """What a worker spends on it."""
         return self.seconds_per_image + self.wait_seconds_per_image
 
     def times(self, share: float) -> OpCost:
-        """The cost if only this share of the samples goes through the op."""
+        """Return the cost if only this share of the samples goes through the op."""
         names = ("seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image")
         return self.model_copy(update={name: share * getattr(self, name) for name in names})
 
 
 class ReadRung(Value):
-    """How fast samples were read with so many reads at a time."""
+    """The measured read rate with this many reads at a time."""
 
     at_once: int = pydantic.Field(ge=1)
     images_per_second: float = pydantic.Field(gt=0)
 
 
 FEWEST_OF_A_TAIL = 100
-"""Samples that it takes to tell what the slowest in a hundred do."""
+"""The fewest samples that show the slowest 1 %."""
 
 
 class SampleTail(Value):
-    """How unequal samples are: seconds of reading and of all ops one after the other; or of reading, many at a time.
+    """The spread of sample times: of reading and all ops in sequence, or of reads alone, many at a time.
 
     Attributes:
         samples: how many were timed.
@@ -91,20 +90,20 @@ class SampleTail(Value):
 
     @property
     def heavy(self) -> bool:
-        """Whether the slowest 1 % take more than a tenth of the time."""
+        """True if the slowest 1 % take more than a tenth of the time."""
         return self.samples >= FEWEST_OF_A_TAIL and self.slowest_share > 0.1
 
 
 class ReadCosts(Value):
-    """What reading does when several samples are read at a time, as far as it was measured.
+    """Reads with several at a time, as far as they were measured.
 
     Attributes:
-        latency_seconds: of one read with no other beside it, waiting and processor time, on average.
+        latency_seconds: of a read with no other beside it, waiting and processor time, on average.
         cpu_seconds: the processor time in it.
         rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
-            time was up. Of reads that do not wait there is the first only.
+            time was up. Only the first if reads do not wait.
         bytes_per_image: as they are read.
-        tail: how unequal the reads of all rungs are, if they wait; None if they do not, and in older artefacts.
+        tail: spread of the reads of all rungs; None if they do not wait, and in older artefacts.
     """
 
     latency_seconds: float = pydantic.Field(gt=0)
@@ -115,18 +114,16 @@ class ReadCosts(Value):
 
     @property
     def wait_seconds(self) -> float:
-        """How long a read waits."""
         return max(0.0, self.latency_seconds - self.cpu_seconds)
 
     @property
     def waits(self) -> bool:
-        """Whether a read waits for most of its time, and more of them at a time bring more, as far as was seen."""
+        """True if a read mostly waits, and more reads at a time were faster, as far as was measured."""
         waits = self.wait_seconds > max(_WAITING_SECONDS, self.cpu_seconds)
         return waits and (self.at_once > 1 or len(self.rungs) == 1)
 
     @property
     def best_images_per_second(self) -> float:
-        """The highest rate that was seen."""
         return max(rung.images_per_second for rung in self.rungs)
 
     @property
@@ -136,7 +133,7 @@ class ReadCosts(Value):
 
     @property
     def saturated(self) -> bool:
-        """Whether more reads at a time had stopped to bring more, and that not for want of processor time."""
+        """True if more reads at a time were no faster, for another reason than lack of processor time."""
         if len(self.rungs) < 2 or self.best_images_per_second * self.cpu_seconds > _BUSY:
             return False
         before, last = self.rungs[-2:]
@@ -144,18 +141,18 @@ class ReadCosts(Value):
 
     @property
     def most_at_once(self) -> int:
-        """The most reads at a time that were measured."""
         return self.rungs[-1].at_once
 
     def images_per_second(self, at_once: int) -> float:
-        """Return the rate that so many reads at a time promise: more than were measured promise no more.
+        """Return the expected rate with this many reads at a time; counts above the measured ones add nothing.
 
-        Where only one at a time was measured, as it hardly waits, or for a machine that is asked about, all do as well.
+        If only one at a time was measured (it hardly waits, or the machine is hypothetical), the rate scales with the
+        count.
         """
         return self.bound_images_per_second(at_once if len(self.rungs) == 1 else min(at_once, self.most_at_once))
 
     def bound_images_per_second(self, at_once: int) -> float:
-        """Return the rate that so many reads at a time cannot exceed, by the latency of each and by what was seen."""
+        """Return the upper bound with this many reads at a time, by the latency of each and the measured rates."""
         free = at_once / self.latency_seconds
         return min(free, self.best_images_per_second) if self.saturated else free
 
@@ -163,7 +160,7 @@ class ReadCosts(Value):
 _WAITING_SECONDS = 0.0001  # a read from the page cache waits for less
 _BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
 STILL_GAINS = 1.3
-"""Four times as many reads at a time that bring less than this much more have come to what the storage gives."""
+"""Four times as many reads at a time that are less than this much faster have reached the storage's limit."""
 
 
 _OF_THE_LOADER = (
@@ -178,11 +175,11 @@ _OF_THE_LOADER = (
     "cores_elsewhere",
 )
 OVERTAKEN = 1.1
-"""Times a limit: a training that is faster than that shows that the limit, the model alone say, was read too low."""
+"""Times a limit: a training faster than that shows that the limit (the model alone, say) was read too low."""
 
 
 class Ceiling(OfSetup, Value):
-    """What no configuration with this `setup` can exceed, and what it is made of. None where it was not measured.
+    """The limits of every configuration with this `setup`, and their parts. None: not measured.
 
     Attributes:
         model_images_per_second: the model alone, on a batch that is already there.
@@ -226,23 +223,23 @@ class Ceiling(OfSetup, Value):
     warnings: tuple[str, ...] = ()
 
     def is_overtaken_by(self, rate: Estimate) -> bool:
-        """Whether a training ran so much faster that the model alone was read while something else had the machine.
+        """True if a training was so much faster that the model alone must have been measured on a busy machine.
 
-        The interval of an unsteady rate does not count: no part of it above the ceiling can be true.
+        The interval of an unsteady rate is not used: no part of it above the ceiling can be true.
         """
         return rate.value > OVERTAKEN * self.model_images_per_second.value
 
     def with_loader_of(self, other: Ceiling) -> Ceiling:
-        """Return the same with what `other`, of another setup of the model, tells of the loader: it is one for all."""
+        """Return a copy with the loader's figures of `other`, another setup of the model; they hold for all setups."""
         return self.model_copy(update={name: getattr(other, name) for name in _OF_THE_LOADER})
 
 
 CODE: Final = "code"
-"""The parameter of what cannot be written as plain code; its values are the forms of such code."""
+"""The parameter of configurations that plain code cannot express; its values are the forms of such code."""
 
 
 class Impossible(Value):
-    """One setting that a workload rules out, and why."""
+    """One setting that a workload rules out, and the reason."""
 
     parameter: str
     value: str | int
@@ -250,26 +247,25 @@ class Impossible(Value):
 
 
 class OpRecord(Value):
-    """One op and its settings, to tell in words what has changed."""
+    """One op and its settings, for messages about changes."""
 
     name: str = pydantic.Field(pattern=r"^[^\W\d]\w*$", max_length=256)
     settings: dict[str, str] = pydantic.Field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        """The op as it is written."""
         return f"{self.name}({', '.join(f'{name}={text}' for name, text in self.settings.items())})"
 
 
 class WrappedDataset(Value):
-    """A dataset that a function of the user's makes."""
+    """A dataset made by a function of the user's."""
 
     as_it_is: PipelineConfig  # the configuration that makes it as it is today
     choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
 
 
 class Description(Value):
-    """What has to be known of a workload before its configurations are chosen; found where it can be imported."""
+    """The facts about a workload that configurations are chosen by; made by a process that can import it."""
 
     status: Literal["described"] = "described"
     schema_version: Literal[1] = 1
@@ -279,10 +275,10 @@ class Description(Value):
     fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
     compact_bytes: int = pydantic.Field(ge=0)  # one sample as it is sent to a device that finishes
     finished_bytes: int = pydantic.Field(ge=0)  # one sample as the model takes it
-    # the bytes that the whole set would take in a storage form, by the ops done before, exact where samples have one
-    # shape, else judged by a few: `{"array": {1: 2**30}}`
+    # bytes of the whole set in a storage form, by the ops done before; exact if samples have one shape, else estimated
+    # from a few: `{"array": {1: 2**30}}`
     cuts: dict[str, dict[int, int]] = pydantic.Field(default_factory=dict)
-    # what tells the deterministic first ops: none of them, the first, the first two and so on
+    # digests of the deterministic first ops: of none, the first, the first two and so on
     first_ops: tuple[str, ...] = ()
     backend: str
     accelerators: int = pydantic.Field(default=0, ge=0)  # how many the backend sees; 0 where it trains on the CPU
@@ -290,7 +286,7 @@ class Description(Value):
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
     mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
-    # of some files, how much was in memory before anything was measured, 0 to 1; None if that cannot be told
+    # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
     resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
@@ -303,18 +299,18 @@ class Description(Value):
 
     @property
     def depths(self) -> dict[str, int]:
-        """How many ops can be done before a storage form keeps a sample, by the form's name."""
+        """Return the number of ops that can be done before a storage form keeps a sample, by the form's name."""
         return {storage: max(sizes) for storage, sizes in self.cuts.items()}
 
     def against(self, parameter: str, value: object) -> str | None:
-        """Return why a setting cannot be used; None where it can."""
+        """Return the reason against a setting; None if it can be used."""
         found = (each.reason for each in self.impossible if (each.parameter, each.value) == (parameter, value))
         return next(found, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the user allows."""
+    """The user's limits."""
 
     memory_bytes: int | None = None  # `--max-memory`, for the process tree of the training
     workers: int | None = None  # `--max-workers`
@@ -326,7 +322,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The workload, the machine and what the user allows, as far as a search needs them."""
+    """The workload, the machine and the user's limits, as far as a search needs them."""
 
     workload: Description  # as the process of the trials describes it
     limits: Limits = field(default_factory=Limits)  # those of the search's settings
@@ -341,18 +337,18 @@ class Facts:
     workers_at_once: int | None = None  # how many workers are of use, by measurement: above the cores where they wait
     workers_beside_reads: int | None = None  # the same where others read for them
     workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
-    # settings that could run and bring nothing, with the reason, such as {("channels", "first"): "there is no
-    # accelerator"}; tried where the user names them
+    # settings that can run without any gain, with the reason, such as {("channels", "first"): "there is no
+    # accelerator"}; tried if the user names them
     pointless: Mapping[tuple[str, config.Value], str] = field(default_factory=dict)
 
     @property
     def converting(self) -> Facts:
-        """The same, if the user let samples be kept in another form."""
+        """Return a copy in which samples may be kept in another form."""
         return replace(self, limits=replace(self.limits, convert=True))
 
     @property
     def unmeasured(self) -> Facts:
-        """The same without what measurements say is of no use."""
+        """Return a copy without the exclusions that follow from measurements."""
         return replace(
             self,
             reads_at_once=None,

@@ -1,7 +1,7 @@
-"""What feeds one trial: a loader of autopipe's, over the part of the data that a trial can use.
+"""The feed of a trial: one of autopipe's loaders over the part of the data that a trial can use.
 
-If something has to be made first, a trial uses as much of the data as is made in time: a cache is filled, and a storage
-form written, for that part only. What is written is kept for later trials of the session. Foreign code as a feed is
+If something has to be made first, that part is as large as can be made in time: a cache is filled, and a storage form
+written, for it only. Written samples are kept for later trials of the session. Foreign code as a feed is
 `autopipe.measure.foreign`.
 """
 
@@ -37,7 +37,7 @@ _SECONDS = 1.5  # how long filling a cache, or writing a part, may take
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a trial trains on."""
+    """The part of the data that a trial trains on."""
 
     workload: Workload  # with that part of the data
     share: float = 1.0  # of the data, 0 to 1
@@ -46,7 +46,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """A feed that is open."""
+    """An open feed."""
 
     meter: Meter
     train: Callable[[Probe], None]  # until the probe has seen enough
@@ -55,7 +55,7 @@ class Open:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """What a trial trains on, ready to be opened."""
+    """The data of a trial, ready to be opened."""
 
     config: PipelineConfig
     opened: Callable[[], contextlib.AbstractContextManager[Open]]
@@ -67,12 +67,12 @@ class Feed:
 
     @property
     def rereads(self) -> bool:
-        """Whether files that were read once have to come from the disk again: those of samples that are not kept."""
+        """True if samples are not kept, so that their files come from the disk again in each epoch."""
         return self.once == 2
 
 
 def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, part: Part, regime: Regime) -> Feed:
-    """Make the feed of a configuration, for a bench on which the model ran alone before."""
+    """Make the feed of a configuration, for a bench that has measured the model alone."""
     alone = bench.alone(config.model_setup).reading.rate.value
     log = None if wanted.trace is None else TraceLog(wanted.trace)
     once = None
@@ -104,7 +104,7 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
 
 
 def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
-    """List the files that a trial will read, if it takes so many samples."""
+    """List the files that a trial reads for this many samples."""
     if STORAGES[config.storage].converts:
         root = place(workload.converted)
         return [str(path) for path in root.rglob("*")] if isinstance(root, Path) else []
@@ -113,7 +113,7 @@ def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str
 
 
 def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
-    """Make the meter of a trial, told of what its loader is like."""
+    """Make the meter of a trial with the properties of its loader."""
     start = Start(
         fill_steps=len(loader) if config.cache == "memory" else 1,
         settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
@@ -127,7 +127,7 @@ def _tunes_itself(config: PipelineConfig) -> bool:
 
 
 class Parts:
-    """Makes the workloads of trials. Close it to remove what was written."""
+    """Makes the workloads of trials. `close` removes what they wrote."""
 
     def __init__(self, workload: Workload, plan: Plan) -> None:
         self._workload = workload
@@ -141,10 +141,10 @@ class Parts:
         """Choose the part of the data for a trial.
 
         Args:
-            config: what is tried.
-            makes: returns images/s at which the cores can make samples; called where something has to be made first.
-            trains: images/s that the model takes; a cache is filled while it trains, on the same cores if need be.
-            folder: where converted samples are written; None for the temporary folder.
+            config: of the trial.
+            makes: returns the images/s that the cores can make; called only if something has to be made first.
+            trains: images/s of the model; a cache is filled during training, possibly on the same cores.
+            folder: for converted samples; None for the temporary folder.
         """
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts
@@ -160,14 +160,13 @@ class Parts:
         return Part(workload=part, share=wanted / count, conversion=conversion)
 
     def close(self) -> None:
-        """Remove what was written."""
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
         self._written.clear()
 
     def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
-        """Return the workload with its samples written in the configuration's storage form; once for each cut."""
+        """Write the samples in the configuration's storage form, once for each cut; return the workload with them."""
         storage = STORAGES[config.storage]
         conversion = assembly.conversion_of(part, self._plan, storage, config.cut)
         key = (config.storage, conversion.cut, len(part.data))

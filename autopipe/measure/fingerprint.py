@@ -1,7 +1,7 @@
-"""What makes two machines, or two workloads, the same for a tuned configuration; and the fingerprints of these here.
+"""Fingerprints of machines and workloads, and the rule by which two of them are the same for a tuned configuration.
 
-`compare_hardware` and `compare_workload` are the whole rule. What follows from a difference is decided elsewhere: which
-profile is taken in `autopipe.artifact.pick`, whether one is stale in `autopipe.artifact.check`.
+`compare_hardware` and `compare_workload` are the whole rule. What follows from a difference is decided elsewhere:
+`autopipe.artifact.pick` takes a profile, `autopipe.artifact.check` calls one stale.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ from autopipe.workload.ops import planner
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
-# -------------------- changes
-# In what the ops of a workload are others than those that were tuned, in words. That they are tells their digest.
+# -------------------- changes of ops, in words; their digest shows that there are any
 
 
 _MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
-"""A function, or an object that can be called, by its module, name and the digest of its code."""
+"""Matches a function or a callable object: its module, name and the digest of its code."""
 
 
 def of_ops(known: Sequence[OpRecord], here: Sequence[OpRecord]) -> str:
-    """Return what was removed, added, moved and changed, such as "RandomFlip was removed"; empty if nothing was.
+    """Return the removed, added, moved and changed ops, such as "RandomFlip was removed"; empty if none.
 
-    The module that a function is imported under does not count: a script is `__main__` where it is run, and has a name
-    where it is imported.
+    The module of a function does not count: a script is `__main__` when it runs, and has a name when imported.
     """
     removed: list[OpRecord] = []
     added: list[OpRecord] = []
@@ -86,14 +84,14 @@ def _setting(name: str, before: str, now: str) -> str:
 
 
 MEMORY_TOLERANCE: Final = 0.05
-"""A kernel keeps a little more or less for itself from one start to the next."""
+"""A kernel's own memory varies a little from one start to the next."""
 COUNT_TOLERANCE: Final = 0.25
-"""More samples are more of the same, until they no longer fit a cache."""
+"""The number of samples does not change the speed until they no longer fit a cache."""
 BYTES_TOLERANCE: Final = 0.10
 """Reading and decoding cost in proportion to it."""
 
 BACKEND: Final = "Keras backend"
-"""The name of that difference."""
+"""The `field` of that difference."""
 
 _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
@@ -112,21 +110,21 @@ class Gpu(Value):
 
 
 class Hardware(Value):
-    """What a figure depends on besides the workload; `autopipe.measure.fingerprint` says when two are the same.
+    """The hardware and software that a figure depends on besides the workload.
 
     Attributes:
-        cpu_model: as /proc/cpuinfo names it.
-        cores: that the process could use, by affinity and cgroups.
-        memory_bytes: that the process could use.
-        gpus: the cards that the process could see.
+        cpu_model: as in /proc/cpuinfo.
+        cores: usable by the process, by affinity and cgroups.
+        memory_bytes: usable by the process.
+        gpus: visible to the process.
         gpu_driver: its version.
-        storage: the file system that the data lie on, such as "ext4" or "nfs4 over the network".
+        storage: file system of the data, such as "ext4" or "nfs4 over the network".
         system: the operating system and its kernel.
         python: its version.
-        packages: versions of what does the work.
-        keras_backend: what Keras trained on; None where that is not known.
-        visible_gpus: which cards CUDA_VISIBLE_DEVICES let through, as it was set; None where it was not.
-        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 where there were none.
+        packages: versions of the packages that do the work.
+        keras_backend: of the training; None if not known.
+        visible_gpus: the value of CUDA_VISIBLE_DEVICES; None if it was not set.
+        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 without one.
     """
 
     cpu_model: str
@@ -144,7 +142,7 @@ class Hardware(Value):
 
 
 class WorkloadDigest(Value):
-    """What was trained, as far as figures depend on it.
+    """The properties of a training that figures depend on.
 
     Attributes:
         samples: how many there are.
@@ -153,7 +151,7 @@ class WorkloadDigest(Value):
         ops: a digest of the ops and their settings.
         op_list: the ops themselves, in order.
         batch_size: samples a batch.
-        model: a digest of the model's structure, without its weights; None where no model was built.
+        model: a digest of the model's structure, without its weights; None if no model was built.
     """
 
     samples: _Count
@@ -166,11 +164,11 @@ class WorkloadDigest(Value):
 
 
 class MatchLevel(enum.StrEnum):
-    """How far figures from one machine hold on another."""
+    """The degree to which figures from one machine hold on another."""
 
     SAME = "same"
     NEAR = "near"
-    """The same processor and cards, more or fewer of them."""
+    """The same processor and cards, in another number."""
     OTHER = "other"
 
 
@@ -189,7 +187,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """How two machines compare."""
+    """The result of comparing two machines."""
 
     level: MatchLevel  # what decides
     differences: tuple[Difference, ...] = ()  # in the hardware; none if it is the same
@@ -197,7 +195,7 @@ class Match:
 
 
 def compare_hardware(known: Hardware, here: Hardware) -> Match:
-    """Say whether figures of machine `known` hold on machine `here`.
+    """Compare machines: do figures of `known` hold on `here`?
 
     Another model of processor or card is another machine. The same models in another number, with other memory or
     storage, or under another Keras backend, are near. Versions of software are listed, and make no other machine.
@@ -223,7 +221,7 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
 
 
 def alike(hardware: Hardware) -> Hardware:
-    """Return the fingerprint that machines of one kind have in common: a little memory and bug fixes do not count."""
+    """Return the common fingerprint of machines of one kind: memory is rounded, and bug-fix versions are cut."""
     octaves = round(4 * math.log2(max(1, hardware.memory_bytes))) / 4
     changed = {
         "memory_bytes": round(2**octaves),
@@ -236,10 +234,10 @@ def alike(hardware: Hardware) -> Hardware:
 
 
 def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:
-    """Return in what a workload differs from the one that was measured, so far as it matters to speed.
+    """Return the differences between a workload and the measured one that matter to speed.
 
-    The ops, the batch size and the model's structure must be equal; the data may grow a little. A model that was not
-    built on one of both sides is not compared.
+    The ops, the batch size and the model's structure must be equal; the data may grow a little. The model is compared
+    only if both sides have built it.
     """
     found = [
         _apart("number of samples", known.samples, here.samples, COUNT_TOLERANCE),
@@ -254,7 +252,7 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
 
 
 def detect(data: Source | None = None) -> Hardware:
-    """Return the fingerprint of this machine, with the storage that `data` lie on. Imports no framework."""
+    """Return the fingerprint of this machine, with the storage of `data`. Imports no framework."""
     return of_machine(machine.detect(), storage_of(data), keras_backend())
 
 
@@ -264,7 +262,7 @@ def of_machine(
     keras_backend: str | None = None,
     virtual_devices: int | None = None,
 ) -> Hardware:
-    """Return the fingerprint of a machine, with what is not the machine's own.
+    """Return the fingerprint of a machine, with those fields that are not its own.
 
     `storage` is what the data lie on; without `virtual_devices`, there are as many as the environment asks for.
     """
@@ -286,7 +284,7 @@ def of_machine(
 
 
 def storage_of(data: Source | None) -> str:
-    """Return the kind of storage that the samples lie on: a file system, that of a URL ("s3"), or "memory"."""
+    """Return the kind of storage of the samples: a file system, that of a URL ("s3"), or "memory"."""
     if data is None:
         return _UNKNOWN
     remote = data_source.remote(data)
@@ -300,7 +298,7 @@ def storage_of(data: Source | None) -> str:
 
 
 def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDigest:
-    """Return the digest of a workload; `model` is that of its model, where it was built. Reads a few samples.
+    """Return the digest of a workload; `model` is that of its model, if one was built. Reads a few samples.
 
     Raises:
         BadSampleError: one of them cannot be read, and the workload does not skip such.
@@ -322,7 +320,7 @@ def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
 
 
 def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
-    """Return in what a workload trains otherwise than the one that was tuned, in words; reads no sample."""
+    """Return the changes of a workload since it was tuned, in words. Reads no sample."""
     size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
     found = (
         of_ops(known.op_list, ops_of(workload)),
@@ -337,7 +335,7 @@ def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference |
 
 
 def _sizes(workload: Workload) -> Iterator[int]:
-    """Yield the bytes of some samples, spread over the data; bad ones that are skipped in a training are left out."""
+    """Yield the bytes of some samples, spread over the data, without bad ones that a training skips."""
     for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
         try:
             yield data_source.sample_bytes(planner.read(workload.data, index))
@@ -347,7 +345,7 @@ def _sizes(workload: Workload) -> Iterator[int]:
 
 
 def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
-    """Compare versions to the second number: a bug fix changes no speed that could be promised."""
+    """Compare versions to the second number: bug fixes do not change speed."""
     pairs = {
         "operating system": (known.system, here.system),
         "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
@@ -375,7 +373,7 @@ def _minor(version: str | None) -> str | None:
 def _apart(
     field: str, known: float, here: float, tolerance: float, text: Callable[[float], str] = str
 ) -> Difference | None:
-    """Return the difference of two amounts if it is more than this part of the larger one."""
+    """Return the difference of two amounts if it exceeds this share of the larger one."""
     is_close = abs(known - here) <= tolerance * max(known, here)
     return None if is_close else _difference(field, text(known), text(here))
 

@@ -1,4 +1,4 @@
-"""What a configuration takes in memory and on disk, by what is known of the samples. Time is not counted here."""
+"""Memory and disk space of a configuration, computed from what is known of the samples. Time is not counted here."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from autopipe.pipeline.config import STORAGES, PipelineConfig
 
 
 def memory_bytes(config: PipelineConfig, workload: Description) -> int:
-    """Return what the cache and what waits ahead of the model take, as far as it is known."""
+    """Return the bytes of the cache and of the queues ahead of the model, as far as they are known."""
     return (cache_bytes(config, workload) or 0) + _queue_bytes(config, workload)
 
 
 def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
-    """Return what the configuration's cache takes once it is full; None if that is not known."""
+    """Return the bytes of the configuration's full cache; None if not known."""
     if config.cache == "none":
         return 0
     return None if workload.fixed_bytes is None else int(workload.fixed_bytes * config.cache_fraction)
 
 
 def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
-    """Return what the configuration's converted samples take on disk; None if that is not known."""
+    """Return the bytes of the configuration's converted samples on disk; None if not known."""
     sizes = workload.cuts.get(config.storage, {})
     if not sizes:
         return workload.fixed_bytes if STORAGES[config.storage].holds_arrays else None
@@ -29,9 +29,9 @@ def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
 
 
 def _queue_bytes(config: PipelineConfig, workload: Description) -> int:
-    """Return what waits ahead of the model takes at most: batches, and samples read ahead; 0 if that is not known.
+    """Return the most bytes of batches and read-ahead samples in queues; 0 if not known.
 
-    Small batches count as made and held several at a time, as a worker does whose source and ops allow it.
+    If the source and the ops allow it, workers make and hold several small batches at a time, which all count.
     """
     buffered = config.loader.held_batches()
     if buffered is None:

@@ -1,7 +1,7 @@
-"""Foreign code as the feed of a trial: what `autopipe eject` writes for the workload, or a function of the user's.
+"""Foreign code as the feed of a trial: the output of `autopipe eject` for the workload, or a function of the user's.
 
-It is trained on as it is, by Keras's own `fit`, in a process of its own in which nothing of autopipe's is set: neither
-the allocator nor OpenCV's threads.
+It is trained on unchanged, by Keras's own `fit`, in a process of its own without autopipe's settings (allocator,
+OpenCV's threads).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RETURNS: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
-    """What `fit` is given."""
+    """Arguments of `fit`."""
 
     arguments: Mapping[str, Any]  # of `fit`
     settle_seconds: float = 0.0  # how long its own tuning gets before it is timed
@@ -56,7 +56,7 @@ class ForeignCode:
     """One piece of foreign code: plain code by the name of its form, or the user's function."""
 
     def __init__(self, workload: Workload, plan: Plan, code: str | Callable[[], Any], name: str) -> None:
-        """Get the data, and look at the first batch of a function of the user's, called `name`."""
+        """Get the data, and look at the first batch of a user's function called `name`."""
         self._workload, self._plan = workload, plan
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._compiled: set[int] = set()  # benches, by their identity: a session keeps them
@@ -68,14 +68,13 @@ class ForeignCode:
             self._fed = _fed(_without_last(made), self._workload, name)
 
     def compile(self, bench: Bench) -> None:
-        """Train one step, if that was not done: compiling the model is no part of what is timed."""
+        """Train one step unless done already, so that compilation is not timed."""
         if id(bench) not in self._compiled:
             with bench.strategy.scope():
                 bench.model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
             self._compiled.add(id(bench))
 
     def feed(self, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime) -> Feed:
-        """Make the feed of a trial."""
         workload, fed, alone = self._workload, self._fed, wanted.model_images_per_second
         epochs = 1 if regime == "cold" else _ENDLESS
 
@@ -100,12 +99,11 @@ class ForeignCode:
         )
 
     def close(self) -> None:
-        """Remove what was written."""
         if self._folder is not None:
             self._folder.cleanup()
 
     def _plain(self, form: str) -> Any:
-        """Write and import the code of `eject`, and get the data that it gives to `fit`."""
+        """Write and import the code of `eject`, and call it for the data that it gives to `fit`."""
         plain = module.module(self._workload, form, plan=self._plan, own=False)
         every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
         if every > 1:  # what is kept takes as long to read as a trial can wait
@@ -130,7 +128,7 @@ class ForeignCode:
         return _without_last(data) if form == module.DIRECTORY else data
 
     def _require_alike(self, made: Any, name: str) -> None:
-        """Refuse data whose first batch is not like the workload's."""
+        """Raise unless the first batch of the data is like the workload's."""
         batch, spec = _first_batch(made, self._workload.batch_size, name), self._plan.finished
         if spec.structure is not None:
             try:
@@ -154,7 +152,7 @@ class ForeignCode:
 
 
 def _kept_of(workload: Workload, plan: Plan) -> int:
-    """Choose how many samples there are for each one that tf.data keeps in a trial."""
+    """Choose the samples for each one that tf.data keeps in a trial."""
     numbers, began = looked_at(len(workload.data)), time.perf_counter()
     tfdata_form.cached_bytes(workload, plan)  # decodes them
     seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
@@ -178,7 +176,7 @@ def _called(function: Callable[[], Any], name: str) -> Any:
 
 
 def _arrays(made: tuple[Any, ...]) -> list[Any]:
-    """Return the arrays of (x, y) or (x, y, sample_weight), each of which may be a tuple or a dictionary of some."""
+    """Return the arrays of (x, y) or (x, y, sample_weight), each of which may be a tuple or dictionary."""
     return [part for slot in made for part in leaves(slot)]
 
 
@@ -204,13 +202,12 @@ def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, ...]:
 
 
 def _without_last(made: Any) -> Any:
-    """Leave out an epoch's last batch, which may be short: its shape would be compiled while the clock runs."""
+    """Drop an epoch's last batch, which may be short: compiling for its shape would be timed."""
     count = int(made.cardinality()) if _is_dataset(made) else 0
     return made.take(count - 1) if count > 1 else made
 
 
 def _fed(made: Any, workload: Workload, name: str) -> Fed:
-    """Choose the arguments of `fit` for a dataset, or for arrays of whole batches."""
     if isinstance(made, keras.utils.PyDataset):
         endless = {} if made.num_batches is not None else {"steps_per_epoch": _ENDLESS, "epochs": 1}
         return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))

@@ -1,4 +1,4 @@
-"""Where a tuned pipeline finds its converted samples: beside its artefact, or where its workload looks itself."""
+"""The place of converted samples: beside the artefact of a pipeline, or in the workload's own folders."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BESIDE = "converted"  # in an artefact's folder
 
 
 def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
-    """Return the workload as it finds what `config` reads: in `converted` of an artefact's folder, or in its own.
+    """Return the workload with the folder of its converted samples: `converted` beside the artefact, or its own.
 
-    The artefact's goes first. It is taken, too, where there is neither, if it has any set: an error then says of it why
-    that does not fit.
+    The artefact's is used first; also if neither has the right set but the artefact has any, so that the error is about
+    that one.
     """
     storage: Storage = STORAGES[config.storage]
     beside = None if folder is None else folder / _BESIDE
@@ -42,9 +42,9 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
 
 
 def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
-    """Whether the set that `config` reads lies beside an artefact: whole, and of this data after these ops.
+    """Return True if the set that `config` reads lies beside an artefact, complete, of this data and these ops.
 
-    It is found out by the description of a workload, which need not be imported.
+    The check uses the description of a workload, which need not be imported.
     """
     cut = described.depths.get(config.storage, 0) if config.cut == "deepest" else config.cut
     wanted = (config.storage, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
@@ -58,7 +58,7 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
 
 
 def first_ops(plan: Plan) -> tuple[str, ...]:
-    """Return what tells the deterministic first ops of a plan: none of them, the first, the first two and so on."""
+    """Return digests of the deterministic first ops of a plan: of none, the first, the first two and so on."""
     ops = [step.op for step in plan.prefix]
     return tuple(_told(digests.ops_digest(ops[:cut]), lookups.looked_up(ops[:cut])) for cut in range(len(ops) + 1))
 

@@ -1,6 +1,6 @@
-"""From what a trial saw to its measurement; and the options of a request, beyond the configuration.
+"""Makes the measurement of a trial from its raw readings; and the options of a request, beyond the configuration.
 
-It derives nothing that is not in what was seen; statistics are in `windows`.
+Statistics are in `windows`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class _Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    # whether files are put into the page cache before ("warm") or out of it ("cold"); "auto": cold where the data are
-    # larger than memory
+    # "warm" puts files into the page cache before a trial, "cold" removes them; "auto": cold if the data are larger
+    # than
+    # memory
     page_cache: Literal["warm", "cold", "auto"] = "auto"
 
 
@@ -44,16 +45,15 @@ class MeasureOptions(_Options):
     max_seconds: float = pydantic.Field(default=3.0, gt=0)  # most measured time
     half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)  # of the interval, relative, that is good enough
     hopeless_below: float | None = pydantic.Field(default=None, gt=0)  # images/s; a trial may end early. None: never
-    # the reading of `time.monotonic`, one clock for all processes, at which the training ends with what it has
+    # the `time.monotonic` reading, the same clock in all processes, at which the training ends with the windows it has
     ends_at: float | None = None
-    # of the model alone, for a session that does not measure it itself
+    # of the model alone, for a session that does not measure it
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     folder: str | None = None  # where samples that are converted for it are written; None: the temporary folder
     trace: str | None = None  # a folder for notes of what is done when; None: no notes
 
     @property
     def stop_rule(self) -> StopRule:
-        """When the measurement has seen enough."""
         return StopRule(
             min_seconds=self.min_seconds,
             max_seconds=max(self.min_seconds, self.max_seconds),
@@ -64,7 +64,7 @@ class MeasureOptions(_Options):
 
 
 class CeilingOptions(OfSetup, _Options):
-    """What ceilings are for, beside a setup of the model. Where trials read from the disk, its speed is one, too."""
+    """The purpose of ceilings, beside a setup of the model: if trials read from the disk, its speed is one of them."""
 
     model_only: bool = False  # leave out the loader, its ops and the disk, which are the same in every setup
     again: bool = False  # measure the model once more, even if this process has done so
@@ -74,7 +74,7 @@ class CeilingOptions(OfSetup, _Options):
 
 
 class StepOptions(OfSetup):
-    """What a step is timed with, beside a setup of the model."""
+    """The options of timing a step, beside a setup of the model."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -87,7 +87,7 @@ _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it ma
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A training that has ended, as it was watched."""
+    """The record of a training that has ended."""
 
     feed: Feed
     fed: Open  # the feed while it was open
@@ -99,7 +99,7 @@ class Trained:
 
 
 def measurement(trained: Trained) -> Measurement:
-    """Derive the measurement of a trial. That the model waited for foreign code shows in its rate only.
+    """Derive the measurement of a trial. With foreign code, waiting of the model shows in the rate only.
 
     Raises:
         WorkloadError: the data came to their end before anything could be measured.
@@ -139,11 +139,11 @@ def _too_few(loader: TimedLoader | None) -> WorkloadError:
 
 
 def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[str] = ()) -> Measurement:
-    """Derive what can be told of any training, whose first batch came at `first`; the waiting by its rate alone."""
+    """Derive the figures that any training has; its first batch came at `first`, and waiting follows from its rate."""
     feed, meter = trained.feed, trained.fed.meter
     config, alone = feed.config, feed.alone
     assert meter.began_at is not None  # there is a reading
-    # Those of its devices that are GPUs are the first ones that CUDA shows.
+    # The GPUs of a training are the first ones that CUDA shows.
     gpus = min(choose.accelerators(), config.devices)
     usage = trained.usage.between(meter.began_at, trained.ended).of_gpus(gpus)
     stable = reading.stable or reading.cut_short
@@ -168,10 +168,10 @@ def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[s
 
 
 def _data_wait_share(reading: Reading, alone: float | None) -> float:
-    """Return the part of the time in which the model had no batch.
+    """Return the share of time in which the model had no batch.
 
-    Where steps run beside the host, the host waits for a batch while the device is still busy with the one before. So
-    the model cannot have waited for longer than what is missing to its own rate.
+    If steps run asynchronously, the host waits for a batch while the device still runs the step before. So the waiting
+    is at most the shortfall from the model's own rate.
     """
     waited = sum(window.waiting_seconds for window in reading.windows)
     share = waited / sum(window.seconds for window in reading.windows)
@@ -179,7 +179,7 @@ def _data_wait_share(reading: Reading, alone: float | None) -> float:
 
 
 def disturbed(usage: Usage) -> list[str]:
-    """Return a warning where other processes used the same cores meanwhile."""
+    """Return a warning if other processes used the same cores."""
     others = usage.others_cpu_percent
     if others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
         return []
@@ -187,7 +187,7 @@ def disturbed(usage: Usage) -> list[str]:
 
 
 def resources_of(usage: Usage) -> Resources:
-    """Return what a training took."""
+    """Return the resources that a training took."""
     cards = [each for each in usage.gpus_busy_percent if each is not None]
     return Resources(
         cpu_percent=usage.cpu_percent,
@@ -202,7 +202,7 @@ def resources_of(usage: Usage) -> Resources:
 
 
 def _ran(config: PipelineConfig, usage: Usage) -> Ran:
-    """Say what worked: processes as they were counted, threads as the loader says."""
+    """Describe the parts that ran: processes as counted, threads as the loader says."""
     processes = max(0, (usage.peak_processes or 1) - 1)
     versions = {name: value for name, value in machine.installed_versions().items() if value}
     return Ran(

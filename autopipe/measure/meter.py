@@ -1,7 +1,7 @@
-"""The meter: says after which step of a training the clock is to be read, and makes edges of windows of what was read.
+"""The meter: decides after which steps of a training the clock is read, and makes edges of windows from the readings.
 
-It holds no clock and knows no framework, so that it runs against a model of a pipeline in tests. The rate that follows
-from the edges, and when there are enough, is for `windows`.
+It holds no clock and imports no framework, so that tests can drive it. The rate from the edges, and the stop rule, are
+in `windows`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from autopipe.measure.windows import Edge, Reading, StopRule, overall
 from autopipe.values import Estimate
 
 AUTOTUNE_SECONDS = 1.0
-"""What tf.data's own tuning gets: it looks after 10, 20, 40, ... ms, so most has happened by then."""
+"""Time for tf.data's own tuning: it looks after 10, 20, 40, ... ms, so most has happened by then."""
 MOST_BEFORE_SECONDS = 2.0
-"""So long a trial reads files besides its windows, at most."""
+"""The most seconds of reading files outside of windows in a trial."""
 _SLOW_STEP_SECONDS = 0.25  # of such steps, none is spent on waiting for workers to spread out
 _SHORT_EPOCH_SECONDS = 1.0  # a first epoch that ends so soon is left out, with what is done in it but once
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What comes before the first window."""
+    """The settling before the first window."""
 
     fill_steps: int = 1  # steps in which caches fill; at least one, which waits for the loader to start
-    # how long the loader needs after that, besides the time in which its workers, who began together, spread out
+    # time for the loader after that, besides the time in which workers that began together spread out
     settle_seconds: float = 0.0
 
 
@@ -36,14 +36,14 @@ class Meter:
     """Follows one training from step to step."""
 
     def __init__(self, batch_size: int, workers: int, rule: StopRule, start: Start | None = None) -> None:
-        """Measure a loader with `workers` workers, each of whom makes whole batches."""
+        """Measure a loader with `workers` workers, each of which makes whole batches."""
         self.batch_size = batch_size
         self._workers = max(1, workers)
         self._rule = rule
         self._start = start or Start()
         self._next_look = max(1, self._start.fill_steps)
         # Steps of an epoch, after which Keras pauses: the probe sets it. A window ends with each epoch, so that
-        # whole epochs can be told apart. None: there is no end, or it is not known.
+        # whole epochs can be counted. None: no end, or not known.
         self.epoch_steps: int | None = None
         self.filled_at: float | None = None  # when the last of the fill steps had ended; None before
         self.began_at: float | None = None  # when the first window began; None before
@@ -56,39 +56,36 @@ class Meter:
 
     @property
     def images(self) -> int:
-        """Images trained on in windows so far."""
         return self._edges[-1].images if self._edges else 0
 
     @property
     def rate(self) -> float:
-        """Images per second over all windows so far."""
         spent = self._edges[-1].seconds - self._edges[0].seconds if len(self._edges) > 1 else 0.0
         return self.images / spent if spent > 0 else 0.0
 
     @property
     def overall(self) -> Estimate:
-        """Images per second over all windows that count, or over whole epochs; there has to be a reading."""
+        """Images per second over all windows that count, or over whole epochs; requires a reading."""
         assert self.reading is not None
         epoch_images = None if self.reading.emptied else self.epoch_images
         return overall(self.reading.windows, epoch_images, self.discarded_batches * self.batch_size)
 
     @property
     def epoch_images(self) -> int | None:
-        """Images of an epoch, if that is known."""
         return None if self.epoch_steps is None else self.epoch_steps * self.batch_size
 
     @property
     def discarded_batches(self) -> int:
-        """Batches before the first window that counts."""
         return self._began_steps + (0 if self.reading is None else self.reading.left_out // self.batch_size)
 
     def step(self, steps: int, queued_batches: int | None) -> bool:
-        """Note that `steps` steps have begun to end, and return whether it is time to `look`.
+        """Count `steps` steps whose end was issued; True if it is time to `look`.
 
         Args:
             steps: steps so far.
-            queued_batches: batches that wait in the loader's queue, or None where it cannot tell. Their mean counts: at
-                the edges of windows alone, the bursts in which workers deliver would look like a trend.
+            queued_batches: batches in the loader's queue, or None if unknown. Their mean counts: at the edges of
+              windows
+                alone, the bursts in which workers deliver would look like a trend.
         """
         self._steps = steps
         if queued_batches is not None:
@@ -96,11 +93,11 @@ class Meter:
         return steps >= self._next_look
 
     def look(self, seconds: float, waited_seconds: float) -> bool:
-        """Take what was read when all work of these steps was done, and return whether to go on.
+        """Take a reading after all work of these steps was done; True if the training goes on.
 
         Args:
             seconds: the time.
-            waited_seconds: how long the model has waited for batches so far.
+            waited_seconds: the model's waiting for batches so far.
         """
         if self.filled_at is None:
             self.filled_at, self._filled_steps = seconds, self._steps
@@ -110,7 +107,7 @@ class Meter:
         return self.reading is None or not self.reading.done
 
     def end(self, seconds: float, waited_seconds: float) -> None:
-        """Read for the last time, since the training has ended; windows that were too few are enough."""
+        """Take the last reading at the end of the training; fewer windows than usual are enough."""
         if len(self._edges) == 1 and self._steps > self._began_steps:
             self._add_edge(seconds, waited_seconds)
         if self.reading is None or not self.reading.done:
@@ -121,7 +118,7 @@ class Meter:
         return self._workers * self.batch_size
 
     def _has_settled(self, seconds: float) -> bool:
-        """Tell whether workers have spread out, the loader has had its time and a short first epoch is over.
+        """Return True once workers have spread out, the loader has had its time and a short first epoch is over.
 
         If not, set the next look.
         """
@@ -138,7 +135,7 @@ class Meter:
         return self._next_look <= self._steps
 
     def _window_steps(self, seconds: float, steps: int) -> int:
-        """Choose the number of steps in a window, by the time that the last `steps` or more have taken."""
+        """Choose the steps of a window, by the time of the last `steps` or more."""
         assert self.filled_at is not None  # no edge is added before
         marks = [(self.filled_at, self._filled_steps)]
         marks += [(edge.seconds, self._began_steps + edge.images // self.batch_size) for edge in self._edges]
@@ -146,7 +143,7 @@ class Meter:
         return windows.window_steps((seconds - before) / (self._steps - steps_before), self._workers, self._rule)
 
     def _add_edge(self, seconds: float, waited_seconds: float) -> None:
-        # The steps of one burst, whose batches came together, say nothing of how long the next burst is waited for.
+        # The batches of one burst came together, so their steps do not show the wait for the next burst.
         by_bursts = max(self._workers, self._window_steps(seconds, self._workers))
         self._next_look = self._steps + self._to_epochs_end(min(self._window_steps(seconds, 1), by_bursts))
         if not self._edges:
@@ -164,7 +161,7 @@ class Meter:
         self._read(final=False)
 
     def _to_epochs_end(self, steps: int) -> int:
-        """Return so many steps, or those to an epoch's end: to the last within them, or to one half as far again."""
+        """Return `steps`, or the steps to an epoch's end: the last within them, or one up to half as far again."""
         if self.epoch_steps is None:
             return steps
         left = self.epoch_steps - self._steps % self.epoch_steps
@@ -177,12 +174,12 @@ class Meter:
         )
 
 
-# -------------------- step clock
-# The steps of a training on a clock: how long each waited, computed, and came after the one before. No framework.
+# -------------------- step clock: for each step of a training, its wait, its computation and its interval. No
+# framework.
 
 
 WARM_UP_STEPS = 2
-"""Functions compile in the first, and what is in a queue by then is used up from the second on."""
+"""The first step compiles, and from the second on the queues' initial content is used up."""
 
 _RISES = 0.1  # of the time: what waiting may grow by before the figures are called early
 
@@ -209,15 +206,15 @@ class StepClock:
         self._opening = False
 
     def epoch_began(self) -> None:
-        """Forget the time since the last step: validation and the end of the epoch before are no step's.
+        """Forget the time since the last step: validation and the end of an epoch belong to no step.
 
-        From here to the first step of the epoch its data are opened, and waited for.
+        Until the first step of the epoch, its data are opened and waited for.
         """
         self._last = self._clock()
         self._opening = True
 
     def step_began(self, *, fetched: bool = False) -> None:
-        """The training's function was called; `fetched`, with batches that were waited for before that."""
+        """Note a call of the training function; `fetched`: after batches that were waited for."""
         now = self._clock()
         before = fetched or self._opening
         self._waited = now - self._last if before else 0.0
@@ -225,7 +222,7 @@ class StepClock:
         self._opening = False
 
     def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches, and add up how long each was waited for."""
+        """Yield the batches, and add up the waiting for each."""
         source = iter(batches)
         while True:
             asked = self._clock()
@@ -239,7 +236,6 @@ class StepClock:
             del batch  # whoever took it may be done with it before the next is asked for
 
     def step_ended(self, images: int) -> None:
-        """The training's function returned."""
         now = self._clock()
         self.steps.append(
             Step(
@@ -257,7 +253,7 @@ class StepClock:
 
 
 def steady(steps: Sequence[Step]) -> Sequence[Step]:
-    """Return the steps that count: after the warm-up the later half by time, when queues that were full are empty."""
+    """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty."""
     rest = steps[WARM_UP_STEPS:]
     total = sum(step.seconds for step in rest)
     passed, begin = 0.0, 0
@@ -268,7 +264,7 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
 
 
 def waits_more_and_more(steps: Sequence[Step]) -> bool:
-    """Tell whether steps at the end wait for more of their time than those before: a queue is running empty."""
+    """Return True if later steps wait for a larger share of their time: a queue is running empty."""
     half = len(steps) // 2
     if half < 2:
         return False

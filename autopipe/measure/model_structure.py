@@ -15,8 +15,8 @@ _NO_SETTINGS = frozenset({"name", "seed", "built"})
 def model_digest(model: Any) -> str:
     """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
 
-    Neither the weights' values count nor names, which Keras numbers on from model to model. How layers are connected is
-    not looked at. Of a simulated accelerator its step counts, since it has nothing else. Keras is not imported.
+    Values of weights do not count, nor do names, which Keras numbers from model to model, nor connections of layers. Of
+    a simulated accelerator the step time counts, as it has nothing else.
     """
     layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
@@ -25,7 +25,7 @@ def model_digest(model: Any) -> str:
 
 
 def _simulated_step(model: Any) -> list[str]:
-    """Return what a step of a simulated accelerator takes; nothing of any other model, whose digest is as ever."""
+    """Return the step time of a simulated accelerator; empty for any other model, whose digest it must not change."""
     found = getattr(model, "accelerator", None)
     return [f"{found.step_seconds!r} {found.batch_size!r}"] if isinstance(found, SimulatedAccelerator) else []
 
@@ -37,7 +37,7 @@ def _layer_text(layer: Any) -> str:
 
 
 def _settings(layer: Any) -> dict[str, Any]:
-    """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow whatever the backend."""
+    """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow for any backend."""
     if hasattr(layer, "layers"):  # a container: its layers follow on their own
         return {}
     public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}

@@ -1,9 +1,9 @@
-"""What one image costs, op by op: processor time, waiting, Python's lock; and how unequal the samples are.
+"""The cost of one image, op by op: processor time, waiting, Python's lock; and the spread between samples.
 
-To see how much of its processor time a function holds Python's lock, it is run in several threads at once: what does
-not scale holds the lock. Threads that wait for it take no processor time, those that share a slow memory do. So it is
-the waiting that counts, beyond what one thread waits, and beyond what a function waits that is known to let go of the
-lock, which tells what other programs take from the threads meanwhile.
+The share of processor time under Python's lock is measured by running a function in several threads: it is the part
+that does not scale. Threads waiting for the lock take no processor time, threads that share a slow memory do. So the
+figure is the waiting beyond that of one thread, and beyond that of a function known to release the lock, which
+shows the load of other programs.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ _FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Turn:
-    """What one call took on average, in seconds: wall and processor time."""
+    """Average wall and processor seconds of a call."""
 
     wall: float
     cpu: float
 
     @property
     def wait(self) -> float:
-        """Time without a processor."""
         return max(0.0, self.wall - self.cpu)
 
 
@@ -57,15 +56,15 @@ _UNDISTURBED = Turn(wall=1.0, cpu=1.0)
 
 
 def held_share(call: Callable[[], object], seconds: float, most_threads: int = _MOST_THREADS) -> float:
-    """Return the part of a function's processor time for which it holds Python's lock, 0 to 1.
+    """Return the share of a function's processor time for which it holds Python's lock, 0 to 1.
 
-    On one core it is 0, since nothing can be told there, nor matters. On many, few threads come first: they see what
-    holds the lock for long, which many would have to wait for in turn, and what they do not see lets more threads work.
+    On one core it is 0: it cannot be measured there, and does not matter. On many cores a few threads run first: they
+    detect a lock that is held for long, on which many threads would queue up; else more threads run.
 
     Args:
         call: the function.
-        seconds: that a call takes.
-        most_threads: that there is memory for; the first few run anyway.
+        seconds: duration of a call.
+        most_threads: the number that memory allows; the first few run anyway.
     """
     if seconds < _CHEAP_SECONDS:
         return 1.0
@@ -74,7 +73,7 @@ def held_share(call: Callable[[], object], seconds: float, most_threads: int = _
         return 0.0
     length = max(_TURN_SECONDS, 3 * seconds)
     alone = _turn(call, 1, length)
-    # Where calls wait by themselves, many of them wait for each other at a storage or a server, too.
+    # Calls that wait by themselves also contend for a storage or a server if there are many.
     most = _FEW_THREADS if alone.wait > alone.cpu else max(_FEW_THREADS, min(_MOST_THREADS, most_threads))
     for threads in _crews(min(cores, most)):
         together = _turn(call, threads, length)
@@ -95,19 +94,19 @@ def _crews(most: int) -> Iterator[int]:
 
 
 def _free(threads: int) -> Turn:
-    """Return a call of what holds no lock, beside others of its kind: the longer, the more there are to take turns."""
+    """Return a call that holds no lock, beside others of its kind: longer, the more threads take turns."""
     some = _FREE[: max(_FEW_THREADS, threads) * _FREE_BYTES]
     return _turn(lambda: zlib.crc32(some), threads, _TURN_SECONDS)
 
 
 def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
-    """Return the part of the processor time under the lock, 0 to 1.
+    """Return the share of the processor time under the lock, 0 to 1.
 
     Args:
         alone: a call with no other thread.
         together: a call beside others of its kind.
-        free: a call, beside others of its kind, of what holds no lock.
-        threads: how many ran together. Of what holds the lock for less than one in `threads`, nothing is seen.
+        free: a call that holds no lock, beside others of its kind.
+        threads: how many ran together. A lock held for less than one in `threads` cannot be seen.
     """
     if together.cpu <= 0:
         return 0.0
@@ -119,13 +118,12 @@ def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
 
 
 def taken() -> float:
-    """Measure how long a busy thread waits for a core, for each second that it has one; about 0 on an idle machine."""
+    """Measure a busy thread's waiting for a core, in seconds for each second that it has one; about 0 when idle."""
     free = _free(1)
     return free.wait / free.cpu if free.cpu > 0 else 0.0
 
 
 def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:
-    """Time a call, on average, while so many threads make calls for so long."""
     took = side_by_side(call, threads, seconds, fewest=2)
     calls = sum(each[0] for each in took)
     return Turn(sum(each[1] for each in took) / calls, sum(each[2] for each in took) / calls)
@@ -134,7 +132,7 @@ def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:
 def side_by_side(
     call: Callable[[], object], threads: int, seconds: float, *, fewest: int
 ) -> list[tuple[int, float, float]]:
-    """Run calls in threads for `seconds` or more; gives the calls, wall and processor seconds of each thread."""
+    """Run calls in threads for at least `seconds`; returns calls, wall and processor seconds of each thread."""
     start = threading.Barrier(threads)
 
     def work() -> tuple[int, float, float]:
@@ -150,7 +148,7 @@ def side_by_side(
 
 
 Clock: TypeAlias = Callable[[], tuple[float, float]]
-"""Gives wall seconds and processor seconds of this thread."""
+"""Returns wall and processor seconds of this thread."""
 
 _BLOCKS = 5
 _BATCHING = "batching"
@@ -166,7 +164,7 @@ _MEMORY_SHARE = 0.5  # of what is free, for the samples that threads make at a t
 
 
 def thread_clock() -> tuple[float, float]:
-    """Return wall seconds and processor seconds of this thread."""
+    """Return wall and processor seconds of this thread."""
     return time.perf_counter(), time.thread_time()
 
 
@@ -190,17 +188,17 @@ def op_costs(
     """Time reading and every op on some samples, one after the other, in this thread.
 
     Args:
-        workload: what is trained.
+        workload: of the training.
         plan: its ops in their places.
-        indices: samples to look at; their files should be in the page cache. Bad ones are passed over.
-        seconds: when to leave it at what was seen so far.
+        indices: samples; their files should be in the page cache. Bad ones are skipped.
+        seconds: after which no more samples are taken.
         clock: wall and processor seconds.
-        taken: returns how long a thread that has work waits for a core, for each second that it has one.
+        taken: returns a busy thread's waiting for a core, for each second that it has one.
 
     Returns:
-        Each processor cost as the median over five blocks of samples of the block's mean, and each wait as the mean
-        over all samples. What waits for a moment in less than half of them was only put aside by the machine; so was
-        what waits little longer than any thread does meanwhile.
+        Processor costs as the median over five blocks of samples of the block's mean, and waits as the mean over all
+        samples. A wait in less than half of the samples, or hardly longer than that of any thread meanwhile, counts as
+        the machine's and not the op's.
 
     Raises:
         BadSampleError: no sample could be used.
@@ -238,7 +236,7 @@ def op_costs(
 def _shares_alone(
     busy: NDArray[np.float64], names: Sequence[int], again: Callable[[int], list[tuple[float, float]] | None]
 ) -> list[float]:
-    """Measure reading and each op in a process of its own, as shares; some samples are made once more."""
+    """Measure the read and each op in a process of its own, as shares; some samples are made once more."""
     few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
     with processes.claimed():
         again(names[few[0]])  # what is imported at the first call
@@ -251,7 +249,7 @@ def _shares_alone(
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
-    """Compute how long each op waited in each sample, without the time that other work of the machine took."""
+    """Compute each op's waiting in each sample, without the waiting caused by other load."""
     busy = times[:, :, 1]
     waits = np.maximum(0.0, times[:, :, 0] - busy)
     most = np.median(waits, axis=0) > WAITS_SECONDS + CERTAIN * taken * np.median(busy, axis=0)
@@ -274,7 +272,7 @@ def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> 
 
 
 def tail_of(whole: NDArray[np.float64], slowest: str) -> SampleTail:
-    """Compute how unequal samples are, from the seconds of each and the name of the slowest."""
+    """Compute the spread of samples, from the seconds of each and the name of the slowest."""
     p50, p95, p99 = np.quantile(whole, [0.5, 0.95, 0.99])
     most = np.sort(whole)[-max(1, len(whole) // 100) :]
     total = float(whole.sum())
@@ -295,7 +293,7 @@ def with_lock(
     indices: Sequence[int],
     alive: Callable[[], object] = lambda: None,
 ) -> tuple[OpCost, ...]:
-    """Return the costs with the part of each under Python's lock, found by running it in several threads at once.
+    """Return the costs with the share of each under Python's lock, found by running it in several threads.
 
     `alive` is called between ops, each of which may take seconds for a sample.
     """
@@ -329,15 +327,15 @@ def _next(function: Callable[..., object], arguments: Iterator[tuple[object, ...
 
 
 def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tuple[OpCost, ...]:
-    """Return the costs as they are when all cores work, so that they add up to what loaders were seen to take.
+    """Return the costs with all cores busy, scaled so that they add up to the measured costs of loaders.
 
-    Ops slow each other down where cores share caches and memory, and a loader does more than its ops: it draws numbers,
-    copies and hands over batches. Waiting stays as it is.
+    Ops slow each other down if cores share caches and memory, and a loader does more than its ops: it draws numbers,
+    copies and hands over batches. Waiting is not scaled.
 
     Args:
         single: the costs of ops on one core, with the others idle.
-        whole: core-seconds that an image took a loader, finish on the device.
-        cached: the same with the fixed part in a cache; None where there can be none.
+        whole: measured core-seconds of an image in a loader, finish on the device.
+        cached: the same with the fixed part in a cache; None if nothing can be cached.
     """
     fresh, fixed = _sum(single, "fresh"), _sum(single, "fixed")
     batching = max(0.0, (min(cached, whole) if cached is not None else 0.0) - fresh)
@@ -367,7 +365,7 @@ def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
 
 
 def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple[float, float]] | None:
-    """Return the seconds of reading and of each op on one sample, or None if it is bad."""
+    """Return the seconds of the read and of each op on one sample, or None if it is bad."""
     steps = plan.steps
     place = np.array([index])
     numbers = [order.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]

@@ -1,8 +1,7 @@
-"""What comes of a trial: a measurement, or a failure that says why there is none; and what else its process answers.
+"""The outcome of a trial, a measurement or a failure with its reason; and the other answers of its process.
 
-All are values and survive JSON. They carry figures and derive none: statistics live in `autopipe.measure.stats`,
-wording in `autopipe.reports`. An outcome is written by `model_dump_json()` and read back by `parse_outcome`. A `Report`
-takes the news of a measurement while it goes on.
+All are values that survive JSON: `model_dump_json()` writes an outcome, `parse_outcome` reads it. They derive nothing:
+statistics are in `autopipe.measure.stats`, wording in `autopipe.reports`. A `Report` takes progress meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from autopipe.workload.mode import Mode
 
 
 class Phase(enum.StrEnum):
-    """What a trial is doing. Each phase has a deadline of its own (`autopipe.measure.trial.failures`)."""
+    """The phases of a trial. Each has its own deadline (`autopipe.measure.trial.failures`)."""
 
     START = "start"  # the child process comes up
     IMPORT = "import"  # the workload is imported, and with it the framework
@@ -56,11 +55,11 @@ class Window(Value):
 
 
 class Resources(Value):
-    """What a trial took, over all its processes. None where it was not or cannot be known.
+    """The resources of a trial, over all its processes. None: not known.
 
-    `others_cpu_percent` is what everything else took meanwhile of the cores that may be used, a hypervisor included;
-    not what a CPU quota leaves to others anyway.
-    GPU figures are of the cards that trained: their mean use, that of the busiest and of the idlest; memory and power
+    `others_cpu_percent` is everything else's use of the usable cores, a hypervisor included, and without the part that
+    a
+    CPU quota withholds anyway. GPU figures are of the training's cards: mean, busiest and idlest use; memory and power
     of all together.
     """
 
@@ -75,7 +74,7 @@ class Resources(Value):
 
 
 class Ran(Value):
-    """What really ran, which need not be what was asked for: loaders fall back, backends differ."""
+    """The parts that really ran, which may differ from the request: loaders fall back, backends differ."""
 
     threads: int
     processes: int
@@ -85,13 +84,13 @@ class Ran(Value):
 
 
 class ConversionCost(Value):
-    """What writing a trial's part of the data in another form took. Raw; `autopipe.measure.costs` derives the rest."""
+    """Raw costs of writing a trial's part of the data in another form; `autopipe.measure.costs` derives the rest."""
 
     cut: int = pydantic.Field(ge=0)  # how many ops were done before a sample was kept
     samples: int = pydantic.Field(ge=1)  # in the part
     bytes: int = pydantic.Field(ge=0)  # of the part's files
     workers: int = pydantic.Field(ge=1)  # threads that wrote
-    # how long all of it took, with what comes before the first shard and after the last
+    # of all of it, before the first shard and after the last included
     seconds: float = pydantic.Field(ge=0)
     shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)  # samples of each shard
     shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)  # how long each shard took in its thread
@@ -109,33 +108,32 @@ class Measurement(Value):
     images_per_second: Estimate
     first_batch_seconds: float = pydantic.Field(ge=0)  # from the opening of the loader to its first batch
     epoch_restart_seconds: float | None = pydantic.Field(default=None, ge=0)  # the wait between two epochs
-    # what filling the caches adds to the first epoch over all of the data
+    # the time that filling the caches adds to the first epoch over all of the data
     cache_fill_seconds: float | None = pydantic.Field(default=None, ge=0)
-    # the part of the data that it trained on, above 0, at most 1: of what has to be made first, less
+    # the share of the data that it trained on; below 1 if something had to be made first
     data_share: float = pydantic.Field(default=1.0, gt=0, le=1)
-    # batches taken before the first window, because buffers could still hide the loader's rate
+    # batches before the first window, in which buffers could still hide the loader's rate
     discarded_batches: int = pydantic.Field(default=0, ge=0)
     stable: bool  # whether the interval got narrow enough; if not, `warnings` says what to do
     warnings: tuple[str, ...] = ()
-    # the part of the measured time in which the model waited, 0 to 1
+    # the share of the measured time in which the model waited, 0 to 1
     data_wait_share: float = pydantic.Field(ge=0, le=1)
     resources: Resources = Resources()
-    # whether the files were in memory ("warm") or on disk ("cold") when the trial began
+    # files were in memory ("warm") or on disk ("cold") when the trial began
     page_cache: Literal["warm", "cold"]
     files_ready: bool = True  # whether there was time to bring all of them there
     ran: Ran
-    # what writing the trial's part of the data took, if the configuration reads a converted form
+    # costs of writing the trial's part of the data, if the configuration reads a converted form
     conversion: ConversionCost | None = None
-    # what a batch takes from another machine's worker to this one, with nothing else under way
+    # of a batch from another machine's worker to this one, with nothing else under way
     hand_over_seconds: float | None = pydantic.Field(default=None, ge=0)
-    # the time each phase took. Filled in by `autopipe.measure.trial.supervise`
+    # time of each phase. Filled in by `autopipe.measure.trial.supervise`
     phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)
-    # what the trial cost beyond its windows. Filled in by `autopipe.measure.trial.supervise`
+    # costs of the trial beyond its windows. Filled in by `autopipe.measure.trial.supervise`
     overhead_seconds: float = pydantic.Field(default=0.0, ge=0)
 
     @property
     def measured_seconds(self) -> float:
-        """Return the time that the windows cover."""
         return sum(window.seconds for window in self.windows)
 
 
@@ -159,7 +157,7 @@ _OUTCOME: pydantic.TypeAdapter[Measurement | TrialFailure] = pydantic.TypeAdapte
 
 
 def parse_outcome(text: str | bytes) -> Measurement | TrialFailure:
-    """Read back what `model_dump_json()` of an outcome wrote.
+    """Parse the `model_dump_json()` of an outcome.
 
     Raises:
         pydantic.ValidationError: if it is no outcome of this schema version.
@@ -168,7 +166,7 @@ def parse_outcome(text: str | bytes) -> Measurement | TrialFailure:
 
 
 class Agreement(Value):
-    """Whether one configuration gives the batches that the workload asks for."""
+    """The result of comparing a configuration's batches with those that the workload asks for."""
 
     config: PipelineConfig
     digest: str  # of all batches it gave; equal digests mean equal batches, and none that it could not run
@@ -182,7 +180,6 @@ class Agreement(Value):
 
     @property
     def has_run(self) -> bool:
-        """Whether it gave batches."""
         return bool(self.digest)
 
 
@@ -216,7 +213,6 @@ class StepTime(Value):
 
     @property
     def images_per_second(self) -> float:
-        """The rate of such steps."""
         return self.batch_size / self.step_seconds.value
 
 
@@ -227,10 +223,10 @@ class Report(Protocol):
     """Takes news of a measurement."""
 
     def phase(self, phase: Phase) -> None:
-        """A phase begins."""
+        """Begin a phase."""
 
     def progress(self, images: int, images_per_second: float) -> None:
-        """A window ended."""
+        """Take the rate at the end of a window."""
 
     def log(self, text: str) -> None:
-        """Something worth telling."""
+        """Take a message for the user."""

@@ -31,7 +31,7 @@ class Probe(keras.callbacks.Callback):
         report: Report | None = None,
         when_filled: Callable[[], object] | None = None,
     ) -> None:
-        """Ask `loader` for its queue's level, and how long it was waited for if it can tell; tell `report`.
+        """Ask `loader` for the level of its queue and, if known, its waiting; report to `report`.
 
         `when_filled` is called between the steps in which caches fill and the first window.
         """
@@ -46,19 +46,19 @@ class Probe(keras.callbacks.Callback):
         self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Tell the meter how long an epoch is, if more than one is wanted and Keras knows it by now."""
+        """Tell the meter the length of an epoch, if there are several and Keras knows it by now."""
         known = self.params or {}
         if known.get("epochs", 1) > 1 and known.get("steps"):
             self.meter.epoch_steps = known["steps"]
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Count on; Keras counts from 0 again."""
+        """Count on; Keras restarts at 0."""
         if self._steps:
             self.meter.epoch_steps = self._steps
         self._earlier, self._steps = self._earlier + self._steps, 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Look at the clock if it is time to. With `steps_per_execution`, several batches have ended at once."""
+        """Look at the clock if it is time. With `steps_per_execution`, several batches have ended at once."""
         if not self._training:
             self._training = True
             self._tell(Phase.FILL)
@@ -86,7 +86,7 @@ class Probe(keras.callbacks.Callback):
             self._report.progress(self.meter.images, self.meter.rate)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Read for the last time; the data may have come to their end before the meter had enough."""
+        """Take the last reading; the data may have ended before the meter had enough."""
         self.meter.end(time.monotonic(), self._waited())
 
     def _tell(self, phase: Phase) -> None:
@@ -98,16 +98,14 @@ class Probe(keras.callbacks.Callback):
 
 
 def wait_for_device(logs: Any) -> None:
-    """Return when the step that made `logs` has really ended. Whatever a model logs, arrays are what there is to wait
-    for.
-    """
+    """Block until the step that made `logs` has ended. Any arrays in the logs are waited for."""
     for value in keras.tree.flatten({} if logs is None else logs):
         if hasattr(value, "__array__"):
             np.asarray(value)
 
 
 class TracedLoader(TimedLoader):
-    """Hands on the batches of another loader, and notes each time the training waited for one."""
+    """Forwards the batches of another loader, and notes each wait for one."""
 
     def __init__(self, loader: Loader, log: TraceLog) -> None:
         super().__init__(loader)
@@ -131,7 +129,7 @@ class TracedLoader(TimedLoader):
 
 
 class StepNotes(keras.callbacks.Callback):
-    """Notes each step of a `fit`, the waiting for its batch included."""
+    """Notes each step of a `fit`, with the waiting for its batch."""
 
     def __init__(self, log: TraceLog) -> None:
         super().__init__()
@@ -139,10 +137,8 @@ class StepNotes(keras.callbacks.Callback):
         self._began: float | None = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Look at the clock."""
         self._began = time.monotonic() if self._spans.due() else None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Note the step."""
         if self._began is not None:
             self._spans.note(self._began, time.monotonic())

@@ -1,8 +1,8 @@
-"""How trials read: a part of the data, the state of the page cache, and how reading scales.
+"""Reads of trials: the part of the data, the state of the page cache, and the scaling of reads.
 
-A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; of
-slow reads each thread makes one or two a rung, so that the ladder ends no sooner for them. If reads wait, it is noted
-how long each took, and some more are read if these are too few to tell which of a hundred are slow.
+A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; if reads
+are slow, each thread makes one or two a rung, so that the ladder does not end sooner for them. If reads wait, the time
+of each is noted, and more are read if these are too few to show the slowest 1 %.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from autopipe.workload.sample import Batch, Source
 
 
 class Subset:
-    """The first `count` samples of a source, in an order of their own that is spread over the whole of it."""
+    """The first `count` samples of a source, in an order spread over the whole of it."""
 
     def __init__(self, source: Source, count: int) -> None:
         self._source = source
@@ -44,27 +44,23 @@ class Subset:
         return self._count
 
     def read(self, index: int) -> Any:
-        """Return a sample of the source."""
         return self._source.read(index * self._stride)
 
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        """The source's batch half, if it has one."""
         read_many = data_source.batch_half(self._source)
         return None if read_many is None else lambda indices, out: read_many(indices * self._stride, out)
 
     def name(self, index: int) -> str:
-        """Return what the source calls the sample."""
         name = getattr(self._source, "name", None)
         return str(name(index * self._stride)) if callable(name) else f"sample {index * self._stride}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the files of some samples, or of all."""
         chosen = range(self._count) if indices is None else indices
         return data_source.files(self._source, [index * self._stride for index in chosen])
 
     def digest(self) -> str:
-        """Describe the part by the whole, which is looked at once in a process, and the count."""
+        """Return a digest of the whole, which is computed once in a process, and the count."""
         return f"{data_source.first_digest(self._source)} subset={self._count}"
 
 
@@ -74,10 +70,10 @@ _PART = 64  # files between two looks at the clock
 
 
 class PageCache:
-    """Prepares files for trials, and remembers which have been read already."""
+    """Prepares files for trials, and remembers those that have been read."""
 
     def __init__(self, source: Source, choice: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Decide the regime, "warm" or "cold" for all trials of a session; `choice` is one of them, or "auto"."""
+        """Set the state, "warm" or "cold", for all trials of a session; `choice` is one of them, or "auto"."""
         data_bytes = int(data_source.mean_bytes(source) * len(source))
         self.regime = disk.regime(choice, data_bytes, machine.detect_memory().usable_bytes)
         self._clock = clock
@@ -85,9 +81,9 @@ class PageCache:
         self._left = _PATIENCE_SECONDS
 
     def prepare(self, files: Iterable[str]) -> bool:
-        """Bring files into the regime's state, and return whether there was time for all of them.
+        """Bring files into that state; True if there was time for all of them.
 
-        What is no file, or was read before, costs nothing.
+        Names that are no files, and files that were read before, are skipped.
         """
         cold, ready = self.regime == "cold", True
         names = [name for name in dict.fromkeys(files) if name not in self._warm]
@@ -106,7 +102,7 @@ class PageCache:
 
 
 def existing(names: Iterable[str]) -> list[Path]:
-    """Return those that are files."""
+    """Return the paths of those names that are files."""
     return [path for name in names if (path := Path(name)).is_file()]
 
 
@@ -129,15 +125,15 @@ def read_costs(
     clock: Clock = thread_clock,
     taken: Callable[[], float] = op_costs.taken,
 ) -> ReadCosts | None:
-    """Measure how reading scales.
+    """Measure the scaling of reads.
 
     Args:
-        source: what is read; from many threads at once, as loaders do.
-        indices: samples to read, in this order, and again from the start where they do not suffice.
+        source: of the samples; read from many threads at once, as by loaders.
+        indices: samples to read, in this order, and again from the start if they run out.
         bytes_per_image: as they are read.
-        prepare: brings them into the state of the page cache in which trials find them; called before each rung.
+        prepare: brings them into the page-cache state of trials; called before each rung.
         clock: wall and processor seconds of a thread.
-        taken: returns how long a thread that has work waits for a core, for each second that it has one.
+        taken: returns a busy thread's waiting for a core, for each second that it has one.
 
     Returns:
         The costs, or None if no sample could be read.
@@ -170,7 +166,7 @@ def read_costs(
 def _alone(
     source: Source, turns: Iterator[int], clock: Clock, took: list[tuple[float, int]]
 ) -> tuple[list[float], list[float]]:
-    """Return the waiting and the processor seconds of reads one after the other; note how long each took."""
+    """Return the waiting and processor seconds of reads in sequence; append the time of each to `took`."""
     waits: list[float] = []
     busy: list[float] = []
     began = clock()[0]
@@ -203,13 +199,12 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
 
 
 def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
-    """Return reads a second, all threads together."""
     took = op_costs.side_by_side(read, threads, seconds, fewest=1)
     return max(sum(count / wall for count, wall, _ in took), 1e-3)
 
 
 def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float, int]], latency: float) -> SampleTail:
-    """Compute how unequal reads are. If too few `took` part, more are read, unless that lasts too long."""
+    """Compute the spread of reads. If `took` is too short, more are read, unless that lasts too long."""
     turns = -(-(_OF_THE_TAIL - len(took)) // _AT_ONCE_FOR_THE_TAIL)
     if turns > 0 and turns * latency <= _SECONDS:
         op_costs.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
@@ -217,7 +212,6 @@ def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float
 
 
 def _timed(source: Source, turns: Iterator[int], took: list[tuple[float, int]]) -> None:
-    """Read the next sample, and note how long it took."""
     index, began = next(turns), time.perf_counter()
     if _read(source, index):
         took.append((time.perf_counter() - began, index))

@@ -1,8 +1,8 @@
 """A session: measures one workload, trial after trial, with the framework imported and the model compiled.
 
-It lives in the process of the trials (`autopipe.measure.trial.runner`), which turns what it raises into an outcome.
-Each trial opens a feed of its own and closes it: a loader of autopipe's (`autopipe.measure.feed`) or foreign code
-(`autopipe.measure.foreign`). All are timed by one clock.
+It lives in the process of the trials (`autopipe.measure.trial.runner`), which turns its exceptions into outcomes. Each
+trial opens and closes its own feed: one of autopipe's loaders (`autopipe.measure.feed`) or foreign code
+(`autopipe.measure.foreign`). All are timed by the same meter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from autopipe.workload.workload import Workload
 
 
 class Session:
-    """Measures. Made once from the workload; see `autopipe.measure.trial.protocol.Session`."""
+    """Measures one workload. Implements `autopipe.measure.trial.protocol.Session`."""
 
     def __init__(self, workload: Workload, code: str | Callable[[], Any] | None = None, name: str = "") -> None:
         """Measure the workload's configurations; or foreign `code`, called `name`, in a process without our settings.
@@ -49,7 +49,7 @@ class Session:
         if code is None:
             assembly.keep_freed_memory(workload)  # before the model runs alone, as it is when it trains
         self._asked = workload
-        # Every step of a trial has equal work, and what a training lists is no business of a trial's.
+        # Every step of a trial has equal work, and a trial does not write the training's list of samples.
         self._workload = dataclasses.replace(workload, drop_remainder=True, bad_sample_log=os.devnull)
         self._plan = make_plan(workload)
         self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan))
@@ -60,12 +60,10 @@ class Session:
         self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name)
 
     def describe(self, report: Report) -> Description:
-        """Describe the workload for a search."""
         report.phase(Phase.BUILD)
         return describe.describe(self._asked, self._plan, self._bench(1, "last").model)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
-        """Train for a few seconds with this configuration."""
         report.phase(Phase.BUILD)
         wanted = MeasureOptions.model_validate(options)
         feed, pages = self._feed(config, wanted, report), self._page_cache(wanted.page_cache)
@@ -91,7 +89,6 @@ class Session:
         )
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
-        """Measure the model alone, the loader alone and each op."""
         wanted = CeilingOptions.model_validate(options)
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
@@ -106,7 +103,6 @@ class Session:
         return found.model_copy(update=exchanged)
 
     def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
-        """Measure a step of the model in training, evaluation or prediction, without any loader."""
         wanted = StepOptions.model_validate(options)
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
@@ -114,7 +110,7 @@ class Session:
         return bench.step_time(mode, wanted.setup, wanted.seconds)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
-        """Compare the batches of these configurations; of a dataset of the user's, look for samples that come twice."""
+        """Compare the batches of these configurations; of a dataset of the user's, count samples that come twice."""
         report.phase(Phase.MEASURE)
         samples = int(str(options.get("samples", 256)))
         if not isinstance(self._workload.data, WrappedData):
@@ -123,7 +119,7 @@ class Session:
         return verify.repeats(self._workload, configs, samples=samples, report=report, seconds=seconds)
 
     def close(self) -> None:
-        """Let go of the models, and of what was written for trials."""
+        """Free the models, and remove what was written for trials."""
         self._parts.close()
         if self._foreign is not None:
             self._foreign.close()
@@ -157,7 +153,7 @@ class Session:
         return self._loader_costs
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
-        """Refuse a cache that holds the part of a trial, but could not hold the whole."""
+        """Refuse a cache that holds the part of a trial, but cannot hold the whole."""
         fixed = self._plan.cut(len(self._plan.prefix))
         if config.cache == "none" or not fixed.is_fixed:
             return

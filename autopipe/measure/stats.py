@@ -1,6 +1,6 @@
-"""What a handful of noisy rates says: the median, how far off it may be, and whether one thing is faster than another.
+"""Statistics of a few noisy rates: the median, its interval, and whether one is faster than another. Pure functions.
 
-Pure functions of numbers. No clock, no file, no configuration: what is done about a result is decided elsewhere.
+Decisions that follow from a result are made elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPEATABILITY = 2.8
 
 
 class Interval(NamedTuple):
-    """Where a figure lies with 95 % confidence, unless said otherwise."""
+    """An interval of 95 % confidence, unless said otherwise."""
 
     low: float
     high: float
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How many times faster one thing ran than another, from measurements taken in pairs."""
+    """The ratio of two rates, from measurements in pairs."""
 
     ratio: float  # geometric mean of the pairs' ratios
     interval: Interval  # 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by
@@ -38,17 +38,17 @@ class Comparison:
 
     @property
     def few(self) -> bool:
-        """Whether there are too few pairs for their own spread to say how sure the ratio is: who shows it says so."""
+        """True if there are too few pairs for their own spread to give the interval, which displays must mention."""
         return self.pairs < FEWEST_PAIRS
 
     @property
     def faster(self) -> bool:
-        """Whether the first is faster, beyond doubt."""
+        """True if the first is significantly faster."""
         return self.interval.low > 1.0
 
     @property
     def slower(self) -> bool:
-        """Whether the first is slower, beyond doubt."""
+        """True if the first is significantly slower."""
         return self.interval.high < 1.0
 
 
@@ -89,7 +89,7 @@ def estimate(rates: Sequence[float], *, resamples: int = 1000) -> Estimate:
 
 
 def log_variance(rate: Estimate) -> float:
-    """Return the variance of the logarithm of a rate, by its 95 % interval; a lower end of 0 is left out."""
+    """Return the variance of the logarithm of a rate, from its 95 % interval; a lower end of 0 is ignored."""
     reach = max(abs(math.log(end / rate.value)) for end in (rate.low, rate.high) if end > 0.0)
     return (reach / normal_point(0.05)) ** 2
 
@@ -125,7 +125,7 @@ def student_t_95(freedom: int) -> float:
 
 
 def student_t(freedom: int, alpha: float) -> float:
-    """Return what Student's t, with that many degrees of freedom, exceeds on either side with probability `alpha`."""
+    """Return the value that |t| of Student's t with this freedom exceeds on either side with probability `alpha`."""
     low, high = 0.0, 1.0
     while _beyond(high, freedom) > alpha:
         low, high = high, 2.0 * high
@@ -136,7 +136,7 @@ def student_t(freedom: int, alpha: float) -> float:
 
 
 def normal_point(alpha: float) -> float:
-    """Return what a standard normal exceeds on either side with probability `alpha`."""
+    """Return the value that a standard normal exceeds on either side with probability `alpha`."""
     return NormalDist().inv_cdf(1.0 - alpha / 2.0)
 
 

@@ -1,8 +1,7 @@
-"""Verification: do all configurations give the batches that the workload asks for, the same samples with the same
-pixels?
+"""Verification: compares the batches of configurations with those that the workload asks for, samples and pixels.
 
-Each configuration is run twice over a part of the data: as it is, and over samples that are nothing but their numbers,
-which tells missing and repeated samples from changed ones.
+Each configuration runs twice over a part of the data: as it is, and over samples that are only their numbers, which
+separates missing and repeated samples from changed ones.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from autopipe.workload.sample import FieldKind, leaves
 from autopipe.workload.workload import Workload
 
 EPOCH_SECONDS = 10.0
-"""How long a look at a wrapped dataset may take to read an epoch to its end."""
+"""The longest time for reading an epoch of a wrapped dataset to its end."""
 _REFERENCE = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0)
 
 
 class _Numbers:
-    """A source of samples that are one dark pixel, with their numbers for targets; of files where the data are such."""
+    """A source of one-pixel dark samples with their numbers as targets; of files if the data are files."""
 
     y_kind = FieldKind.LABEL
 
@@ -69,7 +68,7 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
 def _each(
     configs: Sequence[PipelineConfig], look: Callable[[PipelineConfig], Agreement], report: Report
 ) -> tuple[Agreement, ...]:
-    """Return what a look at each configuration gives, or why it cannot be used."""
+    """Look at each configuration; a failure gives the reason why it cannot be used."""
     found = []
     for config in configs:
         try:
@@ -82,10 +81,7 @@ def _each(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Epoch:
-    """One epoch, sample by sample: all of x and of the targets in the order in which they came, and samples' numbers.
-
-    Weights of samples are with the targets.
-    """
+    """One epoch, sample by sample: all of x and of the targets (weights included) in order, and samples' numbers."""
 
     x: tuple[NDArray[Any], ...]
     targets: tuple[NDArray[Any], ...]
@@ -116,7 +112,7 @@ def _collected(workload: Workload, config: PipelineConfig) -> tuple[tuple[NDArra
 
 
 def _sorted(slot: Any) -> list[Any]:
-    """Return the parts of x, y or the weights in an order that is the same in every batch; none of a missing y."""
+    """Return the parts of x, y or the weights in the same order for every batch; none of a missing y."""
     return [] if slot is None else leaves(dict(sorted(slot.items())) if isinstance(slot, dict) else slot)
 
 
@@ -147,12 +143,12 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
 
 
 def _equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    """Whether two arrays hold the same; NaN, which stands for a value that lacks, is the same as NaN."""
+    """Return True if two arrays are equal; NaN, a missing value, equals NaN."""
     return np.array_equal(first, second, equal_nan=True)
 
 
 def _apart(made: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """Return the largest difference of two values; no finite one where only one of the two is finite."""
+    """Return the largest difference of two values; not finite if only one of the two is finite."""
     first, second = made.astype(np.float64), wanted.astype(np.float64)
     same = (first == second) | (np.isnan(first) & np.isnan(second))
     with np.errstate(invalid="ignore"):
@@ -181,12 +177,13 @@ def repeats(
     report: Report,
     seconds: float = EPOCH_SECONDS,
 ) -> Verification:
-    """Look at the first `samples` samples of two epochs with each configuration, and count those that came before.
+    """Count repeated samples among the first `samples` samples of two epochs with each configuration.
 
-    Samples are the same where all bytes of all their parts are. What the data hold twice is counted, too. The first
-    configuration is the dataset as it is: one with which epochs are the same where its are not, or other than its where
-    its are the same, changes what is trained. A first epoch that takes longer than `seconds` is not read to its
-    end, which caches wait for: then nothing is said of the second.
+    Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
+    configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
+    not,
+    or if the dataset's are equal and its own differ from them. A first epoch that takes longer than `seconds` is not
+    read to its end, which caches wait for: then the second is not looked at.
     """
     as_it_is: list[tuple[bytes, ...]] = []  # its two epochs
 
@@ -208,7 +205,7 @@ def repeats(
 
 
 def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]]) -> str | None:
-    """Return how a configuration changes the training, as far as its two epochs show it."""
+    """Name the change of the training that the two epochs of a configuration show."""
     varies = as_it_is[0] != as_it_is[1]
     if varies and epochs[0] == epochs[1]:
         return (
@@ -221,7 +218,7 @@ def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes
 def _beginning(
     loader: Loader, epoch: int, samples: int, report: Report, until: float = 0.0
 ) -> tuple[tuple[bytes, ...], bool]:
-    """Return what tells the first samples of an epoch from others, and whether it was read to its end, by `until`."""
+    """Return digests of the first samples of an epoch, and True if it was read to its end, by `until`."""
     found: list[bytes] = []
     for batch in loader.epoch(epoch):
         found += _digests(batch, samples - len(found))
@@ -232,7 +229,7 @@ def _beginning(
 
 
 def _digests(batch: Any, most: int) -> Iterator[bytes]:
-    """Yield what tells the samples of a batch from others, of so many of them."""
+    """Yield a digest of each of the first `most` samples of a batch."""
     parts = [part for slot in batch for part in leaves(slot) if part is not None]
     for row in range(min(most, len(parts[0]))):
         found = hashlib.blake2b(digest_size=16)

@@ -29,10 +29,10 @@ _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each windo
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """When a trial has seen enough."""
+    """The rule that ends a trial."""
 
     min_seconds: float = 1.0  # least time in windows that count
-    # most time in windows that count; then the trial ends, stable or not. With those left out, at most twice as long
+    # most time in windows that count; then the trial ends, stable or not. With discarded ones, at most twice as long
     max_seconds: float = 3.0
     half_width: float = 0.03  # the interval is narrow enough at this share of the median on either side
     ends_at: float = math.inf  # on the trial's clock; from then on what was seen has to do
@@ -46,13 +46,13 @@ class Edge:
     seconds: float  # when, on the trial's clock, with all work before it done
     images: int  # images trained on since the first edge
     waited_seconds: float = 0.0  # how long the model waited for batches since then
-    # images that waited in the loader's queue, on average since the edge before; None where it cannot tell
+    # mean images in the loader's queue since the edge before; None if unknown
     queued: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the windows say so far."""
+    """The figures of the windows so far."""
 
     windows: tuple[Window, ...]  # those that count
     left_out: int  # images trained on in windows at the beginning that do not count, because a queue still filled
@@ -72,10 +72,11 @@ def read(
     Args:
         edges: the beginning, and the ends of the windows so far.
         rule: when to stop.
-        burst: images that may arrive together, by which a queue's level goes up and down for nothing. A trial goes on
-            until it holds as many, in twice the most time at most, unless as many wait in the queue.
-        epoch_images: images of an epoch, if that is known: a trial that can hold one goes on until it does.
-        final: whether there will be no more windows, for another reason than the rule.
+        burst: images that may arrive together, by which a queue's level varies without meaning. A trial goes on until
+          it
+            holds as many, in twice the most time at most, unless as many wait in the queue.
+        epoch_images: images of an epoch, if known: a trial that can hold one goes on until it does.
+        final: True if no more windows follow, for another reason than the rule.
     """
     if len(edges) < 2:
         return None
@@ -88,7 +89,7 @@ def read(
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)
-    # Within one burst a level that falls tells nothing, as the next may fill it again; nor does one that is not known.
+    # A falling level within one burst has no meaning, as the next may fill it again; nor has an unknown one.
     in_a_burst = partial and (trend < 0 or kept[-1].queued is None)
     emptied = trend < 0 and not partial
     windows = _made(kept, burst) if emptied else _trained(kept)
@@ -119,10 +120,10 @@ def read(
 
 
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
-    """Compute the number of steps in a window: long against the clock, and whole bursts, in which workers deliver.
+    """Compute the steps of a window: long against the clock, and whole bursts, in which workers deliver.
 
-    It takes half of a trial at most. Where not even a burst fits in that, it is an equal part of one, of as few as can
-    be, but at least a step.
+    It is half of a trial at most. If not even a burst fits in that, it is an equal part of one, with as few parts as
+    possible, but at least a step.
     """
     step_seconds = max(step_seconds, 1e-6)
     bursts = max(1, math.ceil(_WINDOW_SECONDS / step_seconds / workers))
@@ -136,18 +137,19 @@ def _images(edges: Sequence[Edge]) -> int:
 
 
 def _holds_part_of_a_burst(edges: Sequence[Edge], burst: int) -> bool:
-    """Whether what was trained on may have come in one go, with a pause before and after that was not seen.
+    """Return True if all images may have come in one burst, with unseen pauses before and after it.
 
-    Workers who began together may deliver together: 64 that make a batch in 3 s feed any model for a second, then none.
-    What waits in the queue comes without a pause.
+    Workers that began together may deliver together: 64 that make a batch in 3 s feed any model for a second, then
+    none.
+    Images that wait in the queue come without a pause.
     """
     return _images(edges) < burst and (edges[-1].queued or 0.0) < burst
 
 
 def _settled(edges: Sequence[Edge], burst: int) -> int:
-    """Return the edge from which on the queue is as full as in the second half of the trial.
+    """Return the first edge from which on the queue is as full as in the second half of the trial.
 
-    Where it still empties in the second half, no edge is left out for that: what was made counts then.
+    If it still empties in the second half, no edge is discarded for that: the loader's own rate counts then.
     """
     levels = [edge.queued for edge in edges if edge.queued is not None]
     if len(levels) < len(edges):
@@ -166,9 +168,9 @@ def _settled(edges: Sequence[Edge], burst: int) -> int:
 
 
 def _trend(edges: Sequence[Edge]) -> float:
-    """Return by how much the queue grew, as a share of what was trained on; 0 if that may be chance.
+    """Return the growth of the queue, as a share of the images trained on; 0 if it may be chance.
 
-    By a straight line through all levels, whose slope has to be 2.5 times its standard error.
+    The slope of a straight line through all levels has to be 2.5 times its standard error.
     """
     levels = np.array([edge.queued for edge in edges if edge.queued is not None])
     if len(levels) < len(edges) or len(edges) < _FEWEST:
@@ -184,15 +186,14 @@ def _trend(edges: Sequence[Edge]) -> float:
 
 
 def _trained(edges: Sequence[Edge]) -> tuple[Window, ...]:
-    """Return the windows between the edges."""
     return tuple(_window(begin, end, end.images - begin.images) for begin, end in itertools.pairwise(edges))
 
 
 def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
-    """Return a few long windows with what the loader made in each.
+    """Return a few long windows with the images that the loader made in each.
 
-    What it made in a short one is too few batches to be counted, so it follows from the queue's trend: over all of the
-    windows or, where that has changed by more than bursts explain, over each half of them.
+    A short one holds too few batches to count, so the figure follows from the queue's trend: over all windows or, if
+    that has changed by more than bursts explain, over each half of them.
     """
     middle = len(edges) // 2
     halves = (edges[: middle + 1], edges[middle:])
@@ -207,7 +208,7 @@ def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
 
 
 def _thinned(edges: Sequence[Edge], windows: int) -> list[Edge]:
-    """Return the edges of at most so many windows of about one length."""
+    """Return the edges of at most this many windows of similar length."""
     places = np.linspace(0, len(edges) - 1, min(windows, len(edges) - 1) + 1).round().astype(int)
     return [edges[place] for place in places]
 
@@ -219,7 +220,6 @@ def _window(begin: Edge, end: Edge, images: int) -> Window:
 
 
 def _drift(rates: Sequence[float]) -> float | None:
-    """Return the relative change from the first to the second half of the windows, if it is real and above 5 %."""
     half = len(rates) // 2
     if half < _FEWEST // 2:
         return None
@@ -298,7 +298,7 @@ def _together(windows: Sequence[Window]) -> Estimate:
 
 
 def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Window]:
-    """Return those windows in a row that are the most whole epochs, of as many the last; none, if there is no epoch.
+    """Return the consecutive windows with the most whole epochs, the last of equals; none if there is no epoch.
 
     An epoch may begin anywhere: from the middle of one to the middle of the next there is one pause, too.
     """
