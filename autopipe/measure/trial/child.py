@@ -1,7 +1,7 @@
-"""One child process as its parent holds it: how it starts, what it says, and that nothing of it is left at the end.
+"""One child process as its parent holds it: its start, its messages, and the end of everything it started.
 
-The parent owns the process group, the socket, the log and the temporary folders. What to ask, and when to give up, is
-for `supervise`.
+The parent owns the process group, the socket, the log and the temporary folders. Requests and deadlines are in
+`supervise`.
 """
 
 from __future__ import annotations
@@ -42,32 +42,29 @@ class ChildLog:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        # Appending is by the kernel, so that the file can be cut while the child writes.
+        # The kernel appends, so that the file can be cut while the child writes.
         fcntl.fcntl(self.fd, fcntl.F_SETFL, fcntl.fcntl(self.fd, fcntl.F_GETFL) | os.O_APPEND)
         self._mark = 0
 
     @property
     def fd(self) -> int:
-        """Return the file descriptor to hand to the child."""
         return self._file.fileno()
 
     @property
     def size_bytes(self) -> int:
-        """The size of the log now."""
         return os.fstat(self.fd).st_size
 
     def mark(self) -> None:
-        """Forget what was printed so far: the tail begins here."""
+        """Start the tail here: earlier output is ignored."""
         self._mark = self.size_bytes
 
     def cut(self) -> None:
-        """Drop everything if it has grown out of bounds."""
+        """Empty the file if it has grown too large."""
         if self.size_bytes > LIMIT_BYTES:
             os.ftruncate(self.fd, 0)
             self._mark = 0
 
     def tail(self) -> str:
-        """Return the last lines since the mark."""
         size = self.size_bytes
         start = max(self._mark, size - TAIL_BYTES)
         text = os.pread(self.fd, size - start, start).decode(errors="replace")
@@ -76,7 +73,6 @@ class ChildLog:
         return text.strip()
 
     def close(self) -> None:
-        """Let go of the file."""
         self._file.close()
 
 
@@ -85,10 +81,10 @@ _ATTEMPTS = 3
 
 
 class Scratch:
-    """A folder for one process to own; `close` removes it with all that is in it."""
+    """A folder owned by one process; `close` removes it with its content."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Remove what dead processes left in `folder`, the system's temporary one unless told, and make one there."""
+        """Make a folder in `folder` (default: the system's temporary one), and remove those of dead processes."""
         parent = Path(tempfile.gettempdir()) if folder is None else folder
         collect(parent)
         for _ in range(_ATTEMPTS):  # another process may collect a folder between these two statements
@@ -100,7 +96,6 @@ class Scratch:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # without a lock, which not every disk has
 
     def close(self) -> None:
-        """Remove the folder. Calling it twice is fine."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -141,7 +136,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a child is started with."""
+    """The settings that a child is started with."""
 
     # its name ("train.py:workload"), or the object itself, which then travels by cloudpickle
     workload: str | Workload | protocol.Reference
@@ -160,7 +155,7 @@ class Child:
 
     def __init__(self, launch: Launch) -> None:
         try:
-            # What the child leaves in its temporary folder, converted samples say, goes even if it dies on the spot.
+            # Files in the child's temporary folder, such as converted samples, are removed even if it dies at once.
             self._scratch = Scratch()
             self.log = ChildLog()
         except OSError as error:
@@ -209,11 +204,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return its process id, which is also that of its group."""
+        """The process id, which is also that of the group."""
         return self._process.pid
 
     def folder_for_sets(self) -> str | None:
-        """Return where a trial writes converted samples, on the disk that the launch names; None if it names none.
+        """Return the folder for converted samples of a trial, on the disk that the launch names; None if it names none.
 
         Raises:
             OSError: there can be no such folder.
@@ -223,16 +218,15 @@ class Child:
         return None if self._sets is None else str(self._sets.path)
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
         return self._process.poll() is None
 
     def send(self, request: pydantic.BaseModel) -> None:
-        """Send a request. If the process is gone, `receive` shows it."""
+        """Send a request. If the process is gone, `receive` raises."""
         with contextlib.suppress(OSError):
             self._channel.send(request)
 
     def receive(self, timeout_seconds: float) -> list[bytes]:
-        """Return the lines it sent, or an empty list if there were none in this time.
+        """Return the lines it sent; empty if there were none in this time.
 
         Raises:
             EOFError: if it is dead or has closed its channel, and everything it sent has been returned.
@@ -244,17 +238,16 @@ class Child:
         return lines
 
     def exit_status(self) -> int | None:
-        """Return the status of a process that has just closed its channel, or None if it goes on without one."""
+        """Return the status of a process that has just closed its channel, or None if it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(_EXIT_SECONDS)
         return None
 
     def memory_bytes(self) -> int:
-        """Return the memory that its group holds."""
         return group.memory_bytes(self.pid)
 
     def dump_stacks(self) -> None:
-        """Have it print where each of its threads is."""
+        """Make it print the stack of each of its threads."""
         before = self.log.size_bytes
         self._process.send_signal(signal.SIGUSR1)
         give_up = time.monotonic() + _DUMP_SECONDS
@@ -262,9 +255,9 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def end(self, grace_seconds: float, *, politely: bool = False) -> None:
-        """End the process and everything it started, with so long to clean up in. Calling it twice is fine.
+        """End the process and everything it started, with this much time to clean up. Safe to call twice.
 
-        It is asked by `Close` if that is to be done politely, else by SIGTERM.
+        If `politely`, it is asked by `Close`, else by SIGTERM.
         """
         family: set[psutil.Process] = set()
         try:
@@ -306,13 +299,13 @@ def _pickled(workload: Workload) -> IO[bytes]:
 
 
 def _environment(launch: Launch, temporary: str) -> dict[str, str]:
-    """Return the variables of the child: it prints at once, tells where it crashed, and finds this very autopipe."""
+    """Return the environment of the child: unbuffered output, fault handler, and the path of this very autopipe."""
     own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
     return {**os.environ, **own, **import_path(), **dict(launch.environment)}
 
 
 def import_path() -> dict[str, str]:
-    """Return the variable by which another Python process finds this very autopipe, where it needs one."""
+    """Return the variable by which another Python process finds this very autopipe, if it needs one."""
     root = str(Path(__file__).parents[2])
     if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return {}

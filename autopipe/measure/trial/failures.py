@@ -1,7 +1,6 @@
-"""How a trial fails: its deadlines, and from what it raised, or did not say, to a failure in words.
+"""The failures of a trial: its deadlines, and the failure in words for an exception, a silence or a death.
 
-Pure: clock readings and what happened come in as values, a failure goes out. It imports no framework and never
-waits.
+Pure: clock readings and events come in as values, a failure goes out. It imports no framework and never waits.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 
 VARIABLE: Final = "AUTOPIPE_PATIENCE"
-"""The environment variable that says how many times as long as usual everything may take."""
+"""The environment variable that multiplies all deadlines."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds without any sign of life, by phase, and seconds for a whole request.
+    """Seconds without a sign of life, by phase, and seconds for a whole request.
 
-    They are for telling a dead trial from a slow one, so they are generous: a framework takes 8 s to import on an idle
-    machine and a minute on a loaded one, and a segmentation batch can take 10 s. `request` is for a whole trial, the
-    loading of the workload aside; `end` is what a process gets to clean up after SIGTERM, before SIGKILL.
+    They separate a dead trial from a slow one, so they are generous: a framework takes 8 s to import on an idle machine
+    and a minute on a loaded one, and a segmentation batch can take 10 s. `request` is for a whole trial without the
+    loading of the workload; `end` is the time to clean up after SIGTERM, before SIGKILL.
     """
 
     start_seconds: float = 60.0
@@ -49,13 +48,12 @@ class Deadlines:
     end_seconds: float = 3.0
 
     def of(self, phase: Phase) -> float:
-        """The seconds that a trial may be silent in `phase`."""
         seconds: float = getattr(self, f"{phase.value}_seconds")
         return seconds
 
 
 def asked(environment: Mapping[str, str] = os.environ) -> Deadlines:
-    """Return the deadlines that the environment asks for: the usual ones, or so many times as long.
+    """Return the deadlines of the environment: the usual ones, or multiplied.
 
     Raises:
         ConfigError: the variable holds no number of 1 or more.
@@ -84,26 +82,23 @@ class Watch:
         self._began = self._heard = self._counted = now
 
     def enter(self, phase: Phase, now: float) -> None:
-        """Note that a phase begins."""
         self.heard(now)
         self.phase = phase
 
     def heard(self, now: float) -> None:
-        """Note a sign of life."""
         self.phase_seconds[self.phase] = self.phase_seconds.get(self.phase, 0.0) + now - self._counted
         self._heard = self._counted = now
 
     def elapsed_seconds(self, now: float) -> float:
-        """The seconds since the request began."""
         return now - self._began
 
     def left_seconds(self, now: float) -> float:
-        """The seconds until something has to be decided."""
+        """The seconds until the next deadline."""
         silent = self._heard + self._deadlines.of(self.phase)
         return max(0.0, min(silent, self._began + self._deadlines.request_seconds) - now)
 
     def verdict(self, now: float) -> FailureKind | None:
-        """Return HUNG after too long a silence, TIMEOUT if it talks but does not end, None while all is well."""
+        """Return HUNG after too long a silence, TIMEOUT if a trial reports but does not end, else None."""
         if now - self._heard >= self._deadlines.of(self.phase):
             return FailureKind.HUNG
         if now - self._began >= self._deadlines.request_seconds:
@@ -117,7 +112,7 @@ MEMORY_HINT = "Use fewer workers, a shorter queue, a smaller batch or no memory 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is known of a trial's memory."""
+    """The memory of a trial, as far as it is known."""
 
     peak_bytes: int  # the most that its processes were seen to hold
     limit_bytes: int  # what they may hold
@@ -125,39 +120,38 @@ class Memory:
 
     @property
     def exceeded(self) -> bool:
-        """Whether the trial holds more than it may."""
         return self.peak_bytes > self.limit_bytes
 
 
 def silent(phase: Phase, seconds: float) -> TrialFailure:
-    """Word a trial that gave no sign of life."""
+    """Describe a trial without a sign of life."""
     message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that this phase may be silent."
     hint = f"The log's tail shows where each thread stood. {_MORE}"
     return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
 
 
 def cut(phase: Phase) -> TrialFailure:
-    """Return the failure of a trial that was under way when the time for all of them was over."""
+    """Describe a trial that ran when the time for all of them was over."""
     message = "The budget has no time left for this trial."
     return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
 
 
 def overdue(phase: Phase, seconds: float) -> TrialFailure:
-    """Word a trial that went on and on."""
+    """Describe a trial that did not end in time."""
     message = f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take."
     hint = f"This configuration, or the machine, is very slow. {_MORE}"
     return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
 
 
 def too_large(phase: Phase, memory: Memory) -> TrialFailure:
-    """Word a trial that was ended before the kernel had to."""
+    """Describe a trial that was ended before the kernel had to."""
     most, held = size_text(memory.limit_bytes), size_text(memory.peak_bytes)
     message = f"The trial's processes may hold {most} together, but held {held}."
     return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
 
 
 def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
-    """Word a process that ended, or closed its channel (`status` None), without an answer."""
+    """Describe a process that ended, or closed its channel (`status` None), without an answer."""
     killed = status == -signal.SIGKILL
     held = f"; the trial's processes held {size_text(memory.peak_bytes)}" if killed and memory.peak_bytes else ""
     if killed and memory.oom_kills > 0:
@@ -169,21 +163,21 @@ def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
 
 
 def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
-    """Return a crash as out of memory, if the kernel has just killed a process (a worker, say) for that."""
+    """Turn a crash into out of memory, if the kernel has just killed a process (a worker, say) for that."""
     if failure.kind is not FailureKind.CRASHED or memory.oom_kills == 0:
         return failure
     return failure.model_copy(update={"kind": FailureKind.OUT_OF_MEMORY, "hint": MEMORY_HINT})
 
 
 def without_folder(error: OSError) -> TrialFailure:
-    """Word a trial whose converted samples can be written nowhere."""
+    """Describe a trial without a place for its converted samples."""
     message = f"A trial with converted samples needs a folder for them, but there can be none: {error}"
     hint = "Choose a folder that can be written to: --out in a shell, the working directory in Python."
     return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message=message, hint=hint)
 
 
 def garbled(phase: Phase, line: bytes) -> TrialFailure:
-    """Word a process whose line cannot be understood."""
+    """Describe a process that sent an unreadable line."""
     message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."
     hint = "The workload's code, or a library, writes to a file descriptor that is not its own."
     return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
@@ -240,7 +234,7 @@ _OF_AN_OP = "Mend the op's function; or, if only this sample is odd, remove the 
 
 
 def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
-    """Return the failure that an exception in `phase` amounts to."""
+    """Return the failure for an exception in `phase`."""
     kind = kind_of(error, phase)
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
@@ -259,7 +253,7 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
 
 
 def _told(text: str) -> str:
-    """Return the text of an exception without what TensorFlow puts around the one line that tells something."""
+    """Return the text of an exception without the lines that TensorFlow adds to the one that matters."""
     if not text.startswith(_GRAPH):
         return text
     lines = [line for line in text.splitlines() if line.strip() and not _AROUND.match(line)]
@@ -267,14 +261,14 @@ def _told(text: str) -> str:
 
 
 def _users_line(error: BaseException) -> list[str]:
-    """Return the last line of the user's own code that led there; nothing where none did."""
+    """Return the last line of the user's own code in the traceback; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
     return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-1:]]
 
 
 def kind_of(error: BaseException, phase: Phase) -> FailureKind:
-    """Return the kind of failure that an exception in `phase` amounts to."""
+    """Return the kind of failure for an exception in `phase`."""
     if _is_out_of_memory(error):
         return FailureKind.OUT_OF_MEMORY
     match error:

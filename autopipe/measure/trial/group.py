@@ -1,8 +1,9 @@
-"""The processes of a trial, seen from outside: who belongs to it, how much memory they hold, and their end.
+"""The processes of a trial, seen from outside: its members, their memory, and their end.
 
-A trial's child leads a process group. Whatever it starts is in that group or descends from it, and ends with it; out of
-reach is only what made a session of its own and lost its parent to a sudden death. This module sends signals, and holds
-back those that would cut the start or the end of processes in two; when to do so is decided by its callers.
+A trial's child leads a process group. Everything it starts is in that group or descends from it, and ends with it; only
+a process that made its own session and lost its parent to a sudden death is out of reach. This module sends signals,
+and
+delays those that would interrupt the start or end of processes; its callers decide when.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back what ends this process in order while the block runs, and let it through then.
+    """Delay signals that end this process until the block has run.
 
-    Python handles signals in the main thread, so that elsewhere there is nothing to hold back.
+    Python handles signals in the main thread, so in other threads there is nothing to delay.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -62,8 +63,8 @@ def members(leader: int) -> list[psutil.Process]:
 def memory_bytes(leader: int) -> int:
     """Return the memory that only this group keeps in use.
 
-    Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Memory
-    that processes share is counted once.
+    Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Shared
+    memory is counted once.
     """
     each = [processes.resident(process.pid) for process in members(leader)]
     return sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
@@ -78,9 +79,9 @@ def descendants(leader: int) -> set[psutil.Process]:
 
 
 def kill(leader: int, family: Set[psutil.Process] = frozenset()) -> bool:
-    """Kill whatever is left of a group, and `family`, and return whether it is gone.
+    """Kill the rest of a group, and `family`; True if it is gone.
 
-    Python's resource tracker goes last and by itself if it can, because it removes the shared memory of the dead.
+    Python's resource tracker, which removes the shared memory of the dead, is left to end last and by itself if it can.
     """
     for patient in (True, False):
         for process in _alive(leader, family):
@@ -93,7 +94,7 @@ def kill(leader: int, family: Set[psutil.Process] = frozenset()) -> bool:
 
 
 def kill_others() -> None:
-    """Kill all that the calling process, which leads its group, has started. The resource tracker ends after it."""
+    """Kill all processes started by the calling one, which leads its group. The resource tracker ends after them."""
     leader = os.getpid()
     for process in _alive(leader, descendants(leader)):
         if process.pid != leader and not _is_resource_tracker(process):

@@ -1,8 +1,8 @@
 """The language between a study and the process that measures for it: one JSON object a line, on a socket of its own.
 
-The parent sends requests; the child answers each with any number of events, of which the last is `done`. An answer
-ends at that line and not at the end of the stream, which a grandchild may hold open for ever. What crosses the boundary
-is declared here, and carried by a `Channel`, the same on both sides.
+The parent sends requests; the child answers each with events, of which the last is `done`. An answer ends at that line
+and not at the end of the stream, which a grandchild may hold open for ever. Everything that crosses the boundary is
+declared here, and carried by a `Channel`, the same on both sides.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Channel:
             self._socket.sendall(_line(message) + b"\n")
 
     def receive(self, timeout_seconds: float) -> list[bytes]:
-        """Return the lines that are complete, or wait for something to arrive; an empty list if nothing did.
+        """Return the complete lines, or wait for some; empty if none arrived.
 
         Raises:
-            EOFError: if the other side has closed, or died. What it sent before has been returned by then.
+            EOFError: if the other side has closed, or died. Earlier lines have been returned by then.
         """
         if not self._selector.select(timeout_seconds):
             return []
@@ -64,7 +64,6 @@ class Channel:
         return lines
 
     def close(self) -> None:
-        """Close the socket."""
         self._selector.close()
         self._socket.close()
 
@@ -78,11 +77,11 @@ def _line(message: pydantic.BaseModel) -> bytes:
 
 DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
-"""Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
+"""Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
 
 
 class Session(Protocol):
-    """What measures, in the child process. It is made once, from the workload, and asked again and again."""
+    """Measures in the child process. Made once, from the workload, and called many times."""
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Open a loader, time the training on it, and close it."""
@@ -94,17 +93,17 @@ class Session(Protocol):
         """Measure what no configuration can exceed."""
 
     def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
-        """Measure a step of the model, without a loader."""
+        """Measure a step of the model."""
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches that these configurations give."""
 
     def close(self) -> None:
-        """Let go of everything. Also called in the middle of a measurement that is cut short."""
+        """Free everything. Also called during a measurement that is cut short."""
 
 
 class Reference(Value):
-    """A workload by name: "train.py:workload" or "package.module:attribute"; `may_call` if that may be a function."""
+    """A workload by name, "train.py:workload" or "package.module:attribute"; `may_call`: the name may be a function."""
 
     kind: Literal["reference"] = "reference"
     text: str
@@ -139,7 +138,7 @@ class Measure(Value):
 
 
 class Describe(Value):
-    """Tell what a search has to know of the workload."""
+    """Describe the workload for a search."""
 
     request: Literal["describe"] = "describe"
 
@@ -193,7 +192,7 @@ class PhaseBegan(Value):
 
 
 class Progress(Value):
-    """The trial is alive, and this far."""
+    """The trial is alive; its progress."""
 
     event: Literal["progress"] = "progress"
     images: int
@@ -224,12 +223,12 @@ _EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(Annotated[Event, pyda
 
 
 def parse_request(line: bytes) -> Request:
-    """Read one line from the parent."""
+    """Parse one line from the parent."""
     return _REQUEST.validate_json(line)
 
 
 def parse_event(line: bytes) -> Event:
-    """Read one line from the child.
+    """Parse one line from the child.
 
     Raises:
         pydantic.ValidationError: if it is not in this language.

@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Terminated(BaseException):
-    """SIGTERM arrived. No `Exception`, so that no code in between takes it for one of its own."""
+    """SIGTERM arrived. No `Exception`, so that other code does not catch it."""
 
 
 class _Reporter:
@@ -77,7 +77,6 @@ class _Server:
         self._session: protocol.Session | None = None
 
     def serve(self, inbox: _Inbox) -> None:
-        """Answer requests until there are no more, or SIGTERM."""
         try:
             while (line := inbox.get()) is not None and (answer := self._answer(line)) is not None:
                 self._channel.send(protocol.Done(answer=answer))
@@ -134,7 +133,7 @@ class _Server:
 
 
 def _prepare_devices() -> None:
-    """Make virtual devices before the workload is imported, whose own code may run the framework."""
+    """Make virtual devices before the workload is imported, which may run the framework."""
     if gpu.asked() > 1:
         from autopipe.pipeline.devices import choose  # imports Keras
 
@@ -154,7 +153,7 @@ def _of_one_host(workload: Workload, hosts: int) -> Workload:
 
 @contextlib.contextmanager
 def _warnings_told(report: _Reporter) -> Iterator[None]:
-    """Pass autopipe's warnings of a workload on to the user; other warnings go to the log as ever."""
+    """Forward autopipe's warnings of a workload to the user; other warnings go to the log."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):
@@ -184,7 +183,7 @@ def _code(name: str) -> str | Callable[[], Any]:
 
 
 def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
-    """Pass requests on until the parent closes or dies; then see that this process ends, whatever it is doing."""
+    """Pass requests on until the parent closes or dies; then end this process, whatever it does."""
     with contextlib.suppress(EOFError):
         while os.getppid() == parent:
             for line in channel.receive(_PARENT_POLL_SECONDS):
@@ -199,7 +198,7 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
 
 
 def _end_group() -> None:
-    """Take along whatever this process has started, if it leads its group."""
+    """Kill all that this process has started, if it leads its group."""
     if os.getpgrp() == os.getpid():
         group.kill_others()
 
@@ -210,7 +209,7 @@ def _on_sigterm(_number: int, _frame: Any) -> NoReturn:
 
 
 def _leave() -> NoReturn:
-    """Exit with what was registered for it, and no more: taking TensorFlow apart costs 1.2 s on an idle machine."""
+    """Exit after the registered exit functions, without tearing down TensorFlow, which takes 1.2 s when idle."""
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()

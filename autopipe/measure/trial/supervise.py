@@ -1,6 +1,6 @@
-"""The parent's side of a trial: asks the child, watches over it, and always comes back with a value.
+"""The parent's side of a trial: sends requests to the child, watches over it, and always returns a value.
 
-A crash, a hang or too much memory is an outcome, and no process is left. Here is decided when a child is replaced.
+A crash, a hang or too much memory is an outcome, and no process is left. The rules for replacing a child are here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Answer = TypeVar("_Answer", bound=Value)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recycling:
-    """When a child is replaced by a fresh one. After a failure it always is."""
+    """The rule for replacing a child by a fresh one. After a failure it is always replaced."""
 
     # "warm" keeps a child for many trials, as importing a framework takes seconds; "process": a fresh one for each
     isolation: Literal["warm", "process"] = "warm"
@@ -43,13 +43,13 @@ class Recycling:
 
 
 def _process_settings(setup: ModelSetup) -> Hashable:
-    """Pick the settings that hold for a whole process, so that other ones need another process."""
+    """Return the settings that hold for a whole process; if they change, another process is needed."""
     return setup.devices, setup.channels
 
 
 @dataclasses.dataclass(slots=True)
 class _Tenure:
-    """What a child has been through."""
+    """The history of a child."""
 
     settings: Hashable
     trials: int = 0
@@ -60,16 +60,16 @@ class _Tenure:
 class TrialRunner:
     """Measures configurations in a child process, one at a time.
 
-    A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and what
-    `on_event` raises, goes through, after the child and all it started have been killed.
+    A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and
+    exceptions of `on_event`, pass through after the child and all it started have been killed.
 
     Args:
-        launch: the workload, and where and how the child runs.
+        launch: the workload, and how the child runs.
         deadlines: how long a trial may be silent in each phase, and how long it may take.
         recycling: when a child is replaced.
-        memory_limit_bytes: what the child and all it starts may hold; None for what they hold when something is asked
-            of it, and 90 % of what is free then.
-        on_event: is told of each phase, progress and log line.
+        memory_limit_bytes: for the child and all it starts; None: their memory at the time of a request, and 90 % of
+            the free memory then.
+        on_event: gets each phase, progress and log line.
 
     Example:
         with TrialRunner(Launch(workload="train.py:workload")) as runner:
@@ -104,28 +104,25 @@ class TrialRunner:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the child, or None if there is none now."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> TrialFailure | None:
-        """Start the child and load the workload, and return why it cannot be loaded, if so."""
+        """Start the child and load the workload; returns the failure, if any."""
         return self._prepare(None)[0]
 
     def begin(self) -> None:
-        """Start the child, which loads the workload meanwhile; the next request waits for that."""
+        """Start the child, which loads the workload in the background; the next request waits for that."""
         if self._child is None:
             with uninterrupted():
                 self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
             self._child.send(self._child.load)
 
     def describe(self) -> Description | TrialFailure:
-        """Describe the workload for a search."""
         usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
         answer = _expected(Description, self._request(protocol.Describe(), usual)[0])
         return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
-        """Measure one configuration."""
         began = time.monotonic()
         request = protocol.Measure(config=config, options=dict(options or {}))
         found, phase_seconds = self._request(request, _process_settings(config.model_setup))
@@ -136,23 +133,21 @@ class TrialRunner:
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
-        """Measure what no configuration with this setup of the model can exceed."""
+        """Measure the ceiling of all configurations with this setup of the model."""
         request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
         return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
 
     def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
-        """Measure a step of the model in this setup, without a loader."""
         of_setup: Options = {"devices": setup.devices, "channels": setup.channels, "finish": setup.finish}
         request = protocol.MeasureStep(mode=mode, options={**of_setup, **(options or {})})
         return _expected(StepTime, self._request(request, _process_settings(setup))[0])
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
-        """Compare the batches that these configurations give."""
         request = protocol.Verify(configs=tuple(configs), options=dict(options or {}))
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
-        """End the child, and all it started; one that still loads has nothing to close. Calling it twice is fine."""
+        """End the child and all it started; a child that still loads is not asked to close. Safe to call twice."""
         seconds = self._deadlines.end_seconds if self._loading else self._deadlines.close_seconds
         self._end(seconds, politely=not self._loading)
 
@@ -169,12 +164,12 @@ class TrialRunner:
         answer, watch = self._ask(self._child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
             self._count(self._child)
-        # Both can have a build phase: the session when it is made, and again for settings it has not seen.
+        # Both can have a build phase: the session when it is made, and again for new settings.
         phases = preparing.keys() | watch.phase_seconds.keys()
         return answer, {at: preparing.get(at, 0.0) + watch.phase_seconds.get(at, 0.0) for at in Phase if at in phases}
 
     def _prepare(self, settings: Hashable) -> tuple[TrialFailure | None, dict[Phase, float]]:
-        """See that there is a child fit for the next request, and return how long that took, by phase."""
+        """Make sure that a child is ready for the next request; returns the time of that, by phase."""
         if self._child is not None and not self._loading and not self._must_replace(self._child, settings):
             self._tenure.settings = self._tenure.settings if settings is None else settings
             return None, {}
@@ -204,9 +199,7 @@ class TrialRunner:
     def _ask(
         self, child: Child, request: protocol.Request | None, phase: Phase, *, request_seconds: float | None = None
     ) -> tuple[protocol.Answer, Watch]:
-        """Send a request, unless that was done, and wait for its answer, or for a reason not to. After a failure there
-        is no child.
-        """
+        """Send a request, unless it was sent, and wait for its answer. After a failure there is no child."""
         deadlines = self._deadlines
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
@@ -295,7 +288,7 @@ class TrialRunner:
 
 
 def _writing_to(folder: str | None, request: protocol.Measure) -> protocol.Measure:
-    """Return a request whose converted samples lie in a folder, where one is named."""
+    """Return a request with the folder for its converted samples, if any."""
     return request if folder is None else request.model_copy(update={"options": {**request.options, "folder": folder}})
 
 

@@ -1,7 +1,7 @@
-"""From the name of a workload ("train.py:workload", "package.module:attribute") to the workload.
+"""Imports a workload by its name ("train.py:workload", "package.module:attribute").
 
-This runs the user's code, so every way in which it can fail ends in a `WorkloadError` that shows the user's own lines.
-It belongs in processes that may import a framework: the trial's child, or a training script; never in a study.
+This runs the user's code, so every failure in it becomes a `WorkloadError` that shows the user's own lines. It belongs
+in processes that may import a framework: the trial's child, or a training script; never in a study.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FRAMES = 3
 
 
 def load_workload(reference: str, *, may_call: bool = True) -> Workload:
-    """Import what `reference` names and return the workload in it.
+    """Import the workload that `reference` names.
 
     The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
     its own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
@@ -36,23 +36,23 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     Args:
         reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
             without arguments that returns one.
-        may_call: whether it may be such a function, because the user has named it; an artefact alone may not.
+        may_call: allows such a function, because the user has named it; an artefact alone may not.
 
     Raises:
-        WorkloadError: if there is no such file, module or attribute, if it is something else, or if importing it fails.
+        WorkloadError: if the file, module or attribute does not exist, is something else, or cannot be imported.
     """
     module, target, attribute = _imported(reference, "workload", "train.py:workload")
     return _workload_in(module, attribute, target, may_call=may_call)
 
 
 def load_function(reference: str) -> Callable[[], Any]:
-    """Import what `reference` names and return the function: a baseline of the user's.
+    """Import the function that `reference` names: a baseline of the user's.
 
     Args:
         reference: "bench.py:make_dataset" or "package.module:make_dataset".
 
     Raises:
-        WorkloadError: there is no such file, module or function, it takes arguments, or importing it fails.
+        WorkloadError: the file, module or function does not exist, takes arguments, or cannot be imported.
     """
     module, target, attribute = _imported(reference, "baseline", "bench.py:make_dataset")
     function = getattr(module, attribute, None)
@@ -78,7 +78,7 @@ def _require_no_arguments(function: Callable[..., Any], said: str) -> None:
 
 
 def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType, str, str]:
-    """Return the module that holds what is named, the module's own name, and the attribute's."""
+    """Import a name; returns the module, the module's own name, and the attribute's."""
     target, _, attribute = reference.rpartition(":")
     if not target or not attribute.isidentifier():
         raise WorkloadError(
@@ -122,7 +122,7 @@ def _import_file(path: Path) -> types.ModuleType:
 
 
 def _find_modules_in(folder: Path) -> bool:
-    """Have modules looked for in a folder; return whether they were not before."""
+    """Add a folder to the module search path; True if it was not there."""
     if str(folder) in sys.path:
         return False
     sys.path.insert(0, str(folder))
@@ -130,7 +130,7 @@ def _find_modules_in(folder: Path) -> bool:
 
 
 def _imported_already(path: Path) -> types.ModuleType | None:
-    """Return the module that was made of a file: the script that runs, or one under whatever name."""
+    """Return the module made from a file: the running script, or one under any name."""
     running, *others = sys.modules["__main__"], *sys.modules.copy().values()
     alike = (module for module in others if Path(_file_of(module) or "").name == path.name)
     return next((module for module in (running, *alike) if _is_of(module, path)), None)
@@ -145,7 +145,7 @@ def _import_in_package(path: Path) -> types.ModuleType | None:
 
 
 def _module_name(path: Path) -> str:
-    """Return the name under which `import` finds this file, or a name of our own if another module has that one."""
+    """Return the import name of this file, or a made-up name if another module has that one."""
     importlib.invalidate_caches()  # the file may be younger than Python's last look into its folder
     name = path.stem
     if name in sys.modules:
@@ -157,13 +157,12 @@ def _module_name(path: Path) -> str:
 
 
 def _is_of(module: types.ModuleType, path: Path) -> bool:
-    """Return whether a module was made of the file `path`, which is resolved."""
     file = _file_of(module)
     return file is not None and Path(file).resolve() == path
 
 
 def _file_of(module: object) -> str | None:
-    """Return a module's file; a namespace package has none, nor has a notebook. Nothing lazy is loaded by asking."""
+    """Return a module's file, without loading anything lazy; a namespace package and a notebook have none."""
     file = getattr(module, "__dict__", {}).get("__file__")
     return file if isinstance(file, str) else None
 
@@ -205,7 +204,7 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
 
 
 def _hint(value: object, attribute: str) -> str:
-    """Say what to write instead, also for a dataset that the user has already."""
+    """Suggest what to write instead, also for a dataset of the user's."""
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
     if kinds & {"tensorflow.DatasetV2", "keras.PyDataset"}:
         return (
@@ -228,7 +227,7 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
 
 @contextlib.contextmanager
 def _users_code(what: str, folder: Path) -> Iterator[None]:
-    """Turn what the user's code raises into an error that shows the lines in `folder` that led there."""
+    """Turn an exception of the user's code into an error that shows its lines in `folder`."""
     try:
         yield
     except (AutopipeError, MemoryError):
@@ -249,7 +248,7 @@ def _line_of(error: SyntaxError) -> str:
 
 
 def _user_frames(error: BaseException, folder: Path) -> list[str]:
-    """Return the last frames that lie in the user's folder, or the last of all if none does."""
+    """Return the last frames in the user's folder, or the last of all if there are none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         frame for frame in frames if folder in Path(frame.filename).parents and "site-packages" not in frame.filename
