@@ -1,8 +1,8 @@
-"""What is tried, when the search stops, and which configuration wins. The only room that knows Optuna.
+"""The search: which configurations are tried, when it stops, and which one wins. The only room that imports Optuna.
 
 `study` is the order of a search: ceilings, baselines, trials with their reasons, the sampler, the confirmation run.
-`surrogate` predicts rates, `decision` and `confirmation` compare by statistics, `record` writes the Optuna study.
-`result` is what a search found, one value.
+`surrogate` predicts rates, `decision` and `confirmation` compare by statistics, `record` writes the Optuna study,
+`result` is the outcome as one value.
 
 Nothing here imports a training framework, prints, or writes an artefact: `api` searches, and keeps the result.
 """

@@ -18,9 +18,9 @@ from autopipe.search.request import Request, SimulatedStep
 from autopipe.search.settings import Settings
 
 TRIALS: Final = 0.5
-"""The part of a tune's trials that a retune takes: the known configurations come first."""
+"""A retune's share of a tune's trials: the known configurations come first."""
 BUDGET: Final = 0.75
-"""The part of a tune's time that a retune takes."""
+"""A retune's share of a tune's time."""
 
 _LIMITS: Final = {"memory_bytes": "max_memory_bytes", "workers": "max_workers", "cpu_percent": "max_cpu_percent"}
 _PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "hosts", "seed")
@@ -44,11 +44,7 @@ _SEEDS: Final = 2**32  # as many as NumPy and Optuna take
 
 
 def require(settings: Settings) -> None:
-    """Refuse an impossible seed or baseline before a child is started.
-
-    Raises:
-        ConfigError: the message names it.
-    """
+    """Refuse an impossible seed or baseline, with a ConfigError, before a child is started."""
     seed: Any = settings.seed  # a user may write anything
     if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < _SEEDS:
         raise ConfigError(f"`seed` must be a whole number from 0 to {_SEEDS - 1}, but got {shortened(seed)}.")
@@ -61,7 +57,7 @@ def require(settings: Settings) -> None:
 
 
 def kept(settings: Settings, *, retune: bool = False) -> Request:
-    """Return the request that a profile keeps. The trials and time of a retune are a part of a tune's."""
+    """Return the request that a profile keeps. A retune has a share of a tune's trials and time."""
     simulated = settings.simulate
     trials, budget = (TRIALS, BUDGET) if retune else (1.0, 1.0)
     return Request(
@@ -80,16 +76,16 @@ def kept(settings: Settings, *, retune: bool = False) -> Request:
 def again(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
     """Return the settings of a retune: those of the tune, except for the ones that are given now.
 
-    Virtual devices that the environment asks for count as given: a training there will have as many.
+    Virtual devices in the environment count as given: a training there will have as many.
 
     Args:
         request: of the tune.
-        settings: of the command, with the defaults of a retune for all that was not given.
-        given: names of the fields of `Settings` and `Limits` that were given; they replace those of the tune.
+        settings: of the command, with the defaults of a retune for the others.
+        given: names of the given fields of `Settings` and `Limits`.
         folder: the artefact's.
 
     Raises:
-        SpaceError: the file of the tune's search space is not there any more.
+        SpaceError: the file of the tune's search space is gone.
     """
     known = {
         "space": request.space if "space" in given else _space(request.space, folder),

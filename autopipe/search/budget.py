@@ -1,7 +1,8 @@
-"""What the time of a search is spent on, and the three rules that end it.
+"""The budget of a search, and the three rules that end it: it is used up, the model is the limit, or trials bring no
+gain.
 
-A search ends when its budget is used up, when the model is the limit, or when trials bring no gain any more. A point
-that seems to be at the ceiling is measured once more before a search ends for it, and so is the model alone.
+A configuration that seems to be at the ceiling is measured again before a search ends for it, and so is the model
+alone.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _LOOKS = 2  # at most, at a point beside other people's code that is at the ceil
 
 
 def patience(settings: Settings, on_event: OnEvent) -> Patience:
-    """Return how long a locked storage is waited for: a part of the budget, so that the search still has the rest."""
+    """Return the patience with a locked storage: a part of the budget, so that the search has the rest."""
     seconds = _MOST_PATIENCE_SECONDS
     if settings.budget_seconds is not None:
         seconds = min(seconds, settings.budget_seconds * _PATIENCE_SHARE)
@@ -47,7 +48,7 @@ def patience(settings: Settings, on_event: OnEvent) -> Patience:
 def best_so_far(session: Session) -> list[Estimate | None]:
     """Return the best estimate of the objective after each trial; None before the first success.
 
-    A trial that was cut off says nothing, and does not count.
+    Interrupted trials are ignored.
     """
     best: list[Estimate | None] = []
     for row in session.ended_rows():
@@ -67,7 +68,7 @@ def _scored(session: Session, row: Row) -> Estimate | None:
 def no_gain_stop(best: Sequence[Estimate | None], *, patience: int) -> Stop | None:
     """Return a stop if none of the last `patience` trials is above the interval of the best before them.
 
-    A best that was read in one window only has no interval, and rules out no gain.
+    A best with one window has no interval, and rules out no gain.
     """
     if len(best) <= patience:
         return None
@@ -81,8 +82,7 @@ def no_gain_stop(best: Sequence[Estimate | None], *, patience: int) -> Stop | No
 def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
     """Return the share of the ceiling at which nothing is left to gain: `share`, or less on an unsteady machine.
 
-    Two figures that are less than `REPEATABILITY` standard deviations of one apart are taken for the same, but no more
-    than 2 % are given away for it.
+    Two figures within `REPEATABILITY` standard deviations of one count as the same, but at most 2 % are given away.
     """
     variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
     return max(share - _GIVEN_AWAY, min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
@@ -120,10 +120,7 @@ class Budget:
         self._theirs_was_there = False
 
     def plan(self) -> BudgetPlanned | None:
-        """Share out the time that is left, and return what it holds.
-
-        None if there is no budget, or if a study that is gone on with has used it up.
-        """
+        """Divide the remaining time, and return the plan; None without a budget, or if it is used up already."""
         session, budget = self._session, self._settings.budget_seconds
         self._most_for_confirmation = _CONFIRMATION_SHARE * session.seconds_left()
         if budget is None or (session.record.rows() and session.is_short()):
@@ -148,7 +145,6 @@ class Budget:
     # ------------------------------------------------------------ the rules
 
     def over(self) -> Stop | None:
-        """Return a stop if the search is over."""
         return (
             self._of_the_best()
             or self.used_up()
@@ -162,8 +158,9 @@ class Budget:
             stop = self._stop(self._confirmation_seconds())
         if stop is None:
             return None
-        # A search goes on until something beside the baselines has run. If trials are used up, a baseline that can be
-        # used is enough; other people's code cannot be used.
+        # A search goes on until a configuration other than the baselines has run. If trials are used up, a usable
+        # baseline is
+        # enough; foreign code cannot be used.
         short = stop.reason is Reason.TIME or (stop.reason is Reason.TRIALS and self._session.best() is None)
         return None if short and not self._beyond_baselines() else stop
 
@@ -187,7 +184,7 @@ class Budget:
         )
 
     def _confirmation_seconds(self) -> float:
-        """Return how long the shortest confirmation run takes; the rest of the time is the search's."""
+        """Return the time of the shortest confirmation run; the rest is the search's."""
         session, blocks = self._session, self._settings.blocks
         seconds = self._trials_in_confirmation() * session.trial_seconds()
         if blocks[1] == 0 or session.best() is None:
@@ -206,7 +203,7 @@ class Budget:
         return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in self._session.ended_rows())
 
     def nothing_to_confirm(self, stop: Stop) -> bool:
-        """Whether a baseline is at the ceiling: no gain is claimed then, but over one that has to be beaten."""
+        """True if a baseline is at the ceiling: then only the gain over a required baseline is claimed."""
         if stop.reason is not Reason.CEILING:
             return False
         return self._theirs_is_as_fast() or not self._beyond_baselines()
@@ -214,7 +211,7 @@ class Budget:
     # ------------------------------------------------------------ at the ceiling
 
     def of_a_baseline(self) -> Stop | None:
-        """Return a stop if a baseline that could be used as it is leaves nothing to gain."""
+        """Return a stop if a usable baseline leaves nothing to gain."""
         for each in self.baselines:
             point = self._session.points().get(each.config.key())
             stop = self._looked_at(f"The baseline {each.name}", point, self._settings.ceiling_share)
@@ -223,15 +220,15 @@ class Budget:
         return None
 
     def _of_the_best(self) -> Stop | None:
-        """Return a stop if the best leaves nothing to gain; other people's code at the ceiling lowers the bar."""
+        """Return a stop if the best leaves nothing to gain; foreign code at the ceiling lowers the bar."""
         settings = self._settings
         share = settings.ceiling_share if self.theirs_is_there() else settings.reached_share
         return self._looked_at("The best", self._session.best(), share)
 
     def theirs_is_there(self) -> bool:
-        """Whether other people's code is at the ceiling, so that nothing is left to gain.
+        """True if foreign code is at the ceiling, so that nothing is left to gain.
 
-        Once it was, it stays so as long as it is near: a higher reading of the ceiling later is of another minute.
+        It stays True as long as that code is near: a higher reading of the ceiling later is of another minute.
         """
         points, share = self._session.points(), self._settings.ceiling_share
         theirs = [point for key in self._theirs() if (point := points.get(key)) is not None]
@@ -244,7 +241,7 @@ class Budget:
         return [each.config.key() for each in self.baselines if each.config.loader.is_foreign]
 
     def _theirs_is_as_fast(self) -> bool:
-        """Whether other people's code is at the ceiling, and the best no faster than it and what has to be beaten."""
+        """True if foreign code is at the ceiling, and the best no faster than it and the required baselines."""
         best, points = self._session.best(), self._session.points()
         if best is None or not self.theirs_is_there():
             return False
@@ -253,9 +250,9 @@ class Budget:
         return not fast.isdisjoint(self._theirs()) and to_beat <= fast
 
     def _looked_at(self, what: str, point: Point | None, share: float) -> Stop | None:
-        """Return a stop if a point is at the ceiling when it is measured twice, and the model alone right after it.
+        """Return a stop if a point is at the ceiling when it is measured twice, each time followed by the model alone.
 
-        If other people's code is at the ceiling, so should ours be: a figure a little below it is then looked at, too.
+        If foreign code is at the ceiling, ours should be, too: then a figure a little below it is also checked.
         """
         if point is None or not point.feasible:
             return None
@@ -282,9 +279,9 @@ class Budget:
         return None
 
     def _is_overtaken(self, point: Point) -> bool:
-        """Measure the model alone again, once for each figure, and return whether it is still slower than the figure.
+        """Measure the model alone again, once for each figure; True if it is still slower than the figure.
 
-        Other load on the machine can only slow the model down, so a ceiling below a training is read once more.
+        Other load can only slow the model down, so a ceiling below a training is read once more.
         """
         session, figure = self._session, (point.key, len(point.measurements))
         if figure not in self._looked_for:
@@ -295,7 +292,7 @@ class Budget:
         return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)
 
     def _side_by_side(self, what: str, point: Point, share: float) -> Stop | None:
-        """Return a stop if a point was, over all looks, at the rate of the model alone right after each measurement."""
+        """Return a stop if a point reached, over all checks, the rate of the model alone right after each measurement."""
         looks = enumerate((each.images_per_second for each in point.measurements), start=1)
         pairs = [(rate, alone) for number, rate in looks if (alone := self._looked_for.get((point.key, number)))]
         known, top = self._session.ceiling(point.config), self._session.highest_ceiling()
@@ -316,7 +313,7 @@ class Budget:
     def _at_ceiling(self, what: str, point: Point, share: float) -> Stop | None:
         """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured.
 
-        If costs that are paid once count, too, no candidate may promise a shorter training either.
+        If one-time costs count, no candidate may promise a shorter training either.
         """
         session = self._session
         known = session.ceilings if point.config.loader.is_foreign else session.ceiling(point.config)

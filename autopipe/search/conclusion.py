@@ -1,4 +1,8 @@
-"""What a search came to: its result, from what the session knows and the confirmation run says. Runs nothing."""
+"""Makes the result of a search, from the session and the confirmation run. Runs nothing.
+
+The first section compares storage forms: their costs, savings and pay-back. A conversion has to pay within the
+training's epochs, which the session's score charges.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +41,6 @@ from autopipe.search.result import (
 from autopipe.search.session import Session
 
 # -------------------- conversions
-# What each storage form that was tried costs, saves, and when it pays, against the best that needs no conversion.
-#
-# Arithmetic on what a session knows; the rule that a conversion has to pay within the training's epochs is the
-# session's score, which charges it. Shown by `autopipe.reports`.
 
 
 def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
@@ -55,7 +55,7 @@ def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
 
 
 def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
-    """Return what each storage form and cut that was measured comes to beside the one `chosen`, the fastest first."""
+    """Compare each storage form and cut that was measured with `chosen`, the fastest first."""
     points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
     rivals = [point for point in points if point.measurements[-1].conversion is None]
     if not rivals:
@@ -93,7 +93,7 @@ def _payback(session: Session, point: Point, rival: Point, won: Point | None) ->
 
 
 def _is_advice(session: Session, point: Point) -> bool:
-    """Whether nothing but the user's leave to convert is wanting."""
+    """True if only the user's permission to convert is missing."""
     if point.feasible or session.facts.limits.convert or point.measurements[-1].conversion is None:
         return False
     return feasible.why_not(point.config, session.facts.converting) is None
@@ -121,7 +121,7 @@ _VISIBLE = 0.02  # in log units: a smaller difference is not seen in the figures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """A search that is over."""
+    """The result of a search, with its record."""
 
     result: Result
     study: optuna.Study
@@ -130,7 +130,6 @@ class Searched:
 
     @property
     def best_config(self) -> PipelineConfig | None:
-        """The configuration to use; None if there is none."""
         key = None if self.result.winner is None else self.result.winner.key
         return next((row.config for row in self.rows if row.key == key), None)
 
@@ -141,7 +140,7 @@ def result(
     stop: Stop,
     proved: Confirmation | None,
 ) -> Searched:
-    """Return the result of a search that is over."""
+    """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, baselines, stop, proved)
     ceiling = None if best is None else _ceiling(session, best)
@@ -203,7 +202,7 @@ def _best(
     stop: Stop,
     proved: Confirmation | None,
 ) -> Point | None:
-    """Return the point to use: the incumbent, if there is one, unless another is proved faster or it cannot run."""
+    """Return the point to use: the incumbent, if any, unless another is proved faster or it cannot run."""
     points = session.points()
     best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
     incumbent = next((each for each in baselines if each.incumbent), None)
@@ -322,7 +321,7 @@ def _contests(
 
 
 def _counts_what_is_paid_once(proved: Confirmation) -> bool:
-    """Whether ratios over the whole training differ from those of the rates that are shown."""
+    """True if ratios over the whole training differ from those of the displayed rates."""
     scores, rates = proved.scores[proved.winner], proved.rounds[proved.winner]
     apart = (
         math.log(scores[block] / score * proved.rounds[key][block] / rates[block])
@@ -336,7 +335,7 @@ def _counts_what_is_paid_once(proved: Confirmation) -> bool:
 def _drift(session: Session, baselines: Sequence[measurer.Baseline], proved: Confirmation) -> float | None:
     """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
 
-    There is none if the two intervals overlap, or one is not known: a reading that varies by 10 % shows none of 6 %.
+    None if the two intervals overlap, or one is not known: a reading that varies by 10 % does not show a drift of 6 %.
     """
     changes = []
     for baseline in baselines:
@@ -349,11 +348,11 @@ def _drift(session: Session, baselines: Sequence[measurer.Baseline], proved: Con
     return max(changes, key=abs, default=None)
 
 
-# ---------------------------------------------------------------- what else was found
+# ---------------------------------------------------------------- other findings
 
 
 def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> Trial:
-    """Return one trial as a result keeps it; one without an outcome was cut off."""
+    """Make a result's entry for a trial; without an outcome it was interrupted."""
     return Trial(
         origin=_ORIGINS[origin.asker],
         key=config.key(),
@@ -373,7 +372,7 @@ def _bare(failure: TrialFailure | None) -> TrialFailure | None:
 
 
 def _left_out(session: Session) -> tuple[LeftOut, ...]:
-    """Return what was not tried: by the rules of the space, then what was suggested and could not run."""
+    """List the configurations left out: by the rules of the space, then suggestions that could not run."""
     reasons = Counter({drop.reason: drop.configs for drop in session.trimmed.drops})
     refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
     reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
@@ -387,7 +386,7 @@ def _over_limits(session: Session) -> Iterator[Resources]:
 
 
 def _others_cores(rows: Sequence[Row]) -> float:
-    """Return how many cores other programs kept busy: the median of all trials."""
+    """Return the cores used by other programs: the median of all trials."""
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
     return median([each / 100 for each in others if each is not None] or [0.0])
 
@@ -406,7 +405,7 @@ def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
 
 
 def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]) -> dict[str, float]:
-    """Return the part of the time that a simulated accelerator computes, with the winner and with each baseline."""
+    """Return the busy share of a simulated accelerator, with the winner and with each baseline."""
     simulated, batch_size = session.settings.simulate, session.facts.workload.batch_size
     if simulated is None:
         return {}

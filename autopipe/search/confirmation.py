@@ -1,4 +1,4 @@
-"""Runs the confirmation: the best few and the baselines, in blocks, until `decision` has seen enough or time is up."""
+"""Runs the confirmation: the best few and the baselines, in blocks, until `decision` stops it or time is up."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ _SHORTEST_SECONDS = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation(decision.Verdict):
-    """What a confirmation run came to: what it says, and what it rests on."""
+    """The verdict of a confirmation run, and its data."""
 
     rates: dict[str, Estimate]  # images/s of every finalist in the confirmation run, by key
     reached_share: Estimate | None  # of the model alone, side by side with it; None if that was not measured
     rounds: decision.Blocks  # images/s of each finalist in each block, by key: who is far behind does not run again
-    # the same over the whole training, with what is paid once, where its length is known: what is compared
+    # the same over the whole training, one-time costs included, if its length is known: these are compared
     scores: decision.Blocks
 
 
 def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
-    """Return who is in it: the best few points, a cheap one that may be as good, and the baselines to beat.
+    """Return the finalists: the best few points, a cheap one that may be as good, and the required baselines.
 
-    The best are those that were measured highest. Before anything has been repeated, what is noise cannot be told from
-    what a configuration has of its own, and a belief that takes both for noise leaves out the best
-    (benchmarks/RESULTS.md).
+    The best are those that were measured highest. Before anything has been repeated, noise cannot be separated from
+    properties of a configuration, and a model that takes both for noise leaves out the best (benchmarks/RESULTS.md).
     """
     points = session.points()
     names = {baseline.config.key(): baseline.name for baseline in baselines}
@@ -57,10 +56,10 @@ def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.
 
 
 def expected_blocks(session: Session, baselines: Sequence[Baseline]) -> dict[str, int]:
-    """Return in how many blocks each finalist will run at least, by key: one that is far behind is soon left out.
+    """Return the least number of blocks of each finalist, by key: one that is far behind is soon left out.
 
-    It is far behind if even the largest noise in 95 % of cases does not explain the distance; of those that are, the
-    best baseline runs in all blocks, as long as it is not many times slower.
+    It is far behind if the largest noise in 95 % of cases does not explain the distance. Of those, the best baseline
+    still runs in all blocks unless it is many times slower.
     """
     entered, points, fewest = finalists(session, baselines), session.points(), session.settings.blocks[0]
     best = max(points[each.key].value for each in entered if each.may_win)
@@ -72,7 +71,7 @@ def expected_blocks(session: Session, baselines: Sequence[Baseline]) -> dict[str
 
 
 def to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
-    """Return the keys of the baselines that ran: all that are the user's, and of other people's code the fastest."""
+    """Return the keys of the baselines that ran: all of the user's, and the fastest of the foreign code."""
     points = session.points()
     ran = [each for each in baselines if each.config.key() in points]
     theirs = [each.config.key() for each in ran if each.config.loader.is_foreign and not each.required]
@@ -81,13 +80,13 @@ def to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
 
 
 def named(session: Session, keys: Sequence[str], baselines: Sequence[Baseline]) -> list[decision.Finalist]:
-    """Return those of the confirmation run that another ran who shares the study."""
+    """Return those finalists that are in the confirmation run of another process sharing the study."""
     names, points = {baseline.config.key(): baseline.name for baseline in baselines}, session.points()
     return [finalist(session, points[key], names.get(key)) for key in keys if key in points]
 
 
 def finalist(session: Session, point: Point, baseline: str | None) -> decision.Finalist:
-    """Return a point as a finalist, with what it takes."""
+    """Return a point as a finalist, with its resources."""
     facts = session.facts
     cache = footprint.cache_bytes(point.config, facts.workload)
     peaks = [objective.peak_bytes(each, cache) for each in point.measurements]
@@ -98,9 +97,9 @@ def finalist(session: Session, point: Point, baseline: str | None) -> decision.F
 
 
 def run(session: Session, entered: list[decision.Finalist]) -> None:
-    """Run blocks until the matter is decided. What ran is in the record; `judge` reads it.
+    """Run blocks until the result is decided. They are in the record, for `judge`.
 
-    Who fails in a block would fail again, and is no configuration to use: it is taken out of `entered`.
+    A finalist that fails in a block would fail again and cannot be used: it is removed from `entered`.
     """
     fewest, most = session.settings.blocks
     running = list(entered)
@@ -138,10 +137,10 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
 
 
 def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, raw: bool = False) -> decision.Blocks:
-    """Return what each finalist reached in each block: what the study maximises, or `raw` images/s.
+    """Return the result of each finalist in each block: the study's objective, or `raw` images/s.
 
-    Blocks of an earlier one count only if everybody who is in this one ran in them: blocks that were cut off, or had
-    other finalists, are left out. The last confirmation run is what follows the last such block that is complete.
+    Blocks count from the first one in which all of these finalists ran. Earlier ones were interrupted, or belong to an
+    earlier confirmation run with other finalists.
     """
     keys = {each.key for each in entered}
     blocks: dict[int, dict[str, float]] = {}
@@ -161,7 +160,7 @@ def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, r
 
 
 def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmation | None:
-    """Return what the blocks so far say, or None if there are too few."""
+    """Return the verdict of the blocks so far, or None if there are too few."""
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
@@ -191,7 +190,7 @@ def entered(session: Session, baselines: Sequence[Baseline]) -> list[decision.Fi
 def _affordable(
     session: Session, entered: Sequence[decision.Finalist], baselines: Sequence[Baseline]
 ) -> list[decision.Finalist]:
-    """Return those that there is time for: all, or the best and the required or fastest baseline."""
+    """Return the affordable finalists: all, or the best and the required or fastest baseline."""
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
     room = session.seconds_left(proving=True) / (ENOUGH_BLOCKS * trial)
     if room >= len(entered):
@@ -206,9 +205,9 @@ def _affordable(
 
 
 def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
-    """Return those of a confirmation run that is in the study, if it says enough of what is the best now; else nobody.
+    """Return the finalists of a confirmation run in the study, if it still covers the best; else an empty list.
 
-    A study that is gone on with when its time is used up keeps what was proved.
+    A resumed study whose time is used up keeps what was proved.
     """
     blocks: dict[int, set[str]] = {}
     for row in session.record.rows():

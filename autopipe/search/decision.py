@@ -1,8 +1,11 @@
-"""The confirmation: which configurations run in it, in which order, and what its blocks say. Runs nothing.
+"""The rules of the confirmation run: its configurations, their order, and the verdict. Runs nothing.
 
 The best of many noisy trials is too good to be true. So the best few and the baselines run again, each once a block, in
-a fresh order each block. The surrogate weighs blocks and trials together, and leaves out what is common to a block. If
+a fresh order each block. The surrogate weighs blocks and trials together, and removes what a block has in common. If
 a difference is no more than noise, the cheapest configuration wins.
+
+The last section is the effect of each setting: the rate over that of the same configuration with another value of it,
+by the surrogate, so that trials that differ in more than one setting count, too.
 """
 
 from __future__ import annotations
@@ -31,16 +34,16 @@ from autopipe.search.surrogate import Surrogate
 from autopipe.values import Estimate
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Each configuration's rate in each block in which it ran, by key."""
+"""The rate of each configuration in each block in which it ran, by key."""
 
 _LEAST, _MOST = 0.01, 0.02  # a difference that counts on no machine, and one that counts on all
 FAR = 10.0
-"""Times faster: the exact factor matters no more, and a block of the slower one takes long."""
+"""Times faster: beyond it the exact factor does not matter, and a block of the slower one takes long."""
 _SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
 
 
 class Standing(enum.Enum):
-    """How a finalist compares with the leader."""
+    """A finalist compared with the leader."""
 
     OPEN = enum.auto()
     SLOWER = enum.auto()
@@ -83,7 +86,7 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
     """Return the order of a block, by a Williams design over keys that are shuffled once a round of `len(keys)` blocks.
 
     In a round each key has each place once; with an even number of keys each also follows each other once, and with an
-    odd number it does so over two rounds, the second backwards.
+    odd number over two rounds, the second backwards.
     """
     count = len(keys)
     if count == 0:
@@ -110,15 +113,15 @@ def pairs(blocks: Blocks, surrogate: Surrogate, first: str, second: str) -> Comp
 
 
 def leader(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> str | None:
-    """Return the key of the finalist that is worth most, of those that may win and ran; None if none did."""
+    """Return the key of the finalist with the highest value, of those that may win and ran; None if none did."""
     ran = [each.key for each in finalists if each.may_win and blocks.get(each.key)]
     return surrogate.best(ran) if ran else None
 
 
 def repeatability(surrogate: Surrogate) -> float:
-    """Return by how much two measurements of one configuration differ at most in 95 % of cases, in log units.
+    """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units.
 
-    On no machine is it less than 1 %.
+    It is at least 1 %.
     """
     return max(REPEATABILITY * surrogate.noise, _LEAST)
 
@@ -129,9 +132,9 @@ def worth_having(surrogate: Surrogate) -> float:
 
 
 def as_good(surrogate: Surrogate, best: str, key: str) -> bool:
-    """Whether a cheaper configuration may win over the best.
+    """Return True if a cheaper configuration may win over the best.
 
-    It may if it cannot be told from the best and, with a probability of 90 %, is at most `worth_having` behind.
+    It may if there is no significant difference and, with a probability of 90 %, it is at most `worth_having` behind.
     """
     behind, spread = surrogate.ahead(best, key)
     surely = behind + normal_point(2.0 * (1.0 - _SURE)) * spread
@@ -139,7 +142,7 @@ def as_good(surrogate: Surrogate, best: str, key: str) -> bool:
 
 
 def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> dict[str, Standing]:
-    """Return how each finalist compares with the leader so far.
+    """Compare each finalist with the leader so far.
 
     A test after each block that stops at the first difference finds one among equals in far more than one case of
     twenty. So the 5 % are shared out evenly among the looks and the finalists: the linear spending function (Lan and
@@ -187,7 +190,7 @@ def still_in(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate
 
 
 def verdict(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> Verdict | None:
-    """Return the winner by all that is known; None if no finalist that may win could be measured."""
+    """Return the winner by all measurements; None if no finalist that may win could be measured."""
     first = leader(finalists, blocks, surrogate)
     if first is None:
         return None
@@ -206,7 +209,7 @@ def verdict(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate)
 def estimate(ran: Mapping[int, float], surrogate: Surrogate) -> Estimate:
     """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
 
-    Fewer than three blocks show no spread: it is the one that all measurements together show.
+    With fewer than three blocks the interval comes from the spread of all measurements.
     """
     logs, freedom = [math.log(rate) for rate in ran.values()], len(ran) - 1
     mean = fmean(logs)
@@ -234,10 +237,6 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surro
 
 
 # -------------------- effects
-# The effect of each setting of a configuration: its rate over that of the same with another value of one setting.
-#
-# The surrogate tells it from everything measured, so that trials that differ in more than one setting count, too. The
-# ratio over the blocks in which both ran is given beside it.
 
 
 _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
@@ -246,12 +245,11 @@ _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other i
 def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
     """Return the effect of each setting of a configuration, the largest first.
 
-    Of several configurations with one other value the fastest counts, and one that was measured before one that was
-    not.
+    Of several configurations with one other value the fastest counts, and measured ones before others.
 
     Args:
-        config: the configuration, one of those that were measured.
-        surrogate: of all that was measured.
+        config: a measured configuration.
+        surrogate: of all measurements.
         blocks: the rates in the blocks of the confirmation run, by key.
     """
     own, measured = from_config(config), set(surrogate.measured)
@@ -289,7 +287,7 @@ def _paired(ratios: Sequence[float]) -> Estimate:
 
 
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
-    """Return the one setting in which two configurations differ, with the other's value; None if it is not one.
+    """Return the only setting in which two configurations differ, with the other's value; else None.
 
     A setting that only one of them has depends on another: the knobs of a loader, the fraction that a cache holds.
     """

@@ -1,4 +1,4 @@
-"""What a search tells while it runs. Values only; how they look on a screen is the reporter's business."""
+"""The events of a search. Values only; the reporter decides how to display them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autopipe.search.result import Stop
 
 
 class Event:
-    """Anything that a search tells."""
+    """Base class of the events."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class WaitingForMachine(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceTrimmed(Event):
-    """What is left of the space, and what was left out."""
+    """The remaining space, and the configurations left out."""
 
     candidates: int
     drops: tuple[Drop, ...]
@@ -38,7 +38,7 @@ class SpaceTrimmed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOpened(Event):
-    """The record is open; `resumed` trials were there already, `lost` were cut off and count as failed."""
+    """The record is open, with `resumed` earlier trials; `lost` were interrupted and count as failed."""
 
     name: str
     resumed: int
@@ -62,14 +62,14 @@ class StudyJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingForOthers(Event):
-    """Other processes that share the study measure what the confirmation run may need."""
+    """Other processes that share the study run trials that the confirmation run may need."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialGivenBack(Event):
-    """The process of this trial died, on another machine perhaps; another trial runs its configuration again."""
+    """The process of this trial died, possibly on another machine; another trial runs its configuration again."""
 
     number: int
     host: str
@@ -85,21 +85,21 @@ class StorageWaited(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageLost(Event):
-    """Nothing can be written to the study's storage any more; the search goes on in memory."""
+    """The study's storage cannot be written any more; the search goes on in memory."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingMeasured(Event):
-    """What no configuration can exceed."""
+    """The limits of every configuration were measured."""
 
     ceiling: Ceiling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlanned(Event):
-    """What the budget holds, as far as can be said before the first trial."""
+    """The plan of the budget, as far as it is known before the first trial."""
 
     budget_seconds: float  # how long everything may take
     spent_seconds: float  # on importing and building the workload, and on measuring the model alone
@@ -111,7 +111,7 @@ class BudgetPlanned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted(Event):
-    """A trial begins. `origin` says who asked for it."""
+    """A trial begins; `origin` is the reason."""
 
     number: int
     origin: AskedBy

@@ -1,7 +1,7 @@
-"""Which configurations of a space can run, are allowed and of use, and why the others are left out. Pure.
+"""The configurations of a space that can run, are allowed and are useful, and the reasons against the others. Pure.
 
-A reason is a sentence for the user. Only a measurement can tell how much memory is really used, say: that is a
-constraint on the trial and is looked after in `autopipe.search.objective`.
+A reason is a sentence for the user. Only a measurement can tell how much memory is really used: that is a constraint on
+the trial, see `autopipe.search.objective`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Rule(enum.StrEnum):
 
 
 class Rejection(NamedTuple):
-    """Why a configuration is left out: for a program, and as a sentence for the user, whose wording may change."""
+    """The reason for leaving out a configuration: for a program, and as a sentence, whose wording may change."""
 
     rule: Rule
     reason: str
 
 
 def not_asked_for(name: str, values: Sequence[Value]) -> Rejection:
-    """Return why settings are left out that `--only` does not name."""
+    """Return the reason against settings that `--only` does not name."""
     return Rejection(Rule.ONLY, f"{name} {', '.join(map(str, values))}: not in `--only`")
 
 
@@ -90,7 +90,7 @@ def _setup(config: PipelineConfig, facts: Facts) -> Rejection | None:
 
 
 def useless(name: str, value: Value, facts: Facts) -> Rejection | None:
-    """Return why a setting of the model's setup (a number of devices, say) cannot be, or brings nothing."""
+    """Return the reason why a setting of the model's setup (a number of devices, say) cannot run, or brings nothing."""
     if (reason := facts.workload.against(name, value)) is not None:
         return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {reason}")
     if name == "devices" and isinstance(value, int):
@@ -119,7 +119,7 @@ def _cache(config: PipelineConfig, facts: Facts) -> Rejection | None:
 
 
 def has_room_for_all(facts: Facts) -> bool:
-    """Whether a cache of all samples fits, as far as is known."""
+    """Return True if a cache of all samples fits, as far as is known."""
     whole, free = facts.workload.fixed_bytes, facts.memory_bytes
     return whole is None or free is None or whole <= footprint.CACHE_SHARE * free
 
@@ -228,7 +228,7 @@ _TWIN = Rejection(Rule.TWIN, "device_prefetch: makes no difference without an ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One configuration that may be tried, its flat parameters and its key."""
+    """A configuration of the space, its flat parameters and its key."""
 
     params: Params
     config: PipelineConfig
@@ -246,7 +246,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """What is left of a space."""
+    """The remaining configurations of a space."""
 
     space: Space  # as it was, but for what the user limited it to with `only`
     candidates: tuple[Candidate, ...]  # the configurations that can run, each once
@@ -254,10 +254,10 @@ class Trimmed:
 
 
 def trim(space: Space, facts: Facts) -> Trimmed:
-    """Leave out what cannot run or is not allowed.
+    """Leave out configurations that cannot run or are not allowed.
 
     Raises:
-        SpaceError: nothing is left, or `facts.limits.only` names what the space does not have.
+        SpaceError: nothing is left, or `facts.limits.only` names values that the space does not have.
     """
     dropped: Counter[Rejection] = Counter()
     narrowed = space
@@ -295,7 +295,7 @@ def _drops(dropped: Counter[Rejection]) -> tuple[Drop, ...]:
 
 
 def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
-    """Return what all configurations have in common that are the same here: knobs without effect are left out of it."""
+    """Return the configuration without knobs that have no effect here: equivalent ones become equal."""
     return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
 
 
@@ -310,12 +310,12 @@ def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
 
 
 def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = None) -> Trimmed:
-    """Leave out what is of no use, now that `facts` know more; nothing if that would leave nothing.
+    """Leave out useless configurations, now that `facts` know more; none if that would leave nothing.
 
-    `bounds` are what was measured, for a space that names it.
+    `bounds` are the measured ones, for a space that names them.
 
     Raises:
-        SpaceError: a parameter cannot take a value that follows from what was measured.
+        SpaceError: a parameter cannot take a value that follows from the measurements.
     """
     if trimmed.space.unmeasured and bounds:
         try:
@@ -337,9 +337,9 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
 
 
 def _worth_listing(space: Space, facts: Facts, dropped: Counter[Rejection]) -> Space:
-    """Return the space without settings that could be no candidate, which would multiply its grid.
+    """Return the space without settings that no candidate can have, which would multiply its grid.
 
-    What is left out of devices and channels is counted as `dropped`; cuts and parts of a cache would say nothing.
+    Those of devices and channels are counted in `dropped`; cuts and parts of a cache are not.
     """
     cuts = {cut for storage in facts.workload.cuts for cut in worthwhile_cuts(storage, facts)}
     part = not has_room_for_all(facts)
@@ -364,12 +364,12 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[Rejection]) -> S
 
 
 def _size(space: Space) -> int:
-    """Return how many combinations there are; counting ends where a space is too large to be listed anyway."""
+    """Count the combinations, up to the number above which a space is not listed."""
     return sum(1 for _ in itertools.islice(space.grid(), 10 * MOST_CANDIDATES))
 
 
 def _combinations(space: Space) -> Iterator[Params]:
-    """Yield the whole grid, or where it is too large, an even sample of it that is the same each time."""
+    """Yield the whole grid or, if it is too large, an even sample of it that is the same each time."""
     grid = list(itertools.islice(space.grid(), MOST_CANDIDATES + 1))
     if len(grid) <= MOST_CANDIDATES:
         return iter(grid)

@@ -1,7 +1,6 @@
-"""Search spaces in files: the ones that come along, and the user's own.
+"""Search spaces in files: the shipped ones and the user's own.
 
-Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the keys mean is
-`autopipe.pipeline.space`'s.
+Reads YAML (`yaml.safe_load`) and names the place of a mistake. The meaning of the keys is in `autopipe.pipeline.space`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LARGEST_BYTES = 1 << 18
 _DEEPEST = 10
 
 OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
-"""Gives a space its values on a machine, by what bounds may name beside what is measured: `{"cores": 8, "gpus": 1}`."""
+"""Gives a space its values on a machine, from its bounds other than the measured ones: `{"cores": 8, "gpus": 1}`."""
 
 
 def names() -> list[str]:
@@ -52,10 +51,10 @@ def read(name_or_file: str) -> OnMachine:
 
 
 def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
-    """Do nothing if a parameter of a space may be one of these values.
+    """Check that a parameter of a space can have one of these values.
 
     Raises:
-        SpaceError: it may not; the hint names a shipped space where it may.
+        SpaceError: it cannot; the hint names a shipped space in which it can.
     """
     try:
         space.only(name, values)
@@ -67,7 +66,7 @@ def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[st
 
 
 def _having(name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> str | None:
-    """Return the first shipped space in which a parameter may be one of these values; None if there is none."""
+    """Return the first shipped space in which a parameter can have one of these values, or None."""
     for each in names():
         with contextlib.suppress(SpaceError):
             load(each, bounds).only(name, values)
@@ -76,12 +75,12 @@ def _having(name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> st
 
 
 def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> Space:
-    """Read a search space from YAML text, see `read`; `file` is how messages call it."""
+    """Read a search space from YAML text, see `read`; `file` is its name in messages."""
     return _parsed(text, file)(bounds)
 
 
 def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
-    """Parse a space; loaders that are `added` to the shipped space of that name say so themselves."""
+    """Parse a space; loaders that are `added` to the shipped space of that name report their own mistakes."""
     data, lines = _read_yaml(text, file)
     if added is not None:
         data["parameters"] = _with_loaders(data["parameters"], added)
@@ -99,7 +98,7 @@ def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
 
 
 def _with_loaders(parameters: dict[str, Any], space: str) -> dict[str, Any]:
-    """Return the parameters of a shipped space with those of loaders that name it, behind those of other loaders."""
+    """Return the parameters of a shipped space, followed by those of loaders that name it."""
     knobs: dict[str, Any] = {}
     kinds = [kind for kind in LOADERS if space in LOADERS[kind].spaces]
     for kind in kinds:
@@ -169,7 +168,7 @@ def _read_yaml(text: str, file: str) -> tuple[Any, _Lines]:
 
 
 def _refuse_what_explodes(text: str, file: str) -> None:
-    """A few lines of aliases stand for gigabytes, and deep nesting for minutes."""
+    """Refuse a text whose aliases expand to gigabytes, or whose deep nesting takes minutes."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -208,7 +207,7 @@ def _dotted(path: core.Path) -> str:
 
 def _sentence(error: pydantic.ValidationError, lines: _Lines, where: Callable[[core.Path], str]) -> str:
     problems = error.errors(include_url=False)
-    # A key that is not known explains the one that is missing.
+    # An unknown key explains the missing one.
     problem = min(problems, key=lambda each: each["type"] != "extra_forbidden")
     path: core.Path = ()
     for part in problem["loc"]:  # pydantic's names of union members are not in the file

@@ -1,8 +1,8 @@
-"""One measurement at a time on a machine: two tunes queue up instead of disturbing each other, whoever runs them.
+"""One measurement at a time on a machine: two tunes queue up instead of disturbing each other.
 
-The lock is a name among Linux's abstract sockets: no file that somebody could have put a link, a folder or a pipe in
-the place of, none to clean up, and the kernel drops it when its process ends, however it ends. It is one for all users
-and for all containers that share the host's network; a container with a network of its own has a lock of its own.
+The lock is a name among Linux's abstract sockets: no file that could be replaced by a link, a folder or a pipe, none to
+clean up, and the kernel drops it when its process ends in any way. It is one for all users, and for all containers that
+share the host's network; a container with its own network has its own lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autopipe.errors import NothingMeasuredError, shortened
 
 MEASURING = "autopipe-measuring"
 PATIENCE_SECONDS = 3600.0
-"""The longest wait where nobody said how long."""
+"""The longest wait unless it is given."""
 
 _STOPPED_SECONDS = 15.0  # the longest wait for a process that is stopped: it may be gone on with in a moment
 _POLL_SECONDS = 0.2
@@ -36,17 +36,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class Queue:
-    """Waits for whoever measures on this machine, and knows how long: that is held against no budget."""
+    """Waits for other measuring processes on this machine, and sums the waiting: it counts against no budget."""
 
     def __init__(self, on_wait: Callable[[str], None], patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait quietly but for `on_wait`, which is told who holds the lock, and each time no longer than so."""
+        """Call `on_wait` with the holder of the lock, and wait for at most `patience_seconds` each time."""
         self.seconds = 0.0  # waited so far
         self._on_wait = on_wait
         self._patience_seconds = patience_seconds
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Hold a lock while the block runs."""
         asked = time.monotonic()
         with held(name, self._on_wait, self._patience_seconds):
             self.seconds += time.monotonic() - asked
@@ -96,7 +95,7 @@ def _taken(door: socket.socket, name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Holder:
-    """Who holds the lock, as the kernel knows it."""
+    """The process that holds the lock, as the kernel knows it."""
 
     process: int = 0  # its id; 0 where it cannot be seen from here
     user: int = -1
@@ -115,13 +114,13 @@ class _Holder:
         return f"process {self.process}{whose}" + (f" ({', '.join(known)})" if known else "")
 
     def is_stopped(self) -> bool:
-        """Return whether it stands still: by Ctrl-Z, `kill -STOP` or a debugger."""
+        """True if it is stopped: by Ctrl-Z, `kill -STOP` or a debugger."""
         with contextlib.suppress(psutil.Error):
             return psutil.Process(self.process).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return False
 
     def advice(self) -> str:
-        """Return how to go on."""
+        """Suggest how to go on."""
         if not self.process:
             return "Wait until it has ended: it may be in another container that shares this one's network."
         if self.user != os.getuid():

@@ -1,4 +1,4 @@
-"""What a search asks of whoever runs its trials: real trials, recorded tables (`replay`) or arithmetic (`surface`).
+"""The interface between a search and its trials: real ones, recorded tables (`replay`) or arithmetic (`surface`).
 
 A measurer measures; it neither chooses configurations nor remembers results.
 """
@@ -16,7 +16,7 @@ from autopipe.pipeline.config import ModelSetup, PipelineConfig
 
 
 class Effort(enum.StrEnum):
-    """How sure a measurement should be."""
+    """The precision of a measurement."""
 
     SEARCH = "search"  # as short as its interval allows; may end early when it cannot win
     PROOF = "proof"  # one block of the confirmation run: a fixed length, never cut short
@@ -31,7 +31,7 @@ class Baseline:
     required: bool = False  # whether nothing can be concluded without it, however short the time is
     incumbent: bool = False  # whether it stays the configuration to use unless another one is proved faster
     unable: TrialFailure | None = None  # why it cannot run here, if so; it is not tried then
-    # returns the same with so many workers, which are of use because reads wait; None: it has no number of workers
+    # returns the same with this many workers, which help because reads wait; None: it has no number of workers
     with_workers: Callable[[int], Baseline] | None = None
 
 
@@ -39,11 +39,11 @@ class Measurer(Protocol):
     """Runs trials, one at a time."""
 
     def baselines(self) -> Sequence[Baseline]:
-        """Return what the winner has to beat; measured like any configuration."""
+        """Return the baselines that the winner has to beat; they are measured like any configuration."""
         ...
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        """Measure what no configuration can exceed, for each setup of the model; the first is the usual one."""
+        """Measure the ceiling of each setup of the model; the first is the usual one."""
         ...
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
@@ -54,24 +54,22 @@ class Measurer(Protocol):
         ...
 
     def allow(self, seconds: float | None) -> None:
-        """Say how long what is measured from now on may take; None: as long as it takes.
+        """Limit the time of the next measurements; None: no limit.
 
-        A training ends then, with what it has. What has come no farther is cut soon after, by a failure of the kind
-        `INTERRUPTED`.
+        A training ends then, with what it has. A trial that has not begun to train is cut soon after, by a failure of
+        the
+        kind `INTERRUPTED`.
         """
         ...
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        """Run one trial.
+        """Run one trial, and return its measurement or failure. Only bugs and the user's Ctrl-C raise.
 
         Args:
             config: what to run.
-            effort: how sure to be.
+            effort: the precision.
             must_reach: images/s; once the upper end of the interval is below it, the trial may end early.
-
-        Returns:
-            A measurement, or the failure that stands for one. Only bugs and the user's Ctrl-C are exceptions.
         """
         ...

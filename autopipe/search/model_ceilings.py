@@ -1,6 +1,6 @@
-"""Measures the model alone, in as many of its setups as the time allows, and once more if a reading may be too low.
+"""Measures the model alone, in as many of its setups as the time allows, and again if a reading may be too low.
 
-Which setups are worth it is decided in `autopipe.search.setups`.
+The useful setups are chosen in `autopipe.search.setups`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def _is_hopeless(session: Session, setup: ModelSetup, found: list[Ceiling], want
 def _by_turns(
     session: Session, found: list[Ceiling], wanted: Sequence[ModelSetup], reading_seconds: float
 ) -> list[Ceiling]:
-    """Measure the last setup again if it seems to bring nothing, beside the one that it was compared with.
+    """Measure the last setup again if it seems to bring nothing, together with the one that it was compared with.
 
     Another process may have been busy during one of the two readings, and no trial will tell. If the machine is slower
-    than it was, there is another round; if it stays so, the last one tells how much faster than the other it is.
+    than before, there is another round; if it stays so, the last one gives the ratio of the two.
     """
     usual, last = setups.rival(found), found[-1]
     if usual is None:
@@ -108,7 +108,7 @@ def know(session: Session, config: PipelineConfig) -> None:
 def look_again(session: Session, config: PipelineConfig, *, again: bool = True) -> Ceiling | None:
     """Measure the model alone once more, in the setup of `config`, and return this reading.
 
-    Other load on the machine can only lower a ceiling, so the highest reading counts for the search.
+    Other load can only lower a ceiling, so the search uses the highest reading.
     """
     reading = _alone(session, config.model_setup, again=again)
     if reading is None:

@@ -1,4 +1,4 @@
-"""What a study maximises, and what its trials are held to. Pure functions of measurements.
+"""The objective of a study and the constraints of its trials, as pure functions; the origin of a trial, and its row.
 
 Several measurements of one configuration are one point with more windows.
 """
@@ -21,7 +21,7 @@ from autopipe.values import Estimate
 
 
 def merged(measurements: Sequence[Measurement]) -> Estimate:
-    """Return images/s over all measurements of one configuration: their median, as sure as all windows together are.
+    """Return images/s over all measurements of one configuration: their median, with the interval of all windows.
 
     A measurement's own rate counts the pauses between epochs, which the median of windows would leave out.
     """
@@ -33,22 +33,22 @@ def merged(measurements: Sequence[Measurement]) -> Estimate:
 
 
 def score(images_per_second: float, one_time_seconds: float, images: int) -> float:
-    """Return the rate over a whole training: what a study maximises where its length is known.
+    """Return the rate over a whole training: a study's objective if the length is known.
 
     Args:
         images_per_second: the steady rate.
         one_time_seconds: conversion, cache fill and start, which the steady rate leaves out.
-        images: that the training goes through, in all epochs.
+        images: of the training, in all epochs.
     """
     return images / (one_time_seconds + images / images_per_second)
 
 
 def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float, float], sample_count: int) -> float:
-    """Return what has to be paid once: conversion, filling the cache, and the wait for the first batch.
+    """Return the one-time costs: conversion, filling the cache, and the wait for the first batch.
 
     Args:
         measurements: of one configuration, at least one.
-        predicted: seconds to convert and to fill, for what was not measured.
+        predicted: seconds to convert and to fill, if they were not measured.
         sample_count: samples of the whole data set.
     """
     costs = [each.conversion for each in measurements if each.conversion is not None]
@@ -62,24 +62,22 @@ def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float
 
 
 def peak_bytes(measurement: Measurement, cache_bytes: int | None) -> float | None:
-    """Return the most memory that a training over all of the data takes, or None if that was not measured.
+    """Return the peak memory of a training over all of the data, or None if it was not measured.
 
-    Args:
-        measurement: on a part of the data, whose cache holds no more than that.
-        cache_bytes: of the whole cache.
+    `measurement` is of a part of the data, whose cache holds no more than that; `cache_bytes` is the whole cache.
     """
     peak = measurement.resources.peak_rss_bytes
     return None if peak is None else peak + (1 - measurement.data_share) * (cache_bytes or 0)
 
 
 def taken(measurement: Measurement, cache_bytes: int | None) -> Resources:
-    """Return what a training over all of the data takes; `cache_bytes` as in `peak_bytes`."""
+    """Return the resources of a training over all of the data; `cache_bytes` as in `peak_bytes`."""
     peak = peak_bytes(measurement, cache_bytes)
     return measurement.resources.model_copy(update={"peak_rss_bytes": None if peak is None else int(peak)})
 
 
 def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None = None) -> dict[str, float]:
-    """Return by how much each limit is exceeded, as Optuna's constraints: above zero is too much."""
+    """Return the excess over each limit, as Optuna's constraints: above zero is too much."""
     took, found = taken(measurement, cache_bytes), dict[str, float]()
     if limits.memory_bytes is not None and took.peak_rss_bytes is not None:
         found["memory_bytes"] = took.peak_rss_bytes - limits.memory_bytes
@@ -90,7 +88,7 @@ def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """All that was measured of one configuration."""
+    """All measurements of one configuration."""
 
     config: PipelineConfig
     key: str
@@ -100,41 +98,38 @@ class Point:
     feasible: bool  # whether it is what the user allows, by its settings and by every measurement
 
 
-# -------------------- origin
-# Who asked for a trial: a closed set of kinds, each with what it says more. A study holds it as a word.
-#
-# How it looks on a screen is the reporter's business.
+# -------------------- origin: the reason of a trial, which a study holds as a word
 
 
 class Asker(enum.StrEnum):
-    """Who may ask for a trial."""
+    """The origins of trials."""
 
     BASELINE = "baseline"
-    """What people have today; `detail` is its name."""
+    """A usual pipeline of today; `detail` is its name."""
     KNOWN = "known"
-    """It did well elsewhere or before."""
+    """A configuration that did well elsewhere or before."""
     SEED = "seed"
-    """Reasoning before the sampler; `detail` says which."""
+    """Reasoning before the sampler; `detail` is the kind."""
     ADVICE = "advice"
-    """A converted form, measured to be told of."""
+    """A converted form, measured as advice."""
     SAMPLER = "sampler"
     """`detail` is its name."""
     AGAIN = "again"
-    """A second look at what would end the search; `detail` says why."""
+    """A second look at a measurement that would end the search; `detail` is the reason."""
     PROOF = "proof"
     """`detail` is the number of its block."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedBy:
-    """Who asked for a trial."""
+    """The origin of a trial."""
 
     asker: Asker
     detail: str = ""  # see `Asker`
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Return what a study's word stands for; one that is no kind's is a sampler's name."""
+        """Parse a study's word; an unknown one is a sampler's name."""
         kind, _, detail = word.partition(":")
         if kind in (each.value for each in Asker if each is not Asker.SAMPLER):
             return cls(Asker(kind), detail)
@@ -152,8 +147,7 @@ class AskedBy:
         return int(self.detail) if self.asker is Asker.PROOF else None
 
 
-# -------------------- row
-# One trial of a study as a search reads it.
+# -------------------- row: one trial of a study as a search reads it
 
 
 _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
@@ -175,18 +169,16 @@ class Row:
 
     @property
     def running_seconds(self) -> float:
-        """How long it took without what comes before the first trial of a process: its start, and compiling."""
+        """Its duration without the first start of a process and compilation."""
         phases = self.outcome.phase_seconds if isinstance(self.outcome, Measurement) else {}
         return max(0.0, self.seconds - sum(phases.get(each, 0.0) for each in _ONCE))
 
     @property
     def block(self) -> int | None:
-        """The confirmation run's block it belongs to, or None."""
         return self.origin.block
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Self:
-        """Return a trial that was described."""
         attributes = trial.user_attrs
         outcome = attributes.get("outcome")
         return cls(

@@ -1,7 +1,8 @@
-"""The trials of a search that have a reason of their own, in order; between them the sampler chooses.
+"""The trials of a search that have a reason of their own, in order; the sampler chooses the others.
 
-Baselines first, then configurations known from elsewhere, then predictions, then converted forms as advice. What is
-yielded runs before the next is asked for, so each may depend on the one before. Runs nothing itself.
+Baselines first, then configurations known from elsewhere, then predictions, then converted forms as advice. Each
+yielded
+trial runs before the next is requested, so it may depend on the earlier ones. Runs nothing itself.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def baselines(session: Session, wanted: Sequence[Baseline]) -> Iterator[Asked]:
 def on_more_devices(session: Session, wanted: Sequence[Baseline]) -> list[Baseline]:
     """Return the baselines on as many devices as the best has; none if that is one.
 
-    Beside those of one device they tell what the loader brings apart from what the devices bring.
+    Together with those on one device they separate the gain of the loader from that of the devices.
     """
     best = session.best()
     if best is None or best.config.devices == 1 or not session.settings.seeding:
@@ -59,11 +60,11 @@ def on_more_devices(session: Session, wanted: Sequence[Baseline]) -> list[Baseli
 
 
 def early(session: Session, *, simplest: bool) -> Iterator[Asked]:
-    """Yield what comes before the sampler: the simplest, if asked for, known ones, predictions and advice."""
+    """Yield the trials before the sampler: the simplest, if asked for, known ones, predictions and advice."""
     if simplest and session.can_predict and session.settings.seeding:
         yield from _simplest(session)
     for config in session.settings.known:
-        # Predictions say more than what did well with more workers or reads at a time than are of use here.
+        # Predictions are worth more than old bests with more workers or reads at a time than are useful here.
         if feasible.why_not(config, replace(session.facts, pointless={})) is None:
             yield Asked(config, AskedBy(Asker.KNOWN))
     if session.settings.seeding:
@@ -83,8 +84,8 @@ def _simplest(session: Session) -> Iterator[Asked]:
 def _predicted(session: Session) -> Iterator[Asked]:
     """Yield the rule of thumb and the best predictions, as long as they can win.
 
-    A configuration from elsewhere that runs here says more than predictions do. The sampler goes on from the
-    predictions all the same. Replayed retunes are nearer to the best without these seeds (benchmarks/RESULTS.md).
+    They are skipped if a configuration from elsewhere runs here, which is better evidence; the sampler uses predictions
+    anyway. Replayed retunes are nearer to the best without these seeds (benchmarks/RESULTS.md).
     """
     known = {config.key() for config in session.settings.known}
     if any(row.key in known and row.value is not None for row in session.search_rows()):
@@ -96,9 +97,9 @@ def _predicted(session: Session) -> Iterator[Asked]:
 
 
 def _can_win(session: Session, config: PipelineConfig) -> bool:
-    """Whether it would be the best if its prediction were as far too low as any so far; else a trial is wasted.
+    """True if it would be the best with the largest underestimate of any prediction so far; else a trial is wasted.
 
-    So predictions that were near the truth rule out much, and others little.
+    So accurate predictions exclude much, and others little.
     """
     best = session.best()
     if best is None:
@@ -110,7 +111,7 @@ def _can_win(session: Session, config: PipelineConfig) -> bool:
 def _advice(session: Session) -> Iterator[Asked]:
     """Yield the best configuration of each converted form that should be faster, though the user has to ask for it.
 
-    The result shows its cost and when it pays. Nothing is converted if the user has refused that.
+    The result shows its cost and pay-back. Nothing is converted if the user has refused that.
     """
     if session.settings.convert is False or session.facts.limits.convert or not session.can_predict:
         return
@@ -125,7 +126,7 @@ def _advice(session: Session) -> Iterator[Asked]:
 
 
 def cheaper(session: Session) -> Iterator[Asked]:
-    """Yield candidates that cost less than the best and may be as fast, the most like it first.
+    """Yield candidates that cost less than the best and may be as fast, the most similar first.
 
     The first configuration at the ceiling is seldom the cheapest there.
     """
@@ -145,13 +146,13 @@ def cheaper(session: Session) -> Iterator[Asked]:
 
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
-    """Return the cost of a configuration, as far as it is known before it has run."""
+    """Return the cost of a configuration, as far as it is known before a trial."""
     planned = footprint.memory_bytes(config, session.facts.workload)
     return decision.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 
 def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
-    """Return what an expert would try: no conversion, a worker a core, little to send, a cache."""
+    """Return an expert's first choice: no conversion, a worker a core, little to send, a cache."""
 
     def distance(candidate: Candidate) -> tuple[object, ...]:
         config = candidate.config
@@ -176,7 +177,7 @@ def seeds(
 ) -> list[tuple[str, Candidate]]:
     """Return the best guesses, the best first, each as `rule` or `predicted`: different kinds of configurations.
 
-    Predictions are close together near the top, and wrong in the same way for like configurations: so no two seeds
+    Predictions are close together near the top, and wrong in the same way for similar configurations: so no two seeds
     share loader, cache and storage. No seed is predicted to be far from the best, the rule of thumb included: it is
     wrong if reads or ops wait.
     """
