@@ -84,8 +84,7 @@ class Meter:
         Args:
             steps: steps so far.
             queued_batches: batches in the loader's queue, or None if unknown. Their mean counts: at the edges of
-              windows
-                alone, the bursts in which workers deliver would look like a trend.
+                windows alone, the bursts in which workers deliver would look like a trend.
         """
         self._steps = steps
         if queued_batches is not None:

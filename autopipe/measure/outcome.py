@@ -58,9 +58,8 @@ class Resources(Value):
     """The resources of a trial, over all its processes. None: not known.
 
     `others_cpu_percent` is everything else's use of the usable cores, a hypervisor included, and without the part that
-    a
-    CPU quota withholds anyway. GPU figures are of the training's cards: mean, busiest and idlest use; memory and power
-    of all together.
+    a CPU quota withholds anyway. GPU figures are of the training's cards: mean, busiest and idlest use; memory and
+    power of all together.
     """
 
     cpu_percent: float | None = None

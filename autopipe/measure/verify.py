@@ -181,9 +181,8 @@ def repeats(
 
     Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
     configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
-    not,
-    or if the dataset's are equal and its own differ from them. A first epoch that takes longer than `seconds` is not
-    read to its end, which caches wait for: then the second is not looked at.
+    not, or if the dataset's are equal and its own differ from them. A first epoch that takes longer than `seconds` is
+    not read to its end, which caches wait for: then the second is not looked at.
     """
     as_it_is: list[tuple[bytes, ...]] = []  # its two epochs
 

@@ -73,8 +73,7 @@ def read(
         edges: the beginning, and the ends of the windows so far.
         rule: when to stop.
         burst: images that may arrive together, by which a queue's level varies without meaning. A trial goes on until
-          it
-            holds as many, in twice the most time at most, unless as many wait in the queue.
+            it holds as many, in twice the most time at most, unless as many wait in the queue.
         epoch_images: images of an epoch, if known: a trial that can hold one goes on until it does.
         final: True if no more windows follow, for another reason than the rule.
     """
@@ -140,8 +139,7 @@ def _holds_part_of_a_burst(edges: Sequence[Edge], burst: int) -> bool:
     """Return True if all images may have come in one burst, with unseen pauses before and after it.
 
     Workers that began together may deliver together: 64 that make a batch in 3 s feed any model for a second, then
-    none.
-    Images that wait in the queue come without a pause.
+    none. Images that wait in the queue come without a pause.
     """
     return _images(edges) < burst and (edges[-1].queued or 0.0) < burst
 

@@ -292,7 +292,7 @@ class Budget:
         return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)
 
     def _side_by_side(self, what: str, point: Point, share: float) -> Stop | None:
-        """Return a stop if a point reached, over all checks, the rate of the model alone right after each measurement."""
+        """Return a stop if a point reached, over all checks, the rate of the model alone right after each one."""
         looks = enumerate((each.images_per_second for each in point.measurements), start=1)
         pairs = [(rate, alone) for number, rate in looks if (alone := self._looked_for.get((point.key, number)))]
         known, top = self._session.ceiling(point.config), self._session.highest_ceiling()

@@ -57,8 +57,7 @@ class Measurer(Protocol):
         """Limit the time of the next measurements; None: no limit.
 
         A training ends then, with what it has. A trial that has not begun to train is cut soon after, by a failure of
-        the
-        kind `INTERRUPTED`.
+        the kind `INTERRUPTED`.
         """
         ...
 

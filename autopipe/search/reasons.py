@@ -1,8 +1,7 @@
 """The trials of a search that have a reason of their own, in order; the sampler chooses the others.
 
 Baselines first, then configurations known from elsewhere, then predictions, then converted forms as advice. Each
-yielded
-trial runs before the next is requested, so it may depend on the earlier ones. Runs nothing itself.
+yielded trial runs before the next is requested, so it may depend on the earlier ones. Runs nothing itself.
 """
 
 from __future__ import annotations

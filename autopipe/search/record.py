@@ -1,8 +1,8 @@
-"""The study of a search: what was tried, what came of it, and how to go on after a crash.
+"""The record of a search: its Optuna study in memory, and its resumption after a crash; all studies of a storage.
 
-It is an Optuna study in memory. With a storage, each trial is written there as it begins and as it ends, and what
-others have put there is taken up before the next trial. Each trial carries its configuration, its outcome (raw windows
-included) and who asked for it as user attributes. What to try next, and what the figures mean, is decided elsewhere.
+With a storage, each trial is written there as it begins and as it ends, and trials of others are taken up before the
+next one. Each trial has its configuration, its outcome (raw windows included) and its origin as user attributes. What
+to try next, and the meaning of the figures, is decided elsewhere.
 
 Several processes may share a study: each asks and tells the one in the storage. Optuna's heartbeats show which process
 has died; its trial then waits in the storage for the next process that asks.
@@ -37,7 +37,7 @@ from autopipe.search.storage import STORAGE_ERRORS, Patience, StoredStudy, open_
 
 SCHEMA_VERSION = 1
 ENDED = "ended"
-"""The attribute of a shared study that says when a search in it came to its end."""
+"""The attribute of a shared study that says when a search in it ended."""
 
 _MOST_SAID = 4  # of the values in which a study is of something else
 _MOST_RETRIES = 3  # of a trial whose process died
@@ -56,7 +56,7 @@ class Record:
 
     @property
     def lost(self) -> str | None:
-        """Why the study is not written down any more; None as long as it is."""
+        """The reason why the study is not written down any more, or None."""
         return None if self._kept is None else self._kept.lost
 
     @property
@@ -80,17 +80,16 @@ class Record:
     # ------------------------------------------------------------ attributes of the study
 
     def ceilings(self) -> list[Ceiling]:
-        """Return the ceilings that were measured in this study."""
         return [Ceiling.model_validate_json(text) for text in self._attribute("ceilings", [])]
 
     def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
-        """Keep them with the study, so that going on does not measure them again."""
+        """Keep the ceilings with the study, so that resuming does not measure them again."""
         self._keep("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
 
     def bounds(self, facts: Facts) -> dict[str, int]:
-        """Return the measured bounds of the space: those that the study began with, or else what the facts say.
+        """Return the measured bounds of the space: those that the study began with, or else those of the facts.
 
-        When it goes on, its parameters must have the same choices.
+        When it is resumed, its parameters must have the same choices.
         """
         if self._attribute("bounds", None) is None:
             found = {name: getattr(facts, name) for name in MEASURED_BOUNDS}
@@ -103,12 +102,11 @@ class Record:
         return {int(block): Ceiling.model_validate_json(text) for block, text in kept.items()}
 
     def keep_block_ceiling(self, block: int, ceiling: Ceiling) -> None:
-        """Keep the model alone as it was measured in a block of the confirmation run."""
         kept = self._attribute(self._block_ceilings, {})
         self._keep(self._block_ceilings, {**kept, str(block): ceiling.model_dump_json()})
 
     def keep_end(self) -> None:
-        """Note in a shared study that a search has come to its end."""
+        """Note in a shared study that a search has ended."""
         if self._shared:
             self._keep(ENDED, _now())
 
@@ -133,16 +131,15 @@ class Record:
     # ------------------------------------------------------------ trials of this search
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
-        """Let `config` be one of the next trials."""
         params = samplers.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
     def waiting(self) -> bool:
-        """Whether a trial is enqueued: by this search, for a process that died, or by the user's own code."""
+        """True if a trial is enqueued: by this search, for a process that died, or by the user's own code."""
         return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
     def ask(self) -> optuna.Trial | None:
-        """Return the trial to run next; None if it was one that waited, and another process has begun it."""
+        """Return the trial to run next; None if another process has begun the one that waited."""
         self.take_up()
         trial, owner = self.study.ask(), {"host": socket.gethostname(), "id": uuid.uuid4().hex[:12]}
         trial.set_user_attr("owner", owner)
@@ -156,12 +153,12 @@ class Record:
     def describe(
         self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy, predicted: float | None
     ) -> None:
-        """Note what a trial runs, before it does."""
+        """Note a trial's configuration before it runs."""
         for name, value in _described(config, origin, predicted).items():
             trial.set_user_attr(name, value)
 
     def begin(self, trial: optuna.Trial) -> bool:
-        """Write down that a trial runs. Return False if another process runs the same: the trial is refused then."""
+        """Write down that a trial runs. False if another process runs the same: the trial is refused then."""
         number = self._write(trial)
         if number is None or not self._is_elsewhere(number):
             return True
@@ -169,7 +166,7 @@ class Record:
         return False
 
     def alive(self, trial: optuna.Trial) -> AbstractContextManager[None]:
-        """Let others that share the study see that this process is alive, while the block measures a trial."""
+        """Send heartbeats to others that share the study, while the block measures a trial."""
         number = self._write(trial) if self._shared else None
         return nullcontext() if number is None or self._kept is None else self._kept.beating(number)
 
@@ -182,7 +179,6 @@ class Record:
         constraints: Mapping[str, float],
         seconds: float,
     ) -> None:
-        """Write down what came of a trial."""
         for name, excess in constraints.items():
             trial.set_constraint(name, excess)
         trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
@@ -190,11 +186,9 @@ class Record:
         self._write(trial)
 
     def give_up(self, trial: optuna.Trial, *, again: bool = False) -> None:
-        """Mark a trial that was cut off, unless it had been told already.
+        """Mark a trial that was interrupted, unless it had been told already.
 
-        Args:
-            trial: this process's own.
-            again: let another process that shares the study run it, except for a block of the confirmation run.
+        With `again`, another process that shares the study may run it, except for a block of the confirmation run.
         """
         was_over = self._frozen(trial).state.is_finished()
         if not was_over:
@@ -204,7 +198,7 @@ class Record:
             kept.do(lambda: run_again(kept.study, kept.trials()[number]))
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
-        """Mark a trial that asked for what cannot run."""
+        """Mark a trial whose configuration cannot run."""
         self._refuse(trial, reason)
         self._write(trial)
 
@@ -241,12 +235,10 @@ class Record:
                 self._waiting[len(self.study.get_trials(deepcopy=False)) - 1] = trial.number
 
     def recover(self) -> int:
-        """Finish the trials whose process died: with their outcome if that was written, else as failed.
+        """Finish the trials whose process died: with their outcome if that was written, else as failed; count the
+        latter.
 
-        Only for a study that is not shared: its trials that run have nobody to run them when it is opened.
-
-        Returns:
-            How many were cut off.
+        Only for a study that is not shared: when it is opened, no process runs its running trials.
         """
         cut, kept = 0, self._kept
         if kept is None or self._shared:
@@ -261,7 +253,7 @@ class Record:
         return cut
 
     def under_way(self) -> dict[str, str]:
-        """Return what other processes that share the study measure just now: keys of configurations, and hosts."""
+        """Return the trials of other processes that share the study: keys of configurations, and hosts."""
         if self._kept is None or not self._shared:
             return {}
         self.take_up()
@@ -273,7 +265,7 @@ class Record:
         return {str(each["key"]): str(each.get("owner", {}).get("host", "")) for each in theirs if "key" in each}
 
     def _is_elsewhere(self, number: int) -> bool:
-        """Whether an earlier trial in the storage measures, or has measured, the same: the later one yields."""
+        """True if an earlier trial in the storage measures, or has measured, the same: the later one yields."""
         trials = self._kept.trials() if self._kept is not None and self._shared else []
         mine = trials[number].user_attrs if trials else {}
         return _is_once(mine) and any(
@@ -284,7 +276,6 @@ class Record:
         )
 
     def _is_their_proof(self, trial: FrozenTrial) -> bool:
-        """Whether a trial is a block of another machine's confirmation run."""
         theirs = trial.user_attrs.get("owner", {}).get("host") != socket.gethostname()
         return self._shared and theirs and _asker(trial.user_attrs) is Asker.PROOF
 
@@ -301,21 +292,21 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     on_lost: Callable[[str], None] = lambda reason: None,
     shared: Callable[[FrozenTrial], None] | None = None,
 ) -> tuple[Record, int]:
-    """Open a study, or go on with it.
+    """Open a study, or resume it.
 
     Args:
         storage_url: any Optuna storage; None keeps the study in memory.
         name: the study's.
-        sampler: what chooses its next trials.
-        digests: what must be the same as when the study began.
-        words: what some of them stand for, as JSON of named values, for the error that says what differs.
+        sampler: chooses its next trials.
+        digests: must be the same as when the study began.
+        words: the content of some digests, as JSON of named values, for the error that says what differs.
         fresh: delete a study of that name first.
-        patience: how long a storage that is locked is waited for.
-        on_lost: told the reason if the storage fails later on; the study then goes on in memory.
-        shared: is told of each trial whose process died, if other processes may work on the study at the same time.
+        patience: the wait for a locked storage.
+        on_lost: gets the reason if the storage fails later on; the study then goes on in memory.
+        shared: gets each trial whose process died, if other processes may work on the study at the same time.
 
     Returns:
-        The record, and how many of its trials were cut off by the death of their process.
+        The record, and how many of its trials were interrupted by the death of their process.
 
     Raises:
         TrialError: the study is of another workload, machine or space; or the storage cannot be used.
@@ -350,13 +341,13 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> dict[str, str]:
-    """Return in which digests two studies differ, each with both sides in words."""
+    """Return the digests that differ between two studies, each with both sides in words."""
     names = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
     return {name: _sides(there.get(name), here.get(name)) for name in names}
 
 
 def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Let another process that shares the study run a trial that was cut off, if a study needs it once."""
+    """Let another process that shares the study run an interrupted trial, if a study needs it once."""
     if "config" in trial.user_attrs and "outcome" not in trial.user_attrs and _is_once(trial.user_attrs):
         with storage.experimental():
             RetryHeartbeatStaleTrialCallback(max_retry=_MOST_RETRIES)(study, trial)
@@ -364,7 +355,7 @@ def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Optuna from announcing each study on stderr; the user's own setting stays."""
+    """Silence Optuna's messages about new studies on stderr; the user's own setting stays."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -380,7 +371,7 @@ def _opened(kept: BaseStorage, name: str, *, fresh: bool) -> optuna.Study:
 
 
 def _require_same(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str]) -> None:
-    """Note in a new study what it is of, by these digests, and refuse one that is of something else."""
+    """Store these digests in a new study, and refuse a study that has others."""
     known = study.user_attrs.get("digests")
     if known is None:
         _note(study, wanted, words)
@@ -405,12 +396,12 @@ def _note(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str])
 
 
 def _sides(there: str | None, here: str | None) -> str:
-    """Return what a digest is in the study and here; of one with several fields, those that differ."""
+    """Name the content of a digest in the study and here; of one with several fields, those that differ."""
     return _apart(there, here) or f"{_shown(there)} there, {_shown(here)} here"
 
 
 def _apart(there: str | None, here: str | None) -> str:
-    """Return the fields that differ in two texts of JSON; nothing where they are something else, or none does."""
+    """Name the fields that differ in two texts of JSON; empty if there are none."""
     one, other = _fields(there), _fields(here)
     apart = [key for key in one | other if one.get(key) != other.get(key)] if one and other else []
     said = [f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here" for key in apart[:_MOST_SAID]]
@@ -444,12 +435,11 @@ def _asker(attributes: Mapping[str, Any]) -> Asker:
 
 
 def _is_once(attributes: Mapping[str, Any]) -> bool:
-    """Whether a trial is one that a study needs once, and no second look or block."""
+    """True if a study needs the trial once; False for a second look or a block."""
     return _asker(attributes) not in (Asker.AGAIN, Asker.PROOF)
 
 
-# -------------------- studies
-# All studies of a storage: what each found, on other machines that share it or here before; and their removal.
+# -------------------- studies of a storage: their results on other machines or earlier, and their removal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,7 +469,7 @@ def every(storage_url: str, workload: str | None = None) -> list[Kept]:
 
 
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
-    """Return the best configuration of every study of a workload, on whichever machine; the latest study's first.
+    """Return the best configuration of every study of a workload, on any machine; the latest study's first.
 
     Studies are opened with the digest of their `workload`; a storage in memory, None, holds nothing.
 
@@ -492,7 +482,7 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
 
 
 def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
-    """Return the attributes of the studies whose name begins so, by name.
+    """Return the attributes of the studies with this name prefix, by name.
 
     Raises:
         TrialError: the storage cannot be used.
@@ -526,7 +516,7 @@ def remove(storage_url: str, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _earlier_opened(storage_url: str) -> Iterator[BaseStorage]:
-    """Open a storage while the block runs; what fails in it raises a TrialError."""
+    """Open a storage while the block runs; its errors become a TrialError."""
     storage = open_storage(storage_url)
     try:
         yield storage
@@ -560,5 +550,5 @@ def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
 
 
 def _rate(row: Row) -> float:
-    """Return the images/s of a trial; its value is less where one-time costs were charged."""
+    """Return the images/s of a trial; its value is less if one-time costs were charged."""
     return row.outcome.images_per_second.value if isinstance(row.outcome, Measurement) else row.value or 0.0

@@ -1,4 +1,4 @@
-"""What a tune was asked for, as its profile keeps it; a part of the artefact, see `autopipe.artifact.schema`."""
+"""The request of a tune, as its profile keeps it; a part of the artefact, see `autopipe.artifact.schema`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SimulatedStep(Value):
 
     Attributes:
         step_seconds: of a step of `batch_size` samples, or of any step.
-        batch_size: None where a step takes as long whatever its size.
+        batch_size: None if a step takes the same time with any size.
     """
 
     step_seconds: float = pydantic.Field(gt=0)
@@ -22,27 +22,27 @@ class SimulatedStep(Value):
 
     @property
     def text(self) -> str:
-        """As it is written on a command line."""
+        """Return it as on a command line."""
         milliseconds = f"{1e3 * self.step_seconds:g}ms"
         return milliseconds if self.batch_size is None else f"{milliseconds}/{self.batch_size}"
 
 
 class Request(Value):
-    """What the tune that made a profile was asked for, so that a retune can ask for the same.
+    """The settings of the tune that made a profile, which a retune repeats.
 
     Attributes:
         space: a shipped search space, or a file.
-        only: values that parameters were held to.
-        trials: how many at most.
-        budget_seconds: how long at most; None for as long as it took.
-        max_memory_bytes: that the training may take.
-        max_workers: that the loader may have.
-        max_cpu_percent: that the training may use; one busy core is 100.
-        convert: whether samples may be kept in another form; None: if epochs are known.
+        only: allowed values of parameters.
+        trials: the most trials.
+        budget_seconds: the most seconds; None: no limit.
+        max_memory_bytes: of the training.
+        max_workers: of the loader.
+        max_cpu_percent: of the training; one busy core is 100.
+        convert: samples may be kept in another form; None: if epochs are known.
         epochs: over which one-time costs were charged.
         simulate: in the place of the model.
         virtual_devices: parts of the CPU that stood for devices.
-        hosts: how many share each batch.
+        hosts: that share each batch.
         page_cache: the state of the files before a trial.
         isolation: of trials from each other.
         seed: of everything random in the search.

@@ -1,7 +1,7 @@
-"""What a search found: one value, made at its end, kept in the artefact, and shown as text, as HTML and as JSON.
+"""The result of a search: one value, made at its end, kept in the artefact, and shown as text, as HTML and as JSON.
 
-Facts only: figures, configurations and enums. Sentences about them are made by `autopipe.reports`, and configurations
-are kept as JSON, so that a result can be read where the package of a loader is missing.
+Facts only: figures, configurations and enums. `autopipe.reports` makes the sentences. Configurations are kept as JSON,
+so that a result can be read without the package of a loader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
 class Reason(enum.StrEnum):
-    """Why a search ended."""
+    """The reason why a search ended."""
 
     CEILING = "ceiling"
     NO_GAIN = "no_gain"
@@ -36,14 +36,14 @@ class Reason(enum.StrEnum):
 
 
 class Stop(Value):
-    """Why a search ended, for a program and as a sentence."""
+    """The reason why a search ended, for a program and as a sentence."""
 
     reason: Reason
     message: str
 
 
 class Origin(enum.StrEnum):
-    """Who asked for a trial."""
+    """The origin of a trial."""
 
     BASELINE = "baseline"
     PREDICTION = "prediction"
@@ -53,7 +53,7 @@ class Origin(enum.StrEnum):
 
 
 class Trial(Value):
-    """One trial of a search. Without a rate and without a failure, it was cut off."""
+    """One trial of a search. Without a rate and without a failure, it was interrupted."""
 
     origin: Origin
     key: str  # of the configuration
@@ -65,7 +65,7 @@ class Trial(Value):
 
 
 class Winner(Value):
-    """The configuration to use, and what it did."""
+    """The configuration to use, and its measurement."""
 
     config: JsonObject
     key: str
@@ -96,7 +96,7 @@ class Baseline(Value):
 
 
 class Ratio(Value):
-    """How many times faster one thing is than another, with the 95 % interval."""
+    """A ratio of two rates, with its 95 % interval."""
 
     ratio: float = pydantic.Field(gt=0)
     low: Amount
@@ -104,17 +104,15 @@ class Ratio(Value):
 
     @property
     def faster(self) -> bool:
-        """Whether the first is faster beyond doubt."""
         return self.low > 1.0
 
     @property
     def slower(self) -> bool:
-        """Whether the first is slower beyond doubt."""
         return self.high is not None and self.high < 1.0
 
     @property
     def decided(self) -> bool:
-        """Whether the two are told apart."""
+        """True if the difference is significant."""
         return self.faster or self.slower
 
 
@@ -129,7 +127,7 @@ class Contest(Ratio):
 
     @property
     def few(self) -> bool:
-        """Whether there were so few rounds that the interval rests on the trials as well."""
+        """True if there were so few rounds that the interval rests on the trials as well."""
         return self.pairs < FEWEST_PAIRS
 
 
@@ -144,7 +142,7 @@ class Effect(Ratio):
 
 
 class Way(Value):
-    """The fastest configuration that keeps the samples in one way, and what that way costs once."""
+    """The fastest configuration that keeps the samples in one way, and the one-time cost of that way."""
 
     config: JsonObject
     images_per_second: float = pydantic.Field(gt=0)
@@ -152,7 +150,7 @@ class Way(Value):
 
 
 class Payback(Value):
-    """A storage form after a number of ops: the fastest configuration that reads it, and when it has paid."""
+    """A storage form after a number of ops: the fastest configuration that reads it, and its pay-back."""
 
     config: JsonObject
     storage: str
@@ -175,7 +173,7 @@ class LeftOut(Value):
 
 
 class DeviceCount(Value):
-    """What a number of devices came to."""
+    """The results with one number of devices."""
 
     devices: int
     model_images_per_second: float | None = None  # the model alone, in its fastest setup
@@ -183,34 +181,34 @@ class DeviceCount(Value):
 
 
 class Result(Value):
-    """All that a search found.
+    """The whole outcome of a search.
 
     Attributes:
         winner: the configuration to use; None if none could be measured, or none proved faster than one that was not.
-        proved: whether a confirmation run ran to its end.
-        ceiling: what the model, the ops and the storage can do on their own, for the winner's setup.
+        proved: True if a confirmation run was completed.
+        ceiling: the rates of the model, the ops and the storage on their own, for the winner's setup.
         baselines: what the winner is compared with.
         contests: the winner against each other finalist, the largest ratio first.
-        whole_training: whether ratios count what is paid once, and that makes a difference.
-        effects: what single settings of the winner are worth.
+        whole_training: True if ratios include one-time costs, and that makes a difference.
+        effects: of single settings of the winner.
         ways: ways to keep the samples, the fastest first.
         paybacks: storage forms that were tried, the fastest first.
-        devices: what each number of devices came to.
-        virtual_devices: whether devices are parts of the CPU.
+        devices: the results by number of devices.
+        virtual_devices: True if devices are parts of the CPU.
         utilisation: of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model.
         trials: all that ran, in order.
         left_out: what did not run, and why.
-        over_limits: what trials that broke a limit of the user's would take over all of the data.
+        over_limits: resources over all of the data of trials that broke a limit of the user's.
         stop: why the search ended.
         seconds: all of it, earlier sessions of the study included.
         measuring_seconds: the part of it in trials and on ceilings.
         ended_at: when, with time zone.
         others_cores: cores that other programs kept busy.
         drift: change of a baseline from the beginning to the confirmation run: 0.06 is 6 % faster.
-        resident_share: of the files, what was in memory when the tune began.
+        resident_share: of the files, in memory when the tune began.
         unsaved: why the last trials are in memory only; None if the storage has them all.
         study: the study's name; study_url: its storage, without a password; None if it was in memory.
-        command: the line that repeats the search; seed, space, budget_seconds: what it was asked for.
+        command: the line that repeats the search; seed, space, budget_seconds: its settings.
         epochs: over which one-time costs were charged.
         hosts: that share each batch; batch_size: one host's part of it.
         cache_bytes: of a cache of all samples; None if they differ in size.
@@ -254,22 +252,20 @@ class Result(Value):
 
     @property
     def images_per_second(self) -> Estimate | None:
-        """The winner's rate."""
         return None if self.winner is None else self.winner.images_per_second
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user ended the search."""
         return self.stop.reason is Reason.INTERRUPTED
 
     @property
     def failed(self) -> int:
-        """How many trials gave no measurement."""
+        """The number of trials without a measurement."""
         return sum(each.images_per_second is None for each in self.trials)
 
     @property
     def overtaken(self) -> bool:
-        """Whether the winner is faster than the model alone, which was then read while something else ran."""
+        """True if the winner is faster than the model alone, which was then measured under other load."""
         return (
             self.winner is not None
             and self.ceiling is not None
@@ -278,24 +274,24 @@ class Result(Value):
 
     @property
     def share_by_figures(self) -> float | None:
-        """The winner's rate over that of the model alone, which was read at another moment; None if not known."""
+        """The winner's rate over that of the model alone, measured at another moment; None if not known."""
         if self.ceiling is None or self.winner is None or self.ceiling.model_images_per_second.value <= 0:
             return None
         share = self.winner.images_per_second.value / self.ceiling.model_images_per_second.value
         return share if share <= OVERTAKEN else None
 
     def measured(self) -> list[tuple[JsonObject, float]]:
-        """Return each configuration that was measured with its last rate, the fastest first."""
+        """Return each measured configuration with its last rate, the fastest first."""
         ran = [(each, each.images_per_second) for each in self.trials if each.images_per_second is not None]
         rates = {each.key: (each.config, rate.value) for each, rate in ran}
         return sorted(rates.values(), key=lambda pair: -pair[1])
 
     def contest(self, baseline: Baseline) -> Contest | None:
-        """Return what the confirmation run says of a baseline, cut off or not; None if the baseline was not in it."""
+        """Return the confirmation run's comparison with a baseline; None if the baseline was not in it."""
         return next((each for each in self.contests if each.key == baseline.key), None)
 
     def times_faster(self, baseline: Baseline) -> float | None:
-        """Return how many times faster than a baseline the winner is: in rounds of both, else by their rates."""
+        """Return the winner's rate over a baseline's: in rounds of both, else by their rates."""
         if (contest := self.contest(baseline)) is not None:
             return contest.ratio
         rate = baseline.images_per_second

@@ -1,6 +1,6 @@
-"""What chooses the next configuration: an Optuna sampler, so that a study stays a plain Optuna study.
+"""The sampler: chooses the next configuration, as an Optuna sampler, so that a study stays a plain Optuna study.
 
-Others that it was compared with are in `benchmarks/replaying/samplers.py`.
+It was compared with the samplers in `benchmarks/replaying/samplers.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from autopipe.pipeline.space import Parameter, Space, within
 from autopipe.search.feasible import Candidate
 from autopipe.search.surrogate import Array, Reading, Surrogate, expected_gain
 
-# -------------------- suggest
-# From an Optuna trial to flat parameters, and the distributions in between.
+# -------------------- suggest: from an Optuna trial to flat parameters, and the distributions in between
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
-    """Return what Optuna draws the parameter from: whole numbers for a range, else one of its values."""
+    """Return the Optuna distribution of a parameter: whole numbers for a range, else one of its values."""
     numbers = [value for value in parameter.values if isinstance(value, int) and not isinstance(value, bool)]
     if not parameter.is_range or len(numbers) < len(parameter.values):
         return CategoricalDistribution(parameter.values)
@@ -50,13 +49,13 @@ def suggest(space: Space, trial: optuna.Trial) -> Params:
 
 
 def note(space: Space, trial: optuna.Trial, params: Mapping[str, Value]) -> None:
-    """Give an enqueued trial the parameters it was enqueued with, as far as they lie in the space."""
+    """Give an enqueued trial its parameters, as far as they lie in the space."""
     for name in fitting(space, params):
         _ask(trial, space[name])
 
 
 def fitting(space: Space, params: Mapping[str, Value]) -> Params:
-    """Return those of `params` that lie in the space; a baseline need not lie in it altogether."""
+    """Return those of `params` that lie in the space; a baseline may lie outside in part."""
     fit: Params = {}
     for parameter in space:
         name = parameter.name
@@ -86,13 +85,13 @@ _FAR_BELOW = math.log(0.3)  # what is predicted that far below the best measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerContext:
-    """What a sampler may know of a search."""
+    """The parts of a search that a sampler may use."""
 
     space: Space
     candidates: Sequence[Candidate]
     seed: int
     trend: Callable[[PipelineConfig], float]  # the logarithm of a prediction; 0 if there is none
-    # the value of each configuration that was tried, by key; None if it failed or breaks a limit
+    # the value of each tried configuration, by key; None if it failed or breaks a limit
     worth: Callable[[], Mapping[str, float | None]]
     busy: Callable[[], Collection[str]] = tuple  # keys of what other processes that share the study measure just now
     surrogate: Callable[[], Surrogate]  # over all candidates and all that was measured, once something was
@@ -113,9 +112,7 @@ class SurrogateSampler(BaseSampler):
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
 
-        Args:
-            worth: the value of each configuration that was tried, by key; None if it failed or breaks a limit.
-            busy: keys of those that are being measured.
+        `worth` is as in `SamplerContext`, `busy` are the keys of configurations that run now.
         """
         free = [key for key in self._by_key if key not in worth and key not in busy]
         if not free:
@@ -145,26 +142,23 @@ class SurrogateSampler(BaseSampler):
     # ------------------------------------------------------------ what Optuna asks
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all parameters: the choice is made for all of them together."""
         return distributions(self._context.space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the parameters of the candidate to try next."""
         chosen = self.choose(self._context.worth(), self._context.busy())
         return {} if chosen is None else dict(chosen.params)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Value:
-        """Draw evenly: only for a parameter that the choice left open."""
         value: Value = self._any.sample_independent(study, trial, param_name, param_distribution)
         return value
 
 
 class Sampler(NamedTuple):
-    """What chooses the next configuration, and the name by which a study tells whose choice a trial was."""
+    """A sampler, and its name in the origin of its trials."""
 
     name: str
     create: Callable[[SamplerContext], BaseSampler]

@@ -1,4 +1,4 @@
-"""Runs one search on this machine: listeners, the process of the trials, and the facts about the workload.
+"""Runs one search on this machine: listeners, the process of the trials, and the facts about machine and workload.
 
 Trials run in a child process that imports the workload; this process imports neither it nor a training framework.
 `tuning` and `retuning` use the result.
@@ -48,9 +48,6 @@ from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
 
-# -------------------- search facts
-# What is known around a search: the machine and the workload before it, and the profile of this machine after it.
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -63,7 +60,6 @@ class Site:
 
     @property
     def hardware(self) -> Hardware:
-        """The fingerprint of the machine."""
         return hardware_of(self.machine, self.described)
 
 
@@ -93,7 +89,7 @@ def hardware_of(machine: Machine, described: Description) -> Hardware:
 
 
 def devices_of(described: Description, nvml: int) -> tuple[int, str]:
-    """Return how many devices can share a batch, by what Keras and `nvml` see, and the reason for the limit."""
+    """Return the number of devices that can share a batch, by Keras and `nvml`, and the reason for the limit."""
     seen, named = described.accelerators, f"Keras's {described.backend} backend"
     if described.virtual_devices:
         return described.virtual_devices, f"{described.virtual_devices} virtual devices were asked for"
@@ -146,7 +142,7 @@ class Watcher:
     """The listeners of a search."""
 
     on_machine: Callable[[Machine], None] = lambda found: None  # told the machine, first of all
-    # told what a retune asks for, with what the tune before it was asked for
+    # gets the request of a retune, with that of the tune before it
     on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=data_warnings)
@@ -156,7 +152,7 @@ def read_space(settings: Settings, found: Machine) -> library.OnMachine:
     """Read and check the search space before a child is started, which takes seconds.
 
     Raises:
-        SpaceError: the space cannot be read, or lacks what the limits name.
+        SpaceError: the space cannot be read, or lacks values that the limits name.
     """
     gpus = settings.virtual_devices or len(found.gpus)
     known = {"cores": found.cpu.cores, "gpus": gpus}
@@ -170,7 +166,7 @@ def read_space(settings: Settings, found: Machine) -> library.OnMachine:
 
 
 def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
-    """Return the queue of processes that measure on this machine; `on_event` is told if one has to be waited for.
+    """Return the queue of processes that measure on this machine; `on_event` hears of a wait.
 
     A search with a budget waits for at most twice as long, so that two searches can run one after the other.
     """
@@ -187,11 +183,11 @@ def search(
         runner: of the workload.
         site: the machine, the workload and the search space; free memory and disk are read when the search begins.
         settings: of the search.
-        on_event: is told what happens.
+        on_event: gets the events.
         rivals: configurations that the winner has to beat, beside the usual baselines.
 
     Returns:
-        What was found, and the settings with what is known of the workload.
+        The result, and the settings with the facts about the workload.
 
     Raises:
         SpaceError: the search space holds nothing that can run here.
@@ -230,7 +226,7 @@ def _searched(
 
 
 def _look_seconds(settings: Settings, described: Description) -> float:
-    """Return how long each of two datasets may be looked at after the search; 0 if the workload wraps none."""
+    """Return the seconds for reading each of two datasets after the search; 0 if the workload wraps none."""
     share = math.inf if settings.budget_seconds is None else _LOOK_SHARE * settings.budget_seconds
     return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, share)
 
@@ -250,7 +246,7 @@ def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: Pipelin
 
 
 def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:
-    """Return a configuration of the search whose workers run on other cores than the training, or None."""
+    """Return a configuration of the search with workers on other cores than the training, or None."""
     asked = limits.only.get("loader", space["loader"].values)
     kinds = [kind for kind in space["loader"].values if kind in asked and LOADERS[str(kind)].works_elsewhere]
     return to_config(next(space.only("loader", kinds).grid())) if kinds else None
@@ -262,12 +258,12 @@ def runner_for(
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
     folder: Path | None = None,
 ) -> TrialRunner:
-    """Return the runner of a workload's trials; nothing starts yet.
+    """Make the runner of a workload's trials; nothing starts yet.
 
     Args:
-        workload: that they train.
-        settings: of the search that they belong to.
-        on_trial: is told what happens in them.
+        workload: of the trials.
+        settings: of the search.
+        on_trial: gets the events of trials.
         folder: for samples that they convert; None for the temporary folder.
 
     Raises:
@@ -279,7 +275,7 @@ def runner_for(
         workload=workload,
         folder=folder,
         environment=(*_shared_accelerator(), (gpu.VARIABLE, str(settings.virtual_devices))),
-        # An object imports what this process can import: what lies beside the script, wherever that is run from.
+        # A workload object imports modules beside the script, wherever the script is run from.
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
         hosts=settings.hosts,
@@ -288,7 +284,7 @@ def runner_for(
 
 
 def foreign_runner(runner: TrialRunner, code: str) -> TrialRunner:
-    """Return a runner of foreign code on the workload of `runner`; nothing starts yet."""
+    """Make a runner of foreign code on the workload of `runner`; nothing starts yet."""
     launch = dataclasses.replace(runner.launch, code=code)
     return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
 
@@ -333,7 +329,6 @@ def workload_key(described: Description) -> str:
 
 
 def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:
-    """Return the settings with the facts about the workload."""
     described, hardware = site.described, site.hardware
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
@@ -373,7 +368,7 @@ ANY_LOADER = "loader."
 
 
 def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
-    """Return the same values by the parameters of the space, in place of `loader.KNOB`.
+    """Return the allowed values by the parameters of the space, in place of `loader.KNOB`.
 
     A loader that has the knob but none of the values is left out of the search.
 
@@ -407,11 +402,7 @@ _ONES_OWN = ("trials", "budget_seconds", "seed")  # what each process that joins
 
 
 def require_joinable(settings: Settings) -> None:
-    """Refuse to join a study in a storage that machines cannot share.
-
-    Raises:
-        ConfigError: the storage cannot be shared.
-    """
+    """Refuse, with a ConfigError, to join a study in a storage that machines cannot share."""
     url = settings.storage
     if settings.join and not storage.can_be_joined(url):
         raise ConfigError(
@@ -422,9 +413,9 @@ def require_joinable(settings: Settings) -> None:
 
 
 def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
-    """Return the settings with the study that like machines share if they get the same request.
+    """Return the settings with the study that similar machines share if they get the same request.
 
-    The same request has one name, so that machines which begin at the same moment use one study. A study that has
+    The name follows from the request, so that machines which begin at the same moment use one study. A study that has
     ended is joined for its trials, unless `--fresh` asks for a new one.
     """
     assert settings.storage is not None

@@ -1,6 +1,6 @@
-"""One search while it runs: runs the next trial, writes it down, tells about it, and knows how things stand.
+"""A running search: it runs the next trial, records it, reports it, and holds the state of the search.
 
-Which trials run, and in which order, is decided by `autopipe.search.reasons`, the sampler and `confirmation`.
+The trials and their order are chosen by `autopipe.search.reasons`, the sampler and `confirmation`.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ class Session:
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
-        # What others measure is not held against this one's budget.
+        # Trials of others do not count against this budget.
         self._earlier = 0.0 if settings.join else sum(row.seconds for row in record.rows())
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Take up what the ceilings say; predictions become possible where they hold op costs.
+        """Take up new ceilings; predictions become possible if they hold op costs.
 
-        Which setups of the model bring nothing the first ones decide: later ones must not take away what was tried.
+        The first ones decide which setups of the model bring nothing: later ones must not exclude configurations that
+        ran.
         """
         first, self.ceilings = not self.ceilings, ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
@@ -80,29 +81,28 @@ class Session:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
             left = feasible.narrowed(self.trimmed, self.facts, bounds)
             if feasible.why_not(left.candidates[0].config, self.facts) is not None:
-                # All that is asked for brings nothing by these figures, and is tried all the same.
+                # If all requested settings bring nothing by these figures, they are tried anyway.
                 self.facts = replace(before.unmeasured, pointless=before.pointless)
             self.trimmed = left
 
-    # ------------------------------------------------------------ how things stand
+    # ------------------------------------------------------------ state
 
     def seconds(self) -> float:
         """Return the time spent, earlier sessions' trials included."""
         return self._earlier + self.settings.clock() - self._began
 
     def seconds_left(self, *, proving: bool = False) -> float:
-        """Return how much of the budget is left, never below 0; infinite without one. A proof may exceed it by 5 %."""
+        """Return the remaining budget, at least 0; infinite without one. A proof may exceed it by 5 %."""
         budget = self.settings.search_seconds
         if budget is None:
             return math.inf
         return max(0.0, (1.0 + _SLACK * proving) * budget - self.seconds())
 
     def _limit(self, origin: AskedBy, key: str = "") -> float:
-        """Tell the measurer how many seconds what it runs next may take, and return them.
+        """Tell the measurer the time limit of the next measurement, and return it in seconds.
 
-        The first baseline, a required one and one other configuration take their time: the result needs them.
-
-        Another baseline has half of what is left: what has not been tried yet is worth more than a slow comparison.
+        The first baseline, a required one and one other configuration have no limit: the result needs them. Another
+        baseline has half of the remaining time: untried configurations are worth more than a slow comparison.
         """
         if origin.asker is Asker.BASELINE:
             needed, share = key in self.required or not self.record.rows(), 0.5
@@ -114,23 +114,23 @@ class Session:
         return allowed
 
     def is_short(self) -> bool:
-        """Whether there is no time for two more trials."""
+        """True if there is no time for two more trials."""
         return self.seconds_left() < 2 * self.trial_seconds()
 
     def tried(self) -> set[str]:
-        """Return the keys of the configurations that ran, or that another process that shares the study runs."""
+        """Return the keys of the configurations that ran, or that another process sharing the study runs."""
         return {row.key for row in self.ended_rows()} | self.record.under_way().keys()
 
     def search_rows(self) -> list[Row]:
-        """Return the trials so far that are no blocks of a confirmation run."""
+        """Return the trials so far without blocks of a confirmation run."""
         return [row for row in self.record.rows() if row.block is None]
 
     def ended_rows(self) -> list[Row]:
-        """Return the same without those that were cut off."""
+        """Return the same without interrupted trials."""
         return [row for row in self.search_rows() if row.outcome is not None]
 
     def points(self) -> dict[str, Point]:
-        """Return everything measured so far, by key."""
+        """Return all measurements so far, by key."""
         rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         for key in {row.key: None for row in rows if row.number not in self._gathered}:
             self._points[key] = self._point(key, [each for each in rows if each.key == key])
@@ -150,27 +150,27 @@ class Session:
         )
 
     def allowed(self, config: PipelineConfig) -> bool:
-        """Whether the user's limits leave room for it; what is not worth a trial may win all the same if it had one."""
+        """True if the user's limits allow it; a configuration not worth a trial may still win if it had one."""
         return feasible.why_not(config, self.facts.unmeasured) is None
 
     def kept_limits(self, row: Row) -> bool:
-        """Whether a trial kept the limits of this search; when it was told, others may have been asked for."""
+        """True if a trial kept the limits of this search; it may have been told under other ones."""
         if not isinstance(row.outcome, Measurement):
             return True
         return all(excess <= 0 for excess in self._excesses(row.config, row.outcome).values())
 
     def best(self) -> Point | None:
-        """Return the best point that keeps the limits, or None."""
+        """Return the best point within the limits, or None."""
         points = [point for point in self.points().values() if point.feasible]
         return max(points, key=lambda point: (point.value, point.key), default=None)
 
     def worth(self) -> dict[str, float | None]:
-        """Return the value of each configuration that was tried, by key; None if it failed or breaks a limit."""
+        """Return the value of each tried configuration, by key; None if it failed or breaks a limit."""
         failed = {row.key: None for row in self.record.rows() if isinstance(row.outcome, TrialFailure)}
         return {**failed, **{key: each.value if each.feasible else None for key, each in self.points().items()}}
 
     def surrogate(self) -> Surrogate:
-        """Return what everything measured so far says of all candidates, in terms of what the study maximises."""
+        """Return the surrogate of all measurements so far, over all candidates, in terms of the objective."""
         measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         if self.believed is None or self.believed[0] != len(measured):
             points = self.points()
@@ -186,7 +186,7 @@ class Session:
     def _reading(self, row: Row, outcome: Measurement) -> Reading:
         rate = outcome.images_per_second
         value = self.score(row.config, self.points()[row.key].measurements, rate.value)
-        # A one-time cost makes the score vary by less than the rate, by as much as it takes of the time.
+        # The relative variance of the score is less than that of the rate, as one-time costs are a part of its time.
         return Reading(math.log(value), log_variance(rate) * (value / rate.value) ** 2, row.block)
 
     def trend(self, config: PipelineConfig) -> float:
@@ -198,28 +198,28 @@ class Session:
         return 0.0 if known is None or not self.settings.seeding else math.log(self._promise(config, known))
 
     def trial_seconds(self) -> float:
-        """Return how long a trial takes here, or 0 if none has run."""
+        """Return the duration of a trial here, or 0 if none has run."""
         took = [row.seconds for row in self.record.rows() if row.outcome is not None]
         return median(took) if took else 0.0
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
-        """Return what the study maximises, for a configuration that runs at `rate` images/s."""
+        """Return the objective of a configuration that runs at `rate` images/s."""
         if self.settings.epochs is None or rate <= 0:
             return rate
         return objective.score(rate, self.once_seconds(config, measurements), self._images)
 
     def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
-        """Return what a configuration costs once, in seconds: as it was measured, else as it is predicted."""
+        """Return the one-time costs of a configuration in seconds: measured, else predicted."""
         count = self.facts.workload.samples
         predicted = (0.0, 0.0) if self._costs is None else costs.one_time_seconds(config, self._costs, count)
         return objective.one_time_seconds(measurements, predicted, count)
 
     def predicted(self, config: PipelineConfig) -> float | None:
-        """Return what the cost model says, in images/s, or None where it says nothing."""
+        """Return the cost model's images/s, or None if there is no prediction."""
         return None if self._costs is None else costs.predict(config, self._costs)
 
     def promise(self, config: PipelineConfig, rate: float | None = None) -> float:
-        """Return the prediction, or `rate`, in terms of what the study maximises; only if there are predictions."""
+        """Return the prediction, or `rate`, in terms of the objective; requires predictions."""
         assert self._costs is not None
         return self._promise(config, self._costs, rate)
 
@@ -232,25 +232,24 @@ class Session:
 
     @property
     def _images(self) -> int:
-        """How many the training will go through; 0 where its length is not known."""
+        """The images of the whole training; 0 if its length is not known."""
         return (self.settings.epochs or 0) * self.facts.workload.samples
 
     @property
     def can_predict(self) -> bool:
-        """Whether the cost model has what it needs."""
         return self._costs is not None
 
     def highest_ceiling(self) -> Ceiling:
-        """Return the highest ceiling of those that are still looked for; only where one was measured."""
+        """Return the highest ceiling of those setups that are still tried; requires a ceiling."""
         worth = [each for each in self.ceilings if not setups.hopeless(each.setup, self.facts.pointless)]
         return max(worth or self.ceilings, key=lambda each: each.model_images_per_second.value)
 
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
-        """Return what no configuration with the same setup of the model can exceed; None where it was not measured."""
+        """Return the ceiling of a configuration's setup of the model; None if it was not measured."""
         return next((each for each in self.ceilings if each.setup == config.model_setup), None)
 
     def timed(self, measure: Callable[[], Measured]) -> Measured:
-        """Return what was measured beside the trials; the time counts as spent on measuring."""
+        """Return a measurement beside the trials; its time counts as measuring."""
         self._limit(AskedBy(Asker.AGAIN, "ceiling"))
         began = self.settings.clock()
         measured = measure()
@@ -260,7 +259,7 @@ class Session:
     # ------------------------------------------------------------ trials
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
-        """Run one trial of `config`, after those that somebody else has enqueued."""
+        """Run one trial of `config`, after those that others have enqueued."""
         self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
         while self.record.waiting():
             self.run_next()
@@ -268,7 +267,7 @@ class Session:
     def run_each(
         self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None
     ) -> None:
-        """Run the trials that have a reason of their own, except those that have run, until the search is `over`."""
+        """Run the trials that have a reason of their own, without repetitions, until the search is `over`."""
         for config, origin in asked:
             if over():
                 return
@@ -276,7 +275,7 @@ class Session:
                 self.run_config(config, origin)
 
     def run_next(self) -> None:
-        """Run the trial that is enqueued, or else the one that the sampler chooses."""
+        """Run the trial that is enqueued, or else the sampler's choice."""
         trial = self.record.ask()
         if trial is None:
             return

@@ -1,4 +1,4 @@
-"""What a search is asked for, from the command line down to the study. Values only, with the defaults of a tune."""
+"""The settings of a search, from the command line down to the study. Values only, with the defaults of a tune."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from autopipe.search.result import BLOCKS
 from autopipe.search.samplers import SURROGATE, Sampler
 
 STUDY = "autopipe"
-"""The name of a study whose storage is its own."""
+"""The name of a study that has a storage to itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a search is asked for."""
+    """The settings of a search."""
 
     space: str = "default"  # the name of a shipped search space, or a YAML file
     # an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory
@@ -46,27 +46,27 @@ class Settings:
     hosts: int = 1  # how many hosts share each batch; one host's part of it is tuned
     epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
     patience: int = 10  # stop after this many trials in a row without a gain beyond the interval
-    # a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough where measurements
-    # stray so far that more cannot be told
+    # a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough if measurements
+    # vary too much to show more
     ceiling_share: float = 0.97
     # a search that has begun ends at this share of the ceiling, the higher one: by then a trial costs little, and 3 %
     # would be given away
     reached_share: float = 0.99
     finalists: int = 3  # how many of the best are proved, beside the baselines
-    # fewest and most of the confirmation, which two end where the budget is used up; (0, 0) leaves it out
+    # fewest and most rounds of the confirmation, which may end early with the budget; (0, 0) leaves it out
     blocks: tuple[int, int] = BLOCKS
     study_name: str = STUDY  # in the storage; one study is one workload on one kind of machine
     digests: Mapping[str, str] = field(default_factory=dict)  # what must be equal to go on with a study
     fresh: bool = False  # begin anew even if there is such a study
     join: bool = False  # share the study with other processes that search for the same on machines like this one
-    # what a trial of a configuration is asked for beyond the usual
+    # additional options of a configuration's trial
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
     command: str = ""  # the line that repeats it, for whoever reads the result
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
 
     @property
     def search_seconds(self) -> float | None:
-        """The part of the budget after which the search has to be over; None if there is no budget."""
+        """The part of the budget for the search itself; None without a budget."""
         return None if self.budget_seconds is None else max(0.0, self.budget_seconds - self.end_seconds)
 
     def __post_init__(self) -> None:

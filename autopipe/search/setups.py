@@ -1,6 +1,6 @@
-"""Which setups of the model are worth a trial, by the model alone on batches that are there already. Pure.
+"""The setups of the model that are worth a trial, by the model alone on batches that are there already. Pure.
 
-A setup is a number of devices, an order of channels, how many steps one call makes, and where ops finish. If the model
+A setup is a number of devices, an order of channels, steps per call, and the place where ops finish. If the model
 alone is no faster in a setup, no loader can make it faster. `autopipe.search.model_ceilings` measures them.
 """
 
@@ -22,7 +22,7 @@ _NOT_JUDGED = ("finish",)  # the loader's work depends on it as well
 
 
 def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
-    """Return setups in the order in which to measure them: what is usual first, then few devices, and many steps.
+    """Return setups in the order of measuring: the usual first, then few devices, and many steps.
 
     Those of equal devices and channels stay together, because they share a process.
     """
@@ -42,11 +42,11 @@ def useless(
 ) -> dict[Setting, str]:
     """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
 
-    Several steps by one call are tried only if they pay, and so only if they were measured.
+    Several steps per call are tried only if they pay, and so only if they were measured.
 
     Args:
-        ceilings: the model alone in the setups that were measured.
-        setups: all that could be asked for.
+        ceilings: the model alone in the measured setups.
+        setups: all possible ones.
         named: settings that the user has asked for, which are not judged.
     """
     found = pointless(ceilings, setups, named)
@@ -61,7 +61,7 @@ def useless(
 def pointless(
     ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
 ) -> dict[Setting, str]:
-    """Return the settings that bring nothing by what was measured, with the reason; arguments as in `useless`."""
+    """Return the settings that bring nothing by the measurements, with the reason; arguments as in `useless`."""
     rates = {each.setup: each.model_images_per_second.value for each in ceilings}
     wanted, found = list(setups), dict[Setting, str]()
     for name in ModelSetup._fields:
@@ -73,7 +73,7 @@ def pointless(
 def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value]) -> dict[Setting, str]:
     """Return the values of one setting that bring nothing.
 
-    If some devices do not pay over fewer, more do not either. Several steps by one call are compared with one.
+    If some devices do not pay over fewer, more do not either. Several steps per call are compared with one.
     """
     found: dict[Setting, str] = {}
     best, stop = getattr(ModelSetup(), name), ""
@@ -91,14 +91,14 @@ def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value])
 
 
 def _gain(rates: Mapping[ModelSetup, float], name: str, value: Value, other: Value) -> float | None:
-    """Return how many times faster a value is than another, in the pair where it is most; None if there is no pair."""
+    """Return the largest ratio of a value's rate to another's over all pairs; None if there is no pair."""
     change: dict[str, Any] = {name: other}
     pairs = [(rate, setup._replace(**change)) for setup, rate in rates.items() if getattr(setup, name) == value]
     return max((rate / rates[usual] for rate, usual in pairs if usual in rates), default=None)
 
 
 def hopeless(setup: ModelSetup, known: Mapping[Setting, str]) -> bool:
-    """Whether a setup has a setting that brings nothing."""
+    """Return True if a setup has a setting that brings nothing."""
     return not known.keys().isdisjoint(setup._asdict().items())
 
 

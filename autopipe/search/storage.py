@@ -1,4 +1,4 @@
-"""The user's storage: it is opened by its URL, its errors are explained, and a study in it is written to.
+"""The user's storage: opens it by its URL, explains its errors, and writes a study to it.
 
 A search has its study in memory (`autopipe.search.record`) and writes each trial to the storage as it goes. The disk
 may fill up, another process may lock the database, a server may go away: a write is tried again while its failure may
@@ -41,11 +41,11 @@ STORAGE_ERRORS = (
     *(OptunaError, SQLAlchemyError, grpc.RpcError, OSError),
     *(LookupError, ValueError, TypeError, RuntimeError),  # a study that was deleted; whatever a broken journal leads to
 )
-"""What an Optuna storage raises if the storage is at fault."""
+"""The errors of an Optuna storage that are the storage's fault."""
 
 HEARTBEAT_SECONDS = 10
 GRACE_SECONDS = 60
-"""After so long without a heartbeat a trial of a shared study is another process's to run."""
+"""After this time without a heartbeat, another process may run a trial of a shared study."""
 
 OnStale: TypeAlias = Callable[[optuna.Study, FrozenTrial], None]
 
@@ -61,7 +61,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a storage is waited for that is locked, or whose server does not answer."""
+    """The wait for a locked storage or a silent server."""
 
     seconds: float = 60.0
     on_wait: Callable[[str], None] = lambda reason: None  # told the reason, once for each wait
@@ -69,7 +69,7 @@ class Patience:
     sleep: Callable[[float], None] = time.sleep  # waits so many seconds
 
     def ask(self, act: Callable[[], _Answer]) -> _Answer:
-        """Return what `act` returns, tried again while it fails for a reason that may pass.
+        """Call `act`, again while it fails for a reason that may pass, and return its result.
 
         Raises:
             One of `STORAGE_ERRORS`: it fails for good, or for longer than `seconds`.
@@ -110,8 +110,8 @@ def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale |
 
     Args:
         url: of the storage.
-        patience: how long a database that is locked is waited for.
-        on_stale: is called with each trial of a process that died; the storage, a database, has heartbeats then.
+        patience: the wait for a locked database.
+        on_stale: gets each trial of a process that died; the storage, a database, has heartbeats then.
 
     Raises:
         TrialError: it cannot be used.
@@ -136,19 +136,19 @@ def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale |
 
 @contextmanager
 def experimental() -> Iterator[None]:
-    """Keep Optuna from warning of its proxy and its heartbeats, which it calls experimental."""
+    """Silence Optuna's warnings about its proxy and its heartbeats, which it calls experimental."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
 
 
 def path_of_journal(url: str) -> str:
-    """Return the file that a URL such as `journal:///study.log` names, letter by letter: `%20` in it is no space."""
+    """Return the file of a URL such as `journal:///study.log`, letter by letter: `%20` in it is no space."""
     return url.partition("://")[2].removeprefix("/")
 
 
 def _database(url: str, options: dict[str, Any]) -> RDBStorage:
-    """Open a database. Another process may make the same tables at the same time; they serve both."""
+    """Open a database. Another process may create the same tables at the same time; that is no error."""
     for _ in range(_TABLES):
         with suppress(IntegrityError, ProgrammingError):
             return RDBStorage(url, **options)
@@ -163,27 +163,27 @@ def _proxied(place: str) -> GrpcStorageProxy:
 
 
 def url_of(file: Path) -> str:
-    """Return the URL of a study in a file of its own; a `?` or a `%` of its folder's name ends or changes no path."""
+    """Return the URL of a study in a file; a `?` or a `%` in its folder's name does not change the path."""
     return sqlalchemy.URL.create("sqlite", database=str(file.absolute())).render_as_string()
 
 
 def is_shared(url: str | None) -> bool:
-    """Return whether several machines can reach a storage; SQLite's and the one in memory are for one."""
+    """Return True if several machines can reach a storage; SQLite's and the one in memory are for one."""
     return url is not None and not url.startswith("sqlite:")
 
 
 def can_be_joined(url: str | None) -> bool:
-    """Return whether several processes can run one study in a storage: a database server, which has heartbeats."""
+    """Return True if several processes can run one study in a storage: a database server, which has heartbeats."""
     return url is not None and is_shared(url) and not url.startswith(("journal:", "grpc:"))
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown and kept."""
+    """Return a URL that may be shown and kept."""
     return _PASSWORD.sub(r"\1@", url, count=1)
 
 
 def unusable(url: str | None, error: BaseException) -> TrialError:
-    """Return the error that says why a study cannot be opened."""
+    """Return the error for a study that cannot be opened."""
     return TrialError(
         f"The storage {None if url is None else without_password(url)!r} cannot be used: {reason(error, url)}.",
         hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room and "
@@ -197,9 +197,9 @@ class StoredStudy:
     Args:
         url: of the storage.
         storage: the same, open.
-        name: the study's, which is there already.
-        patience: how long a storage that is locked is waited for.
-        on_lost: told the reason when the storage has failed for good.
+        name: of the existing study.
+        patience: the wait for a locked storage.
+        on_lost: gets the reason when the storage has failed for good.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class StoredStudy:
         self._inode = None if self._file is None else self._file.stat().st_ino
 
     def do(self, act: Callable[[], _Answer]) -> _Answer | None:
-        """Return what `act`, which uses the storage, returns; None once the storage has failed for good."""
+        """Call `act`, which uses the storage, and return its result; None once the storage has failed for good."""
         if self.lost is not None:
             return None
         try:
@@ -233,15 +233,13 @@ class StoredStudy:
         return self.do(lambda: self.study.get_trials(deepcopy=False)) or []
 
     def claim(self, number: int, owner: Mapping[str, str]) -> bool:
-        """Begin a trial that waits; return False if another process has begun it."""
+        """Begin a trial that waits; False if another process has begun it."""
         return self.do(lambda: self._claimed(number, owner)) is not False
 
     def write(self, trial: FrozenTrial, number: int | None = None) -> int | None:
         """Write a trial as it is now, and return its number here; None if the storage has failed.
 
-        Args:
-            trial: its owner tells which one it is here.
-            number: the same, of a trial that may have no owner.
+        `number` is for a trial without an owner; else the owner's attribute identifies it here.
         """
         return self.do(lambda: self._written(trial, number))
 
@@ -252,7 +250,7 @@ class StoredStudy:
 
     @contextmanager
     def beating(self, number: int) -> Iterator[None]:
-        """Let a trial have heartbeats while the block runs: other processes see that this one is alive."""
+        """Send heartbeats for a trial while the block runs: other processes see that this one is alive."""
         over = threading.Event()
         thread = threading.Thread(target=self._beat, args=(number, over), name="autopipe-heartbeat", daemon=True)
         thread.start()
@@ -267,7 +265,7 @@ class StoredStudy:
         settle(self._storage)
 
     def _is_gone(self, file: Path) -> bool:
-        """Whether the file was removed or replaced: SQLite would go on to write into one that nobody can open."""
+        """True if the file was removed or replaced: SQLite would go on writing to an unreachable one."""
         try:
             return file.stat().st_ino != self._inode
         except OSError:
@@ -341,7 +339,7 @@ def settle(storage: BaseStorage) -> None:
 
 
 def reason(error: BaseException, url: str | None = None) -> str:
-    """Return in a few words why a storage, of this URL, failed."""
+    """Describe in a few words why the storage of this URL failed."""
     if url is not None and url.startswith("journal:") and not isinstance(error, OSError):
         return _fault_of_journal(path_of_journal(url), error)
     cause = _of_the_database(error)

@@ -46,12 +46,12 @@ _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has
 
 
 def space_digest(space: Space) -> str:
-    """Return the digest of what a space may try: a study is only resumed with the same."""
+    """Return the digest of a space's configurations: a study is only resumed with the same."""
     return digests.digest(digests.canonical(space.parameters))
 
 
 def _words(settings: Settings, space: Space) -> str:
-    """Return a space as `open_record` takes it for messages: its name, and what each parameter may be, and when."""
+    """Describe a space for messages of `open_record`: its name, and each parameter's values and condition."""
     found = {"name": settings.space}
     for each in space:
         when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
@@ -68,8 +68,8 @@ def run(
 ) -> Searched:
     """Find the fastest configuration of a space, and prove it.
 
-    A study that is there already is gone on with. Ctrl-C ends the search; what was found so far is returned. Of what
-    happens, `on_event` is told; see `autopipe.search.events`.
+    An existing study is resumed. Ctrl-C ends the search, with the result so far. `on_event` gets the events of
+    `autopipe.search.events`.
 
     Returns:
         The best configuration with its evidence. `winner` is None if no configuration could be measured.
@@ -89,7 +89,7 @@ def search(
     settings: Settings,
     on_event: OnEvent = lambda event: None,
 ) -> Searched:
-    """Do what `run` does, on a space that has been trimmed already, by facts that know the limits."""
+    """Search as `run` does, on a space that has been trimmed already, by facts that include the limits."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
 
     def given_back(trial: FrozenTrial) -> None:
@@ -148,7 +148,7 @@ class _Search:
         return Stop(reason=Reason.INTERRUPTED, message=message)
 
     def _wait_for_others(self) -> None:
-        """Wait for the trials that others run now, and run those of processes that died: the proof may need them."""
+        """Wait for the trials of others, and run those of processes that died: the proof may need them."""
         record = self._session.record
         awaited = record.under_way()
         if awaited:
@@ -201,7 +201,7 @@ class _Search:
         context = SamplerContext(
             space=session.trimmed.space,
             candidates=session.trimmed.candidates,
-            # A study that is gone on with must not draw again what it drew before.
+            # A resumed study must not draw again what it drew before.
             seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
             trend=session.trend,
             worth=session.worth,

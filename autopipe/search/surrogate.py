@@ -1,8 +1,8 @@
-"""A Gaussian process over configurations: what everything measured so far says of each of them. NumPy only, no Optuna.
+"""A Gaussian process over configurations, which estimates each from all measurements so far. NumPy only, no Optuna.
 
-The sampler, the confirmation and the effects of settings ask this one model. Rates are learnt as logarithms (a factor
-is a factor, whatever the level), on top of the cost model's prediction if there is one. Two configurations are alike if
-their settings are; how much each setting matters is learnt from the likelihood of what was seen. Few measurements and a
+The sampler, the confirmation and the effects of settings use this one model. Rates are learnt as logarithms (a factor
+is a factor, at any level), on top of the cost model's prediction if there is one. Two configurations are similar if
+their settings are; the weight of each setting is learnt from the likelihood of the readings. Few measurements and a
 finite list of configurations make everything here exact and quick: no gradients, no sampling.
 """
 
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """How much each setting matters, how far rates stray, and how far two measurements of one configuration may."""
+    """The weight of each setting, the noise, and the drift between blocks."""
 
     weights: tuple[float, ...]  # how fast likeness falls with each setting's distance
     amplitude: float  # how far rates stray from the trend
@@ -77,11 +77,11 @@ class Features:
         self._points: Array = np.array([[self._place(name, row) for name in self.names] for row in rows], dtype=float)
 
     def rows(self, keys: Collection[str]) -> Rows:
-        """Return where configurations stand in the list."""
+        """Return the row numbers of configurations."""
         return np.array([self._row[key] for key in keys], dtype=np.intp)
 
     def distances(self, first: Rows, second: Rows) -> Array:
-        """Return, setting by setting, how far each of `first` is from each of `second`: 0 to 1."""
+        """Return the distance of each of `first` from each of `second`, setting by setting: 0 to 1."""
         one, other = self._points[first], self._points[second]
         apart = np.abs(one[:, None, :] - other[None, :, :])
         unordered = np.array([not self._ordered[name] for name in self.names])
@@ -117,19 +117,19 @@ def _coordinate(value: Value) -> float | str:
 
 
 class Surrogate:
-    """What is known of configurations after some measurements: normal in the logarithm, not independent of each other.
+    """The distribution of configurations' log values after some measurements: normal, with covariances.
 
     Every measurement has its own variance, so that a steady one counts for more than a shaky one and several of one
-    configuration for more than one. What a machine does meanwhile comes on top: some of it to each measurement, and
-    some to all of a block together, as in any analysis of blocked experiments (Montgomery, Design and Analysis of
-    Experiments, ch. 4). How much, is learnt. The rest is a Gaussian process with known noise (Rasmussen and Williams,
-    Gaussian Processes for Machine Learning, ch. 2 and 5).
+    configuration for more than one. The machine's disturbance comes on top: some of it to each measurement, and some to
+    all of a block together, as in any analysis of blocked experiments (Montgomery, Design and Analysis of Experiments,
+    ch. 4); its size is learnt. The rest is a Gaussian process with known noise (Rasmussen and Williams, Gaussian
+    Processes for Machine Learning, ch. 2 and 5).
 
     Args:
         features: of all configurations that may be asked about.
-        readings: what was measured, at least one: the key of the configuration, and the measurement.
+        readings: the measurements, at least one, with the keys of their configurations.
         before: the surrogate some measurements ago, to begin learning with.
-        learnt: what counts, if nothing is to be learnt from the readings.
+        learnt: the parameters, if nothing is to be learnt from the readings.
     """
 
     def __init__(
@@ -158,16 +158,16 @@ class Surrogate:
         self._root = np.linalg.cholesky(self._covariance(self.learnt))
         self._solved = np.linalg.solve(self._root.T, np.linalg.solve(self._root, self._target))
 
-    # ------------------------------------------------------------ what is asked of it
+    # ------------------------------------------------------------ queries
 
     @property
     def noise(self) -> float:
-        """By how much a measurement strays from another of the same configuration in the same block, in log units."""
+        """The standard deviation between measurements of one configuration in the same block, in log units."""
         return math.hypot(self.learnt.noise, math.sqrt(median(self._variances.tolist())))
 
     @property
     def freedom(self) -> int:
-        """How many repeats the noise and the drift rest on, at least 1."""
+        """The number of repeats behind noise and drift, at least 1."""
         blocks = {reading.block for _, reading in self.readings if reading.block is not None}
         return max(1, len(self.readings) - len(self.measured) - len(blocks) - 1)
 
@@ -180,15 +180,15 @@ class Surrogate:
         return mean, np.sqrt(np.maximum(before - np.sum(half**2, axis=0), 1e-12))
 
     def value(self, key: str) -> float:
-        """Return what a configuration is worth, most likely."""
+        """Return the most likely value of a configuration."""
         return math.exp(float(self._mean(self.features.rows([key]))[0][0]))
 
     def best(self, keys: Collection[str]) -> str:
-        """Return which of `keys`, at least one, is worth most."""
+        """Return the key with the highest value, of at least one."""
         return max(keys, key=lambda key: (self.value(key), key))
 
     def ahead(self, first: str, second: str) -> tuple[float, float]:
-        """Return by how much `first` is ahead of `second`, in log units, with the standard deviation of that."""
+        """Return the lead of `first` over `second` in log units, with its standard deviation."""
         rows = self.features.rows([first, second])
         mean, half = self._mean(rows)
         left = self._prior(rows, rows) - half.T @ half
@@ -196,27 +196,27 @@ class Surrogate:
         return float(mean[0] - mean[1]), math.sqrt(max(variance, 0.0))
 
     def compared(self, first: str, second: str, pairs: int) -> Comparison:
-        """Return how many times `first` is worth what `second` is, which ran in so many `pairs`."""
+        """Return the ratio of the values of `first` and `second`, which ran in this many `pairs`."""
         ahead, spread = self.ahead(first, second)
         reach = student_t_95(self.freedom) * spread
         interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
         return Comparison(ratio=math.exp(ahead), interval=interval, pairs=pairs)
 
     def instead(self, readings: Mapping[str, Reading]) -> Surrogate:
-        """Return the same with other readings of some configurations; nothing is learnt from them."""
+        """Return a copy with other readings of some configurations; nothing is learnt from them."""
         others = [each for each in self.readings if each[0] not in readings]
         return Surrogate(self.features, [*others, *readings.items()], learnt=self.learnt)
 
     # ------------------------------------------------------------ covariances
 
     def _mean(self, rows: Rows) -> tuple[Array, Array]:
-        """Return the means of log values, and what the readings take off their covariance, as its root."""
+        """Return the means of log values, and the root of the reduction of their covariance by the readings."""
         across = self._prior(rows, self._seen)[:, self._at]
         mean: Array = self.features.trend[rows] + self._centre + across @ self._solved
         return mean, np.linalg.solve(self._root, across.T)
 
     def _prior(self, first: Rows, second: Rows) -> Array:
-        """Return the covariance of log values before anything was measured."""
+        """Return the covariance of log values before any measurement."""
         learnt = self.learnt
         alike = np.exp(-(self.features.distances(first, second) @ np.asarray(learnt.weights)))
         same = first[:, None] == second[None, :]
@@ -230,7 +230,6 @@ class Surrogate:
         return shared
 
     def _covariance(self, learnt: Learnt) -> Array:
-        """Return the covariance of the readings."""
         if self._alike is None or self._alike[0] != learnt.weights:  # most of what is tried in turn has the same
             self._alike = learnt.weights, np.exp(-(self._distances @ np.asarray(learnt.weights)))
         prior = learnt.amplitude**2 * self._alike[1] + self._common
@@ -244,7 +243,7 @@ class Surrogate:
     def _likelihood(self, learnt: Learnt) -> float:
         root = np.linalg.cholesky(self._covariance(learnt))
         fit = float(np.sum(np.linalg.solve(root, self._target) ** 2))
-        # A weak belief that settings matter a little keeps two or three points from settling the matter.
+        # A weak prior that settings matter a little, so that two or three points do not decide.
         belief = sum(math.log(weight / _TYPICAL_WEIGHT) ** 2 for weight in learnt.weights) / 8.0
         return -0.5 * fit - float(np.sum(np.log(np.diag(root)))) - belief
 
@@ -253,9 +252,9 @@ class Surrogate:
         return len(self.measured) < len(self.readings)
 
     def _learn(self, before: Surrogate | None) -> Learnt:
-        """Climb the likelihood, one setting at a time over a short list of values; twice round from nothing.
+        """Climb the likelihood, one setting at a time over a short list of values; two rounds from scratch.
 
-        What was learnt before there were repeats says too little of the noise to begin with once there are.
+        Parameters learnt without repeats are a poor start for the noise once there are repeats.
         """
         repeated = self._repeated
         goes_on = before is not None and before.features.names == self.features.names and before._repeated == repeated
@@ -289,7 +288,7 @@ class Surrogate:
 
 
 def _together(blocks: Sequence[int | None]) -> Array:
-    """Return which measurements share a block: 1 or 0; each shares one with itself."""
+    """Return 1 for pairs of measurements that share a block, else 0; each shares one with itself."""
     same = [[one is not None and one == other for other in blocks] for one in blocks]
     shared: Array = np.maximum(np.array(same, dtype=float), np.eye(len(blocks)))
     return shared

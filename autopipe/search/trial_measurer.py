@@ -44,7 +44,7 @@ BASELINES = (
     (_of_workers(WORKERS), KERAS_WORKERS),
     ("image_dataset_from_directory", "directory"),
 )
-"""What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings."""
+"""The usual pipelines of today: by the form in which `autopipe eject --to` writes them, with their usual settings."""
 _WHERE_POSSIBLE = (
     "fit",
     "tf.data-cache",
@@ -122,9 +122,9 @@ class TrialMeasurer:
         return Baseline(name=_of_workers(workers), config=_of_code(form))
 
     def start_all(self) -> None:
-        """Start the processes of foreign code side by side, and wait until all are ready.
+        """Start the processes of foreign code in parallel, and wait until all are ready.
 
-        A trial would start its own process, but several import their framework at a time, which takes seconds.
+        A trial would start its own process, but importing a framework takes seconds.
         """
         foreign = (each.config.loader for each in self._baselines if each.unable is None)
         runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]
@@ -160,7 +160,6 @@ class TrialMeasurer:
         return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone; without `again`, a reading by a trial of the same process is used."""
         answer = self._ceiling(setup, model_only=True, again=again)
         return answer if isinstance(answer, Ceiling) else None
 
@@ -175,18 +174,16 @@ class TrialMeasurer:
         return answer
 
     def allow(self, seconds: float | None) -> None:
-        """Set how long the next measurements may take; see `Measurer`."""
         self._ends_at = None if seconds is None else time.monotonic() + seconds
 
     def _until(self) -> float:
-        """Return the time, by `time.monotonic`, at which a trial that does not measure yet is cut."""
+        """Return the `time.monotonic` time at which a trial that does not measure yet is cut."""
         budget = self._settings.budget_seconds
         return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        """Run one trial."""
         options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF)}
         options["page_cache"] = self._settings.page_cache
         if self._half_width is not None:
@@ -217,9 +214,9 @@ class TrialMeasurer:
 
 
 def narrow_enough(model_alone: Estimate) -> float:
-    """Return the relative half width at which the interval of a trial is narrow enough on this machine.
+    """Return the relative half width at which a trial's interval is narrow enough on this machine.
 
-    The model alone does the same work at each step, so no trial can be measured more closely than it varies.
+    The model alone does the same work at each step, so no trial can be measured more precisely than it varies.
     """
     strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
     return min(max(strays, _NARROWEST), _WIDEST)
@@ -240,7 +237,7 @@ _THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, F
 
 
 def succeeded(answer: T | TrialFailure) -> T:
-    """Return the answer of a trial without which nothing can be measured.
+    """Return the answer of a required trial.
 
     Raises:
         WorkloadError: the trial failed because of the workload.
@@ -256,15 +253,14 @@ def succeeded(answer: T | TrialFailure) -> T:
     raise NothingMeasuredError(f"{answer.message} (in phase: {phase}){tail}", hint=answer.hint)
 
 
-# -------------------- unmeasured
-# The error of a search without a result: why its trials failed, why there were none, or who ended it.
+# -------------------- the error of a search without a result
 
 
 _REASONS_SHOWN = 3
 
 
 def nothing_measured(result: Result) -> NothingMeasuredError:
-    """Return the error of a search that has no winner: why its trials failed, or why none was run."""
+    """Return the error of a search without a winner: why its trials failed, or why none was run."""
     failures = [each.failure for each in result.trials if each.failure is not None]
     former = next((each for each in result.baselines if each.incumbent), None)
     measured = len(result.trials) - result.failed - len(result.over_limits)
@@ -310,7 +306,7 @@ def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterrupt
 
 
 def _least(taken: Sequence[Resources]) -> str:
-    """Return the least memory and the least processor time of these trials, as far as they were measured."""
+    """Format the least memory and the least processor time of these trials, as far as they were measured."""
     memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
     cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
     said = [] if memory is None else [f"{size_text(memory)} of memory"]

@@ -2,8 +2,7 @@
 
 A trial's child leads a process group. Everything it starts is in that group or descends from it, and ends with it; only
 a process that made its own session and lost its parent to a sudden death is out of reach. This module sends signals,
-and
-delays those that would interrupt the start or end of processes; its callers decide when.
+and delays those that would interrupt the start or end of processes; its callers decide when.
 """
 
 from __future__ import annotations
