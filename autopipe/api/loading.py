@@ -40,22 +40,22 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     on_new_hardware: OnNewHardware = "nearest",
     retune_seconds: float = RETUNE_SECONDS,
 ) -> Tuned:
-    """Return the tuned pipeline of an artefact, with the profile that fits this machine.
+    """Load the tuned pipeline of an artefact, with the profile that fits this machine.
 
     The user's code is imported only when a loader or a trainer is made, and nothing is ever unpickled. The
     artefact may name the workload that the generated module beside it names; without one, a `Workload` in a file of its
-    own folder. docs/security.md says what an artefact can and cannot do.
+    own folder. docs/security.md lists what an artefact can and cannot do.
 
     Args:
         path: the artefact.
         workload: the workload, or "train.py:workload", in place of the one that the artefact names.
         pinned: the only workload that the artefact may name, as the generated module holds it.
         strict: refuse a profile of another machine instead of warning.
-        allow_outside: trust the artefact in whatever it names: any file, any module, and any function in it.
+        allow_outside: trust everything that the artefact names: any file, any module, and any function in it.
         on_new_hardware: what to do on a machine that has no profile: take the "nearest" one, with a warning;
             "retune" first, which imports the workload in child processes and writes the artefact; or "error", as
             `strict`. Of several jobs that start at once on one kind of machine, one retunes and the others wait for
-            it. If it fails, the nearest profile is taken, and a warning says why.
+            it. If it fails, the nearest profile is taken, with a warning that gives the reason.
         retune_seconds: the budget of that retune.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Makes reports: `ap.report`, which the command line calls as well. An artefact holds all that a report shows."""
+"""Makes reports: `ap.report`, which the command line calls as well. The artefact holds everything in a report."""
 
 from __future__ import annotations
 
@@ -50,12 +50,10 @@ class Report:
         return files.replace_text(file, self.html, usual=NAME)
 
     def __repr__(self) -> str:
-        """Return the verdict, if there is one, and how to see the rest."""
         verdict = self.document.get("verdict", "profiles side by side")
         return f"<Report: {verdict} .save({NAME!r}) writes all of it>"
 
     def _repr_html_(self) -> str:
-        """Return the report in a frame of its own, for notebooks."""
         style = "width:100%;height:46rem;border:1px solid #8886;border-radius:8px"
         return f'<iframe title="autopipe report" sandbox style="{style}" srcdoc="{html.escape(self.html)}"></iframe>'
 
@@ -78,20 +76,20 @@ def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
 
 
 def of_file(path: Path, *, use: Callable[[Profile], str] = lambda profile: "") -> Report:
-    """Return the report of the profile in an artefact whose machine is most like this one; see `of_profile`."""
+    """Make the report of the profile in an artefact whose machine is most like this one; see `of_profile`."""
     artifact = files.read(path)
     profile = pick.nearest(artifact, fingerprint.detect())[0]
     return of_profile(artifact, profile, use=use(profile))
 
 
 def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:
-    """Return the report of one profile; `use` is the command that trains with it, if it is known."""
+    """Make the report of one profile; `use` is the command that trains with it, if it is known."""
     page = profile_report.html_page(artifact, profile, use=use)
     return Report(html=page, document=profile_report.document(artifact, profile))
 
 
 def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
-    """Return the report that compares all profiles of several artefacts, in their order.
+    """Make the report that compares all profiles of several artefacts, in their order.
 
     Raises:
         ArtifactError: a file is no artefact, or there are too few profiles, or too many.
@@ -102,6 +100,6 @@ def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """Return the artefact at a path, which is the file or its folder."""
+    """Return the path of an artefact, given that or its folder."""
     file = Path(path)
     return file / _USUAL if file.is_dir() else file

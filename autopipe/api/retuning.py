@@ -1,4 +1,4 @@
-"""Makes or renews this machine's profile in an artefact, starting from what is known already.
+"""Makes or renews this machine's profile in an artefact, starting from its known configurations.
 
 The profiles of other machines stay. The former configuration also stays unless another one is proved faster.
 """
@@ -53,7 +53,7 @@ from autopipe.workload.workload import Workload
 
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15
-"""Half of what a tune from nothing takes: the known configurations come first."""
+"""Half of a tune's usual number: the known configurations come first."""
 BUDGET_SECONDS: Final = 90.0
 """If the time of the tune is not known."""
 AS_BEFORE: Final = -1.0
@@ -64,7 +64,7 @@ KNOWN: Final = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """When to retune: always, unless one of the first two is set."""
+    """The condition for a retune: always, unless one of the first two is set."""
 
     stale: bool = False  # if the profile does not fit this machine and workload any more, by fingerprints and age
     drifted: bool = False  # if the pipeline, measured again for some 30 s, is slower than it was
@@ -72,11 +72,10 @@ class When:
 
     @property
     def always(self) -> bool:
-        """Whether to retune without a check."""
         return not (self.stale or self.drifted)
 
     def asks_for(self, checked: Result) -> bool:
-        """Return whether these findings are a reason to retune."""
+        """Return True if these findings are a reason to retune."""
         return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
 
 
@@ -104,18 +103,17 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
 ) -> Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
 
-    If nothing can be measured, the present profile is used, and a warning says why.
+    If nothing can be measured, the present profile is used, with a warning that gives the reason.
 
     Args:
         path: the artefact, which is written again.
-        budget: seconds, the confirmation run included; None for as long as the trials take. Three quarters of the
-            tune's unless told.
-        trials: how many at most; half of the tune's unless told.
+        budget: seconds, the confirmation run included; None for no limit. The default is three quarters of the tune's.
+        trials: the most trials; the default is half of the tune's.
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
         if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With
             `if_stale`, one of both is enough.
         workload: "train.py:workload", in place of the one that the artefact names; the artefact names it from then on.
-        allow_outside: trust the artefact in whatever it names; see `ap.load`.
+        allow_outside: trust everything that the artefact names; see `ap.load`.
 
     Raises:
         ConfigError: `workload` is not a name.
@@ -163,7 +161,7 @@ def run(
     Args:
         stored: the artefact.
         settings: of the search; its study's name and first configurations are set here.
-        watcher: is told what happens.
+        watcher: gets the events.
         when: the conditions for a search; by default always.
         given: names of settings and limits to use as they are; the others come from the tune that made the profile of
             this machine, or of the nearest one.

@@ -57,23 +57,23 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 ) -> Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
 
-    The trials run in child processes, to which a workload object travels by cloudpickle: what its functions use must
-    be importable or picklable. A script that calls this needs no main guard if it passes the object; one that passes
-    its own file as "train.py:workload" does.
+    The trials run in child processes, to which a workload object travels by cloudpickle: everything that its functions
+    use must be importable or picklable. A script that calls this needs no main guard if it passes the object; one that
+    passes its own file as "train.py:workload" does.
 
     Args:
         workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
         budget: seconds, with the confirmation run; None for no limit.
-        trials: how many at most.
+        trials: the most trials.
         space: the name of a shipped search space, or a YAML file.
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
         join: share the study in that storage, and its trials, with other machines like this one that ask for the same.
         seed: of everything random in the search.
-        only: parameters held to some values, e.g. `{"loader": ("threads",)}`, or to one: `{"cache": "none"}`.
-        baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function that stands in a
-            file, which returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
-        on_event: is told what happens; see `autopipe.search.events`. In a notebook, the default shows a picture of all
-            trials so far.
+        only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"cache": "none"}`.
+        baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
+            returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
+        on_event: gets the events of `autopipe.search.events`. In a notebook, the default shows a picture of all trials
+            so far.
 
     Returns:
         The tuned pipeline; `.study` is the Optuna study.
@@ -128,7 +128,6 @@ def _require_kinds(workload: object, space: object, storage: object, baseline: o
 
 
 def _held(only: Any) -> dict[str, tuple[Value, ...]]:
-    """Return the values to which parameters are held."""
     hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
     if not isinstance(only, Mapping | None):
         raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
@@ -165,7 +164,7 @@ def run(
     Args:
         workload: to tune.
         settings: of the search.
-        watcher: is told what happens.
+        watcher: gets the events.
         named: the source of the workload, if it is an object that a command made.
         folder: for converted samples, those of trials included; None for the working directory.
 

@@ -1,4 +1,4 @@
-"""What is kept of a search and handed back: `autopipe.json`, the generated factory, and all that is done with them.
+"""The artefact of a search: `autopipe.json`, the generated factory, and everything that is done with them.
 
 The artefact is data: one profile for each machine, read by pydantic, never unpickled. `schema` has its values, `pin`
 and `reference` say which workload it may name, and `factory` builds the tuned pipeline. What a command does with an

@@ -1,6 +1,6 @@
 """Refuses arguments of a wrong type at the entry points, in one line with their name and value.
 
-The module that uses a value checks what it means, for example whether a budget is a number of seconds.
+The module that uses a value checks its meaning, for example whether a budget is a number of seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Made = TypeVar("_Made")
 
 
 def unfit(name: str, value: object, wanted: str, hint: str) -> ConfigError:
-    """Return the error for an argument that is not what is `wanted`."""
+    """Return the error for an argument that is not a `wanted`."""
     return ConfigError(f"`{name}` must be {wanted}, but got {shortened(value)}.", hint=hint)
 
 

@@ -1,7 +1,7 @@
-"""Reads and writes `autopipe.json`. Whatever the file holds, reading it gives an `Artifact` or an `ArtifactError`.
+"""Reads, writes, joins and merges `autopipe.json`. Any file content gives an `Artifact` or an `ArtifactError`.
 
-A file is data: nothing in it is unpickled, imported or evaluated here, and its paths are not followed. What its values
-mean is in `autopipe.artifact.schema`; which profile fits a machine, in `autopipe.artifact.pick`.
+A file is data: nothing in it is unpickled, imported or evaluated here, and its paths are not followed. The meaning of
+its values is in `autopipe.artifact.schema`; the choice of a profile for a machine, in `autopipe.artifact.pick`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which w
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:
-    """Return the artefact in a file.
+    """Read an artefact.
 
     Raises:
-        ArtifactError: there is no such file, or it is no artefact of this version; the message names the place.
+        ArtifactError: the file does not exist, or is no artefact of this version; the message names the place.
     """
     file = Path(path)
     try:
@@ -50,10 +50,10 @@ def read(path: str | os.PathLike[str]) -> Artifact:
 
 
 def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
-    """Return the artefact that `text` is. `name` is what messages call it.
+    """Parse an artefact; messages call it `name`.
 
     Raises:
-        ArtifactError: it is none.
+        ArtifactError: the text is no artefact.
     """
     if len(text) > MAX_BYTES:
         raise ArtifactError(f"`{name}` is larger than {size_text(MAX_BYTES)}, which no artefact is.")
@@ -78,7 +78,7 @@ def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
 
 
 def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
-    """Write the artefact, in place of an older one, and return its path. A reader sees the old file or the new one.
+    """Write the artefact atomically, in place of an older one, and return its path.
 
     Raises:
         ArtifactError: the file cannot be written.
@@ -87,7 +87,7 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
 
 
 def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path:
-    """Write a text file, whole or not at all; `usual` is what such a file is called, for whoever names a folder.
+    """Write a text file atomically; `usual` is the usual name of such a file, for the hint if `path` is a folder.
 
     Raises:
         ArtifactError: it cannot be written.
@@ -139,11 +139,9 @@ def _sentence(error: pydantic.ValidationError) -> str:
     return f"`{place}` is wrong: {said}, but got {shortened(first['input'])}."
 
 
-# -------------------- joining
-# Writing to an artefact that is there already: the profiles that other machines wrote into it stay.
+# -------------------- joining: the profiles of other machines in an existing file stay
 #
-# Which ones those are is `autopipe.artifact.pick`'s rule, and how a file is written `autopipe.artifact.artifact`'s.
-# The file is read right before, under a lock, because what was read before a search may be minutes old.
+# The file is read right before it is written, under a lock: what was read before a search may be minutes old.
 
 
 _PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: whoever holds the lock for longer hangs
@@ -155,9 +153,9 @@ class KeptWarning(UserWarning):
 
 
 def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
-    """Write an artefact, with the profiles of other machines that the file has already, and return its path.
+    """Write an artefact together with the profiles of other machines in the file, and return its path.
 
-    A file that is of another workload, or cannot be read, is kept beside as `NAME.bak`, which a `KeptWarning` tells.
+    A file of another workload, or an unreadable one, is kept as `NAME.bak`, with a `KeptWarning`.
 
     Raises:
         ArtifactError: the file cannot be written.
@@ -170,7 +168,7 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
     """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
 
-    `known` is the artefact as it was read before, for the case that it is not there any more.
+    `known` is the artefact as it was read before; it is used if the file is gone.
 
     Raises:
         ArtifactError: the file cannot be written.
@@ -204,7 +202,7 @@ def _set_aside(file: Path, why: str) -> None:
 
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
-    """Let nobody else write the file meanwhile. Where nothing can be locked, writing goes on, or says what is wrong."""
+    """Keep other processes from writing the file. If locking is impossible, writing goes on, or raises itself."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             path = file.with_name(f".{file.name}.lock")
@@ -214,7 +212,7 @@ def alone(file: Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int:
-    """Return a descriptor of the file that holds the lock, which lies at `path` and has no links to elsewhere."""
+    """Return a descriptor of the lock file at `path`, which must not be a link."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < give_up:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -237,7 +235,6 @@ def _remove(path: Path) -> None:
 
 
 # -------------------- merging
-# Merges the profiles of several machines into one artefact. `autopipe merge` calls it.
 
 
 def merge(paths: Sequence[Path], out: Path) -> Artifact:
@@ -247,7 +244,7 @@ def merge(paths: Sequence[Path], out: Path) -> Artifact:
 
     Args:
         paths: the artefacts, which must be of one workload.
-        out: the file to write, which may be one of them; its folder is made if it is not there.
+        out: the file to write, which may be one of them; its folder is created if necessary.
 
     Raises:
         ArtifactError: an artefact cannot be read, they have different workloads, or `out` cannot be written.

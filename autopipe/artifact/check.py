@@ -1,6 +1,6 @@
-"""Does a tuned configuration still fit: this machine, this workload, this day, and the speed that was promised?
+"""The rules that decide whether a tuned configuration still fits: machine, workload, age, and speed.
 
-`judge` decides over values. `check` asks for them one after the other, the cheap ones first; measuring is the caller's.
+`judge` decides over values. `check` requests them one after the other, the cheap ones first; its caller measures.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, rate_text
 
 MAX_AGE_DAYS: Final = 180
-"""Drivers, firmware and neighbours change without a version that could be compared."""
+"""Drivers, firmware and neighbours change without a comparable version."""
 DRIFT_TOLERANCE: Final = 0.05
-"""Two measurements of one pipeline on a quiet machine lie closer together than this."""
+"""Two measurements of one pipeline on a quiet machine differ by less than this."""
 _DEVIATION: Final = 1.4826
 """Median absolute deviations in a standard deviation of the normal distribution (Hampel, JASA 69, 1974)."""
 
 
 class Verdict(enum.StrEnum):
-    """What came of a check."""
+    """The results of a check."""
 
     FITS = "fits"
     STALE = "stale"
-    """Something that the measurement depends on is another than it was; nothing says that it is slower."""
+    """A condition of the measurement has changed; there is no sign that it is slower."""
     DRIFTED = "drifted"
-    """It was measured again, and is slower than it was."""
+    """It was measured again, and is slower than before."""
 
 
 EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
@@ -42,17 +42,17 @@ EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a short measurement found now."""
+    """The rates of a short measurement now."""
 
     images_per_second: Estimate
-    # of the model alone, by turns with it; above 1 where that was disturbed, and None where it was not measured
+    # of the model alone, measured alternately; above 1 if that was disturbed, and None if it was not measured
     share: Estimate | None = None
 
     @classmethod
     def by_turns(cls, rounds: Sequence[tuple[Estimate, Estimate]]) -> Self:
-        """Return what rounds say, in each of which the model alone and then the pipeline ran: (pipeline, model alone).
+        """Summarise rounds of (pipeline, model alone).
 
-        In pairs, since what slows a round down slows both: a fast reading of one over a slow one of the other is no
+        The share is of pairs, since a slow round slows both: a fast reading of one over a slow one of the other is no
         share.
         """
         rates = [rate for rate, _ in rounds]
@@ -63,7 +63,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a check."""
+    """The result of a check."""
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()  # why it is not "fits"; empty if it is
@@ -76,12 +76,11 @@ class Result:
 
     @property
     def fits_but_for_software(self) -> bool:
-        """Whether it was measured to be as fast as before, and only versions of software are others."""
+        """True if it was measured to be as fast as before, and only versions of software differ."""
         return self.only_software and self.verdict is Verdict.STALE and self.images_per_second is not None
 
     @property
     def exit_code(self) -> int:
-        """0 fits, 4 stale, 5 drifted."""
         return EXIT_CODES[self.verdict]
 
 
@@ -95,18 +94,17 @@ def check(
 ) -> Result:
     """Check the profile of a machine.
 
-    Nothing is measured for a machine without a profile or with a configuration that no longer can be read: a figure
-    would have nothing to be compared with.
+    Without a profile, or with an unreadable configuration, nothing is measured: there is no figure to compare with.
 
     Args:
         artifact: the profiles.
         here: the machine.
         now: the time, with time zone.
-        workload: returns what would be trained now; None leaves it unchecked.
+        workload: returns the workload as it would be trained now; None leaves it unchecked.
         measure: measures a configuration for some seconds; None leaves the speed unchecked (`--quick`).
 
     Raises:
-        ArtifactError: the configuration is none that this release knows.
+        ArtifactError: this release cannot read the configuration.
     """
     profile, _ = pick.nearest(artifact, here)
     digest = None if workload is None else workload()
@@ -117,7 +115,7 @@ def check(
 
 
 def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: WorkloadDigest | None = None) -> Result:
-    """Say whether a profile is of this machine and up to date."""
+    """Decide whether a profile is of this machine and up to date."""
     match = compare_hardware(profile.hardware, here)
     age_days = (now - profile.measured_at).days
     reached = profile.winner.share_of_model
@@ -145,14 +143,14 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
 
 
 def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
-    """Add what was measured now, and say whether it falls short of what was recorded.
+    """Add new rates, and decide whether they fall short of the recorded ones.
 
-    Compared is the share of the ceiling, which a machine that is slower as a whole leaves as it was; or the plain rate,
-    where no ceiling was measured then or now. It falls short if even the upper end of what was measured now lies below
-    the lower end of what was recorded, by more than the tolerance.
+    The share of the ceiling is compared, which a generally slower machine does not change; or the plain rate, if no
+    ceiling was measured then or now. It falls short if even the upper end of the new interval lies below the lower end
+    of the recorded one, by more than the tolerance.
 
-    Of what was recorded, the lower counts where the share side by side and that of the figures differ: the one has no
-    interval in the artefact, and the other is of the highest ceiling that was seen, at another moment.
+    If the recorded share side by side and that of the figures differ, the lower one counts: the former has no
+    interval in the artefact, and the latter is of the highest ceiling, measured at another moment.
     """
     now, then = rates.images_per_second, profile.winner.images_per_second
     side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures
@@ -171,10 +169,10 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
 
 
 def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:
-    """Return rates as times of others, in pairs: the median.
+    """Return the median of rates over others, in pairs.
 
-    Its interval is as wide as that of the windows of a trial, or as the pairs lie apart where that is more. Both are
-    medians as well, so that no single disturbed round, nor one too short for an interval, hides what the others show.
+    Its interval is as wide as that of the windows of a trial, or as the spread of the pairs if that is more. Both are
+    medians as well, so that no single disturbed round, nor one too short for an interval, hides the others.
     """
     pairs = [rate.value / other for rate, other in zip(rates, others, strict=True)]
     value = median(pairs)

@@ -29,7 +29,7 @@ _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
 _AGAIN: JsonObject = {"min_seconds": 3.0, "max_seconds": 6.0}  # in the rounds after the first
 _ALONE: JsonObject = {"model_only": True, "again": True}
 _LONG_SECONDS: Final = 45.0
-"""No further round begins that would last longer: where a step takes seconds, a first round must do, the longest."""
+"""No further round begins that would last longer; with slow steps the first round, the longest, has to be enough."""
 
 
 def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: None) -> Result:
@@ -38,12 +38,12 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     Args:
         stored: the artefact.
         quick: compare fingerprints only, and measure nothing.
-        on_search: is told if another process measures on this machine and has to be waited for.
+        on_search: hears of a wait for another process that measures on this machine.
 
     Raises:
         WorkloadError: the workload cannot be imported.
-        NothingMeasuredError: the configuration cannot be run any more, or another process still measures on this
-            machine after the longest wait.
+        NothingMeasuredError: the configuration no longer runs, or another process still measures on this machine after
+            the longest wait.
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
@@ -62,7 +62,7 @@ def check_with(
     quick: bool,
     queue: lock.Queue | None = None,
 ) -> Result:
-    """Check the profile of this machine, which is `here`, with a runner that is there already."""
+    """Check the profile of this machine, which is `here`, with an existing runner."""
     in_turn = queue or lock.Queue(lambda who: None)
 
     def measured(config: PipelineConfig) -> Rates:
@@ -79,7 +79,7 @@ def check_with(
 
 
 def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
-    """Measure the model alone and the pipeline by turns, so that a change of the machine's speed affects both."""
+    """Measure the model alone and the pipeline alternately, so that a change of the machine's speed affects both."""
     began = time.monotonic()
     rounds = [_round(runner, config, _DRIFT)]
     took = time.monotonic() - began

@@ -1,7 +1,7 @@
-"""Writes `tuned_pipeline.py`: the few lines to import for training, beside the artefact that they read.
+"""Writes `tuned_pipeline.py`, the lines to import for training, beside its artefact; makes and updates profiles.
 
-The module holds no measurement and no configuration: it reads them, so that a retune changes the artefact alone.
-A file that does without autopipe is written by `autopipe.pipeline.eject`.
+The module holds no measurement and no configuration: it reads them, so that a retune changes the artefact only.
+`autopipe.pipeline.eject` writes files that need no autopipe.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def write(tuned: Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
 
 
 def _literal(named: Reference | None) -> str:
-    """Return a reference as Python, one line a key."""
+    """Format a reference as Python, one line a key."""
     if named is None:
         return "None"
     values = named.model_dump(exclude_none=True)
@@ -103,12 +103,11 @@ def _literal(named: Reference | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that can end no docstring, whatever somebody has called a folder."""
+    """Escape a text, such as the name of a folder, for a docstring."""
     return re.sub(r"[^\w ./:-]", "_", text)
 
 
 # -------------------- keeping
-# Adds later measurements to an artefact, so that its report shows them.
 
 
 def step_time(path: Path, found: StepTime, described: Description) -> Profile:
@@ -142,9 +141,9 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
 def profile_of(
     result: Result, described: Description, hardware: Hardware, settings: Settings, *, retune: bool = False
 ) -> Profile | None:
-    """Return the profile that the artefact keeps of a search; None if the search found nothing to use.
+    """Return the artefact's profile of a search; None if the search found nothing to use.
 
-    `settings` are the search's. Those of a retune are a part of the tune's, of which the profile keeps the whole.
+    `settings` are the search's. Of a retune, whose settings are a part of the tune's, the profile keeps the whole.
     """
     if result.winner is None:
         return None

@@ -91,7 +91,7 @@ class Job:
         return max(cores, _REMOTE_WORKERS) if remote else cores
 
     def verify(self) -> int:
-        """Check the set's files and compare some samples with the source; return how many.
+        """Check the set's files, compare some samples with the source, and return their number.
 
         Raises:
             StorageError: a file or a sample differs; the message names it.
@@ -107,17 +107,17 @@ def usual_form() -> str:
 def job(
     workload: Workload | str, to: str, folder: Path | str | None = None, *, cut: int | Literal["deepest"] = "deepest"
 ) -> Job:
-    """Return the conversion of a workload.
+    """Make the conversion of a workload.
 
     Args:
         workload: a workload, or "train.py:workload".
         to: the storage form.
         folder: a path or URL; None for a folder of the form's name, in which the workload's loaders look for it.
-        cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
+        cut: the number of deterministic first ops done before; "deepest": as many as the form can hold.
 
     Raises:
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
-        ConfigError: there is no such form, or it cannot hold these samples, or not after so many ops.
+        ConfigError: the form does not exist, or cannot hold these samples, or not after so many ops.
     """
     forms = [name for name in STORAGES if STORAGES[name].converts]
     if to not in forms:
@@ -145,7 +145,7 @@ def finish(folder: Path | str) -> Manifest:
 
 
 def imported(name: str, *, may_call: bool = True) -> Workload:
-    """Return a workload by its name. Modules of the working directory can be named, as with `python -m`."""
+    """Import a workload by its name. Modules of the working directory can be named, as with `python -m`."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

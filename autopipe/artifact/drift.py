@@ -1,7 +1,7 @@
-"""Drift while training: is the tuned pipeline still as fast as it was when it was measured?
+"""Drift while training: compares the tuned pipeline's speed with the measured one, and exports the figures.
 
-`shortfall` decides; the watching itself is `autopipe.pipeline.devices.monitor`'s, and a check without a training
-`autopipe.artifact.check`'s.
+`shortfall` decides; `autopipe.pipeline.devices.monitor` watches the training, and `autopipe.artifact.check` checks
+without one. The exports write lines of JSON, Prometheus's text format, or call exporters of extensions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 
 # -------------------- exports
-# The figures of a training for collectors: lines of JSON, Prometheus's text format, and exporters of extensions.
-#
-# What the figures mean is the caller's.
 
 
 GROUP: Final = "autopipe.exporters"
@@ -43,13 +40,13 @@ DRIFTED: Final = "Whether training is slower than promised."
 
 
 def append_line(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
-    """Add a line of JSON with the time, in seconds since 1970, to a file."""
+    """Append a line of JSON with the time, in seconds since 1970, to a file."""
     with Path(path).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
 
 
 def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
-    """Write the figures as gauges, in place of those of the epoch before; a reader sees the old file or the new one.
+    """Write the figures as gauges atomically, in place of those of the epoch before.
 
     The format is Prometheus's text exposition format, version 0.0.4.
     """
@@ -67,7 +64,7 @@ def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) ->
 
 
 class Exporter(Protocol):
-    """Hands the figures of each epoch on."""
+    """Takes the figures of each epoch."""
 
     def set(self, values: Mapping[str, Any], /) -> None:
         """Take the figures of an epoch: those of `HELP`, some of them None, and `cause`, None without a drift."""
@@ -79,11 +76,11 @@ def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
 
     Args:
         name: of the exporter.
-        value: what it was asked for with, such as True; the exporter knows what it may be.
-        causes: all that `cause` can be.
+        value: its argument, such as True; the exporter checks it.
+        causes: all possible values of `cause`.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the exporter does not exist.
         MissingExtraError: a package that it needs is not installed.
     """
     made = registry.named(name, GROUP)
@@ -101,12 +98,12 @@ LEAST_SHARE: Final = 0.5
 """A training below this share of its promise is too slow, however wide the interval of the promise is."""
 
 WAIT_TOLERANCE: Final = 0.02
-"""A data-wait share differs by so much from one run to the next."""
+"""The usual variation of a data-wait share between runs."""
 
 
 _OTHERS_CORES: Final = 0.3
 _OTHERS_SHARE: Final = 0.15
-"""Others that keep more of the cores busy than this are in the way; a machine's own services are not."""
+"""Other programs slow a training down if they use more of the cores; a machine's own services use less."""
 
 
 class DriftWarning(UserWarning):
@@ -115,7 +112,7 @@ class DriftWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What the artefact says of a pipeline."""
+    """The artefact's figures of a pipeline."""
 
     images_per_second: Estimate  # measured when it was tuned
     data_wait_share: float  # measured when it was tuned
@@ -130,23 +127,23 @@ class Cause(enum.StrEnum):
     FEWER_CORES = "fewer cores"
     """This process may use fewer of them than then."""
     NEIGHBOURS = "cores taken by others"
-    """It waits for data, and others on the machine keep cores busy."""
+    """It waits for data, and other programs keep cores busy."""
     DATA = "storage or loader"
-    """It waits for data, and nobody else is in the way: reads, files or versions of libraries have changed."""
+    """It waits for data without other programs' load: reads, files or versions of libraries have changed."""
     MODEL = "model"
     """It waits no longer for data: the model, its callbacks or the device are slower (heat, other versions)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How a training falls short, and why."""
+    """The shortfall of a training, and its cause."""
 
     cause: Cause
     sentence: str  # the same with figures and the command to run
 
 
 def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | None:
-    """Say how a training on so many `cores` is slower than promised; None unless by more than the interval, or half."""
+    """Return the drift of a training on this many `cores`; None unless it exceeds the interval, or half the rate."""
     then = promise.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
     if then.value - rate <= min(then.high - then.low, LEAST_SHARE * then.value):
@@ -177,10 +174,10 @@ def DriftMonitor(
     prometheus: str | os.PathLike[str] | None = None,
     **exporters: Any,
 ) -> EpochMonitor:
-    """Return a Keras callback that compares a training with what its artefact promises.
+    """Return a Keras callback that compares a training with the promise of its artefact.
 
     Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others` and `lost_workers` go to the logs, and so to
-    `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, where these come later in the list. A
+    `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, if these come later in the list. A
     `DriftWarning` is given once, with the cause and the command to run, when the training falls short by more than the
     interval of the recorded rate.
 
@@ -207,7 +204,7 @@ def DriftMonitor(
 
 
 class _Judge:
-    """Compares every epoch, hands the figures on, and warns once."""
+    """Compares every epoch, exports the figures, and warns once."""
 
     def __init__(
         self,
@@ -236,7 +233,7 @@ class _Judge:
             warnings.warn(drift.sentence, DriftWarning, stacklevel=2)
 
     def _export(self, values: dict[str, Any]) -> None:
-        """Hand the figures on; no training ends because a file cannot be written."""
+        """Export the figures; a file that cannot be written does not end a training."""
         for exporter in self._exporters:
             exporter.set(values)
         try:

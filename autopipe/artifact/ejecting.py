@@ -67,7 +67,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
 
 
 def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
-    """Return a workload's pipeline as people usually write it: the code of a baseline of a tune.
+    """Return a workload's pipeline in a usual form: the code of a baseline of a tune.
 
     Args:
         named: the workload, or its name.
@@ -76,7 +76,7 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
             `image_dataset_from_directory`; "fit", arrays for `fit(x, y)`; or a form of an extension, such as "grain".
 
     Raises:
-        ConfigError: there is no such form, or plain code cannot express the pipeline; the message says why.
+        ConfigError: the form does not exist, or plain code cannot express the pipeline; the message says why.
         WorkloadError: the workload cannot be imported.
     """
     try:

@@ -1,7 +1,7 @@
-"""The tuned pipeline: the configuration for this machine, and what is built with it.
+"""The tuned pipeline: the configuration for this machine, and the loaders, trainers and datasets made from it.
 
-Loading reads the artefact and looks at the machine; the user's own code is imported when a loader or trainer is asked
-for, and not before.
+Loading reads the artefact and looks at the machine; the user's own code is imported only when a loader or trainer is
+made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class NamelessWarning(UserWarning):
-    """An artefact was written that does not say where its workload is."""
+    """An artefact was written without the place of its workload."""
 
 
 class ProfileWarning(UserWarning):
@@ -46,15 +46,15 @@ class ProfileWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Tuned:
-    """A configuration that was measured to be the best for a workload, and the means to train with it.
+    """The configuration that was measured to be the best for a workload, and the means to train with it.
 
     Attributes:
         artifact: everything that is known, of other machines too.
-        choice: which profile this machine gets, and why.
+        choice: the profile for this machine, and the reason.
         source: returns the workload; called when it is first needed.
-        path: the artefact's file, in whose folder its paths start; None where it has none and they are absolute.
+        path: the artefact's file, in whose folder its paths start; None if it has none and they are absolute.
         study: the Optuna study, if it was made in this process.
-        shown: returns what a notebook shows of it; None for a table of the rates.
+        shown: returns its display in a notebook; None for a table of the rates.
     """
 
     artifact: Artifact
@@ -66,7 +66,6 @@ class Tuned:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the artefact's file."""
         return None if self.path is None else self.path.parent
 
     @property
@@ -76,27 +75,26 @@ class Tuned:
 
     @property
     def profile(self) -> Profile:
-        """The profile that the configuration comes from."""
         return self.choice.profile
 
     @property
     def measurement(self) -> Winner:
-        """What the configuration did when it was measured."""
+        """The configuration's own measurement."""
         return self.profile.winner
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """What the configuration was compared with."""
+        """The configurations that it was compared with."""
         return self.profile.result.baselines
 
     @property
     def ceiling(self) -> Ceiling | None:
-        """What no configuration can exceed, if it was measured."""
+        """The limits of every configuration, if they were measured."""
         return self.profile.result.ceiling
 
     @property
     def promise(self) -> drift.Promise:
-        """What a training on the machine of the profile is held to."""
+        """The figures that a training on the machine of the profile is compared with."""
         return drift.Promise(
             images_per_second=self.measurement.images_per_second,
             data_wait_share=self.measurement.data_wait_share,
@@ -117,13 +115,11 @@ class Tuned:
         return kept_sets.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
-        """Return a summary in one line; everything that is known is `.artifact`."""
         named = self.artifact.workload
         of = "a workload that no file holds" if named is None else reference.text(named)
         return f"<Tuned: {', '.join(f'{name} {text}' for name, text in self._facts())}, of {of}>"
 
     def _repr_html_(self) -> str:
-        """Return the verdict and the ladder of rates for a notebook, or the same as a small table."""
         if self.shown is not None:
             return self.shown(self.profile)
         rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts())
@@ -182,14 +178,14 @@ class Tuned:
     ) -> Any:
         """Return batches for a `fit` of your own: a `tf.data.Dataset` on TensorFlow, else a `keras.utils.PyDataset`.
 
-        Each epoch of `fit` takes the next epoch of the data, exactly as the trainer does. Ops that the trainer leaves
-        to the device are done by the workers, and image axes are as `keras.config.image_data_format()` says now.
+        Each epoch of `fit` takes the next epoch of the data, exactly as the trainer does. The workers do the ops that
+        the trainer leaves to the device, and image axes are as `keras.config.image_data_format()` says now.
 
         Args:
             data: other samples, for validation and prediction: in order and without chance. A cache of the
-                configuration is left out, with a warning, where memory has no room for them. None: the workload's.
+                configuration is left out, with a warning, if they do not fit in memory. None: the workload's.
             shard: `(i, n)` takes the i-th of n disjoint parts of every epoch of the workload's data.
-            initial_epoch: the epoch to begin with, if `fit` is given one.
+            initial_epoch: the first epoch, if `fit` is given one.
 
         Example:
             >>> model.fit(ap.load("autopipe.json").make_dataset(), epochs=3)  # doctest: +SKIP
@@ -206,9 +202,9 @@ class Tuned:
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
         """Write the artefact, with the profiles of all machines, and return its path.
 
-        Profiles of other machines that are in the file already stay there. A file of another workload, or that cannot
-        be read, is kept beside as `NAME.bak`, with a warning. There is a warning, too, of a workload that no file
-        holds: `ap.load` will have to be given it.
+        Profiles of other machines that are in the file already stay there. A file of another workload, or an unreadable
+        one, is kept as `NAME.bak`, with a warning. A workload that no file holds gives a warning, too: `ap.load` needs
+        it as an argument.
 
         Raises:
             ArtifactError: it cannot be written.
@@ -227,7 +223,7 @@ class Tuned:
         return write_joined(self.artifact_for(Path(path).parent), path)
 
     def artifact_for(self, folder: Path) -> Artifact:
-        """Return the artefact as it reads in a file in `folder`: its paths start there."""
+        """Return the artefact with paths that start in `folder`."""
         moved = reference.moved(self.artifact.workload, self.folder, folder)
         return self.artifact.model_copy(update={"workload": moved})
 
@@ -243,15 +239,15 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     here: Hardware | None = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
-    """Return the tuned pipeline of an artefact, with the profile that fits this machine.
+    """Load the tuned pipeline of an artefact, with the profile that fits this machine.
 
     Args:
         path: the artefact.
-        import_workload: imports a workload by its name, told by `may_call` whether that may be a function.
+        import_workload: imports a workload by its name; `may_call` allows a function.
         workload: the workload, or "train.py:workload", in place of the one that the artefact names.
         pinned: the only workload that the artefact may name.
         strict: refuse a profile of another machine.
-        allow_outside: trust the artefact in whatever it names.
+        allow_outside: trust everything that the artefact names.
         here: the machine, if it is known already.
         shown: see `Tuned`.
 
@@ -283,7 +279,7 @@ def of_profile(
 ) -> Tuned:
     """Return the tuned pipeline of a profile that was just measured on this machine.
 
-    `named` says where the workload comes from, with an absolute path; it is found out if None.
+    `named` is the source of the workload, with an absolute path; None: it is derived from the workload.
     """
     match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)

@@ -1,4 +1,4 @@
-"""Which profile of an artefact a machine gets, and how profiles of several machines come into one artefact.
+"""The rules by which a machine gets a profile of an artefact, and profiles of several machines become one artefact.
 
 Pure decisions over values: nothing is read, detected or warned about here.
 """
@@ -24,7 +24,7 @@ _USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a machine gets."""
+    """The profile for a machine."""
 
     config: PipelineConfig  # what to run
     profile: Profile  # where it comes from
@@ -39,10 +39,10 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
         artifact: the profiles to choose from.
         here: the machine.
         strict: refuse anything but the machine's own profile.
-        name: the artefact's path, for what is said.
+        name: the artefact's path, for messages.
 
     Raises:
-        ArtifactError: `strict`, and there is no profile of this machine; or the configuration cannot be read.
+        ArtifactError: `strict`, and no profile is of this machine; or the configuration cannot be read.
     """
     profile, match = nearest(artifact, here)
     if match.level is MatchLevel.SAME:
@@ -66,12 +66,12 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
 
 
 def retune(name: str = "autopipe.json") -> str:
-    """Return how a profile of this machine is had, with the path of the artefact."""
+    """Tell how to make a profile of this machine in the artefact at this path."""
     return f"Run `{again.autopipe('retune', name)}` on this machine."
 
 
 def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
-    """Return the profile whose machine is the most like `here`, and how they compare."""
+    """Return the profile of the machine most similar to `here`, and their comparison."""
     profile = ranked(artifact, here)[0]
     return profile, compare_hardware(profile.hardware, here)
 
@@ -83,9 +83,9 @@ def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
 
 
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
-    """Return what a retune should try first: each profile's best, then what else did well; nearest machine first.
+    """Return a retune's first configurations: each profile's best, then other good ones; nearest machine first.
 
-    `elsewhere` are the best of machines that the artefact has no profile of.
+    `elsewhere` are the best of machines without a profile in the artefact.
     """
     profiles = ranked(artifact, here)
     best = readable(profile.winner.config for profile in profiles)
@@ -97,8 +97,8 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
 def most_robust(profiles: Sequence[Profile]) -> Profile:
     """Return the profile whose configuration is the best in its worst case over all profiles.
 
-    On each machine a configuration is worth its rate there over the best rate there; one that was not measured there is
-    taken for as slow as anything that was. Of equals, the one of the smaller machine, which a larger one can run too.
+    On each machine a configuration's value is its rate over the best rate there; one that was not measured there counts
+    as the slowest that was. Of equals, the one of the smaller machine, which a larger one can run too.
     """
 
     def worst_case(profile: Profile) -> float:
@@ -118,7 +118,7 @@ def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
 
 
 def joined(fresh: Artifact, known: Artifact) -> Artifact:
-    """Return a new artefact with those profiles of an older one whose machines it has none of.
+    """Add those profiles of an older artefact whose machines are not in the new one.
 
     Raises:
         ArtifactError: they are not of one workload.
@@ -147,16 +147,16 @@ def config_of(profile: Profile) -> PipelineConfig:
     """Return a profile's configuration.
 
     Raises:
-        ArtifactError: it is none that this release knows.
+        ArtifactError: this release cannot read it.
     """
     return parse_config(profile.winner.config)
 
 
 def parse_config(config: JsonObject) -> PipelineConfig:
-    """Return the configuration that is kept as JSON.
+    """Parse a configuration that is kept as JSON.
 
     Raises:
-        ArtifactError: it is none that this release knows.
+        ArtifactError: this release cannot read it.
     """
     try:
         return PipelineConfig.model_validate(config)
@@ -168,7 +168,7 @@ def parse_config(config: JsonObject) -> PipelineConfig:
 
 
 def readable(configs: Iterable[JsonObject]) -> Iterator[PipelineConfig]:
-    """Yield those that this release, with the plugins that are installed here, knows."""
+    """Yield those that this release can read, with the installed plugins."""
     for config in configs:
         with contextlib.suppress(ArtifactError):
             yield parse_config(config)
@@ -190,7 +190,7 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
 
 
 def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) -> tuple[PipelineConfig, str | None]:
-    """A configuration for more devices than there are would not run at all, nor one that cannot share out a batch."""
+    """Reduce the devices of a configuration to those here, and to a divisor of the batch; else it could not run."""
     most = min(config.devices, max(1, len(here.gpus), here.virtual_devices))
     devices = next(count for count in range(most, 0, -1) if batch_size % count == 0)
     if devices == config.devices:

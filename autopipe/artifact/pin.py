@@ -1,7 +1,8 @@
-"""Which workload an artefact may name. The artefact is data, and who can edit data alone must not choose what runs.
+"""Which workload an artefact may name. The artefact is data: editing it must not be enough to choose the code that
+runs.
 
-Code says it: the generated module beside the artefact holds the reference too, and both must agree. An artefact without
-such a module may name a file of its own folder, in which nothing is called; whoever trusts it may allow more.
+The generated module beside the artefact holds the reference, too, and both must agree. An artefact without such a
+module may name a file of its own folder, in which nothing is called; a caller that trusts it may allow more.
 docs/security.md is written from these rules. Nothing is imported here, and the module is read without running it.
 """
 
@@ -27,7 +28,7 @@ from autopipe.workload.workload import Workload
 MODULE_NAME: Final = "tuned_pipeline.py"
 """The generated module, in the artefact's folder."""
 GENERATED: Final = "Written by autopipe"
-"""Stands in every generated module."""
+"""A line of every generated module."""
 
 _MOST_BYTES = 1 << 20
 _REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)
@@ -43,13 +44,13 @@ class Name:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """What a generated module says of the artefact beside it."""
+    """A generated module's reference to its artefact and workload."""
 
     workload: Reference | None = None  # the only one that the artefact may name; None if it may name none
 
 
 def parse(pinned: Mapping[str, Any]) -> Pin:
-    """Return the pin that code passes as `pinned`.
+    """Parse the pin that code passes as `pinned`.
 
     Raises:
         ArtifactError: it is no reference to a workload.
@@ -65,10 +66,10 @@ def parse(pinned: Mapping[str, Any]) -> Pin:
 
 
 def beside(artifact: Path) -> Pin | None:
-    """Return what the generated module in the artefact's folder says of it; None where there is none for it.
+    """Return the pin of the generated module in the artefact's folder; None without such a module.
 
     Raises:
-        ArtifactError: the module names a workload that is none.
+        ArtifactError: the module's reference is invalid.
     """
     try:
         with artifact.with_name(MODULE_NAME).open("rb") as stream:
@@ -85,7 +86,7 @@ def beside(artifact: Path) -> Pin | None:
 
 
 def is_generated(artifact: Path) -> bool:
-    """Return whether there is a generated module for an artefact beside it, sound or not."""
+    """Return True if a generated module, valid or not, lies beside an artefact."""
     try:
         return beside(artifact) is not None
     except ArtifactError:
@@ -100,17 +101,17 @@ def workload_of(
     allow_outside: bool = False,
     below: Path | None = None,
 ) -> Workload | Name:
-    """Return the workload that an artefact names, or under which name it may be imported.
+    """Return the workload that an artefact names, or the name by which it may be imported.
 
     Args:
         artifact: the artefact.
         file: where it was read.
-        pin: what code says of it; None: what the generated module beside it says.
-        allow_outside: trust the artefact in whatever it names.
+        pin: of the code; None: of the generated module beside it.
+        allow_outside: trust everything that the artefact names.
         below: a folder below which the workload may lie, beside the artefact's own.
 
     Raises:
-        ArtifactError: it names none, or one that it may not name, or that is not there.
+        ArtifactError: it names none, or one that it may not name, or that does not exist.
     """
     named = artifact.workload
     if named is None:
@@ -140,7 +141,7 @@ def workload_of(
 
 
 def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
-    """Return the reference of the code, if the artefact has the same: where it lay once is not compared."""
+    """Return the reference of the code, if the artefact has the same; the original place is not compared."""
     ours = pin.workload
     if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
         said = "none" if ours is None else f"`{reference.text(ours)}`"
@@ -184,7 +185,7 @@ def _repoint(named: Reference, file: Path) -> str:
 
 
 def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
-    """Return the name and the value of `NAME = literal`, or None for anything else."""
+    """Return the name and the value of `NAME = literal`, or None for other statements."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return None
     try:
@@ -193,13 +194,12 @@ def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
         return None
 
 
-# -------------------- stored workload
-# The workload that an artefact names, for the commands that measure it again.
+# -------------------- stored workload: for the commands that measure it again
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An artefact on disk, and its workload as trials get it."""
+    """An artefact on disk, and its workload for trials."""
 
     path: Path
     artifact: Artifact
@@ -209,7 +209,7 @@ class Stored:
 
 
 def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
-    """Return an artefact with its workload.
+    """Read an artefact with its workload.
 
     The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
     the artefact's folder or below the working directory, and elsewhere only if that is allowed.
@@ -217,10 +217,10 @@ def read(path: Path, *, workload: str | None = None, allow_outside: bool = False
     Args:
         path: the artefact.
         workload: "train.py:workload", in place of the one that the artefact names.
-        allow_outside: trust all that the artefact names.
+        allow_outside: trust everything that the artefact names.
 
     Raises:
-        ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
+        ArtifactError: the file is no artefact, or its workload does not exist or may not be read there.
     """
     file = path.absolute()
     artifact = files.read(file)

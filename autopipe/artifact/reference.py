@@ -1,7 +1,7 @@
-"""Where an artefact's workload comes from: how it is named in the file, and found again from there.
+"""References to workloads: their form in an artefact, and their resolution from there.
 
-Importing what is named is not done here: `autopipe.artifact.factory` asks for it when a loader or trainer is built.
-Which workloads an artefact may name is the rule of `autopipe.artifact.pin`.
+Nothing is imported here: `autopipe.artifact.factory` does that when a loader or trainer is made. The workloads that an
+artefact may name are the rule of `autopipe.artifact.pin`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autopipe.workload.workload import Workload
 
 
 def parse(text: str) -> FileReference | ModuleReference:
-    """Return the reference that "train.py:workload" or "package.module:workload" is; paths become absolute."""
+    """Parse "train.py:workload" or "package.module:workload"; paths become absolute."""
     target, _, attribute = text.rpartition(":")
     if target.endswith(".py"):
         return FileReference(path=str(Path(target).absolute()), attribute=attribute)
@@ -33,10 +33,10 @@ def parse(text: str) -> FileReference | ModuleReference:
 
 
 def of_object(workload: Workload) -> FileReference | ModuleReference | None:
-    """Return under which name a workload object can be imported again, or None if no module holds it.
+    """Return the reference by which a workload object can be imported again, or None if no module holds it.
 
     A workload of the running script is found in the script's file; one in a notebook or function has no name. A module
-    goes before the script that imports it, because the script would tune again wherever its workload is imported.
+    goes before the script that imports it, because importing the script would tune again.
     """
     for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
         attributes = getattr(module, "__dict__", None)
@@ -55,10 +55,7 @@ def of_object(workload: Workload) -> FileReference | ModuleReference | None:
 
 
 def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference | None:
-    """Return the reference as it reads in an artefact in folder `new`.
-
-    It is given as it reads in folder `old`; None: its path is absolute.
-    """
+    """Return the reference for an artefact in folder `new`; it was written for folder `old`, or is absolute if None."""
     if reference is None or isinstance(reference, ModuleReference) or _is_remote(reference):
         return reference
     absolute = (Path() if old is None else old).joinpath(reference.path).resolve()
@@ -71,7 +68,7 @@ def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference
 
 
 def is_outside(reference: Reference | None, folder: Path) -> bool:
-    """Return whether the reference leads out of the artefact's folder, also by way of a link or a URL."""
+    """Return True if the reference leads out of the artefact's folder, also by way of a link or a URL."""
     if reference is None or isinstance(reference, ModuleReference):
         return False
     if _is_remote(reference):
@@ -83,9 +80,9 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
     """Return the file, folder or URL that the reference leads to from the artefact's folder.
 
     Args:
-        reference: as it reads in the artefact.
+        reference: from the artefact.
         artifact: the artefact's file.
-        with_origin: whether to look, too, where it lay when it was tuned.
+        with_origin: also try the place at the time of the tune.
 
     Raises:
         ArtifactError: it leads nowhere.
@@ -110,13 +107,13 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
 
 
 def of_images(reference: ImagesReference) -> str:
-    """Return the line that tunes the same on images in a folder DIR."""
+    """Return the command that tunes the same on images in a folder DIR."""
     sizes = ("--image-size", str(reference.image_size), "--batch-size", str(reference.batch_size))
     return again.autopipe("tune", "--images", "DIR", "--model", reference.model, *sizes)
 
 
 def text(reference: Reference) -> str:
-    """Return the reference as people write it: "train.py:workload"."""
+    """Return the reference in its usual form: "train.py:workload"."""
     if isinstance(reference, ModuleReference):
         return f"{reference.module}:{reference.attribute}"
     if isinstance(reference, ImagesReference):
@@ -125,25 +122,24 @@ def text(reference: Reference) -> str:
 
 
 def short_text(reference: Reference) -> str:
-    """Return what people call the workload: as `text`, without the folders."""
+    """Return the short name of the workload: as `text`, without the folders."""
     if isinstance(reference, ModuleReference):
         return text(reference)
     return text(reference.model_copy(update={"path": PurePosixPath(reference.path).name}))
 
 
 def _is_remote(reference: FileReference | ImagesReference) -> bool:
-    """Return whether images lie behind a URL; a workload's file never does."""
+    """Return True if images lie behind a URL; a workload's file never does."""
     return isinstance(reference, ImagesReference) and is_url(reference.path)
 
 
-# -------------------- images
-# The workload that `--images DIR --model NAME` stands for: a folder of images by class, and a model without code.
+# -------------------- images: the workload of `--images DIR --model NAME`
 #
-# It is an ordinary workload in every way; only where it comes from is special.
+# An ordinary workload, except for its source: a folder of images by class, and a model without code.
 
 
 def workload_of(reference: ImagesReference, images: Path | str) -> Workload:
-    """Return the workload of the images in a folder or behind a URL; `images` is where the reference leads.
+    """Return the workload of the images in a folder or behind a URL; `images` is the target of the reference.
 
     The model is built when it is needed, from `keras.applications` with random weights.
 

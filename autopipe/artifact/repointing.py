@@ -17,7 +17,7 @@ class Repointed:
     """The files that were changed."""
 
     written: tuple[Path, ...]  # the files that name the workload now
-    # in what the workload is another than the one that was tuned, as far as is known without its model
+    # between the workload and the tuned one, as far as they are known without its model
     differences: tuple[Difference, ...]
 
 

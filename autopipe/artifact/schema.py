@@ -1,4 +1,4 @@
-"""The artefact's values: what `autopipe.json` holds, and nothing that a study needs only while it runs.
+"""The artefact's values: the content of `autopipe.json`, without the state of a running study.
 
 The file outlives the release that wrote it: a change here, or of `autopipe.search.result`, that older files do not fit
 is a new `SCHEMA_VERSION`.
@@ -32,7 +32,7 @@ class FileReference(Value):
 
     Attributes:
         path: the file, from the artefact's folder.
-        origin: where the file lay when it was tuned, if outside of that folder; looked at when `path` leads nowhere.
+        origin: the file's place during the tune, if outside of that folder; tried when `path` does not exist.
         attribute: the name of the workload in it.
     """
 
@@ -73,12 +73,12 @@ Reference = Annotated[FileReference | ModuleReference | ImagesReference, pydanti
 
 
 class Profile(Value):
-    """The best configuration on one machine, and why it is that.
+    """The best configuration on one machine, and its evidence.
 
     Attributes:
         hardware: the machine.
         workload: what was trained.
-        request: what the search was asked for, so that a retune can ask for the same.
+        request: the settings of the search, so that a retune can repeat them.
         measured_at: when, with time zone.
         result: all that the search found.
         step_times: the model's own time of a step by mode, added by `autopipe measure --mode ... --keep`.
@@ -99,17 +99,16 @@ class Profile(Value):
 
     @property
     def winner(self) -> Winner:
-        """The configuration to use, and what it did."""
         assert self.result.winner is not None  # see `_has_a_winner`
         return self.result.winner
 
 
 class Artifact(Value):
-    """All of `autopipe.json`.
+    """The content of `autopipe.json`.
 
     Attributes:
-        workload: where the workload comes from; None where it has no name, so that `ap.load` must be given it.
-        profiles: one for each kind of machine that was tuned on.
+        workload: the source of the workload; None if it has no name, so that `ap.load` must be given it.
+        profiles: one for each kind of tuned machine.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -1,4 +1,4 @@
-"""`--trace FILE`: writes when every worker, the loader and the training did what, as a file for Perfetto."""
+"""`--trace FILE`: writes a timeline of every worker, the loader and the training, as a file for Perfetto."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TraceWarning(UserWarning):
 class Tracing:
     """Gives each trial a folder for its notes, and makes one trace of them at the end.
 
-    If no file is wanted, no trial takes notes. A trace that cannot be written ends nothing: the measurement is worth
-    more. A failure before the first trial leaves an older trace as it is.
+    Without a file, no trial takes notes. A trace that cannot be written only warns: the measurement is worth more. A
+    failure before the first trial leaves an older trace as it is.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -67,7 +67,6 @@ class Tracing:
                 warnings.warn(said, TraceWarning, stacklevel=2)
 
     def options(self, config: PipelineConfig) -> dict[str, str]:
-        """Return the additional options of the next trial."""
         if self._folder is None:
             return {}
         folder = Path(self._folder.name) / str(len(self._names))

@@ -1,4 +1,7 @@
-"""Verifies that every loader of a search space gives the same batches."""
+"""Verifies that every loader of a search space gives the same batches, and that every sample of a workload can be read.
+
+Reading samples imports the workload in this process; its model is not built.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ from autopipe.workload.workload import Workload
 def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
     """Compare the batches of one configuration of each kind in a search space.
 
-    A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Samples that
-    come twice in an epoch are counted, and two epochs are compared, for each value of each parameter.
+    A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Repeated
+    samples of an epoch are counted, and two epochs are compared, for each value of each parameter.
 
     Args:
         runner: of the workload.
@@ -50,7 +53,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
 
 
 def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the configuration as it is, and with one parameter changed at a time."""
+    """Return the unchanged configuration, and those with one parameter changed."""
     as_it_is = wrapped.as_it_is
     loader = as_it_is.loader.model_dump()
     changed = [loader | {name: value} for name, values in wrapped.choices.items() for value in values]
@@ -72,9 +75,6 @@ def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
 
 
 # -------------------- inspecting
-# Reads every sample of a workload before it is trained. `autopipe verify --files` calls it.
-#
-# Samples are read and decoded here, so the workload is imported; its model is not built.
 
 
 def verify_files(
