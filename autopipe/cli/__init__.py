@@ -1,4 +1,4 @@
-"""The command line: a file a command, which reads options, calls one function and prints what it returns.
+"""The command line: a file a command, which reads options, calls one function and prints its result.
 
-No logic of its own: what a command does can be done from Python by the same function. Only this room prints.
+No logic of its own: the same functions are available from Python. Only this room prints.
 """

@@ -1,4 +1,4 @@
-"""The `autopipe` command: its sub-commands, and what happens when one fails.
+"""The `autopipe` command: its sub-commands, and the handling of their errors.
 
 Errors that were raised on purpose become one line and a hint; `--debug` shows where they came from.
 """
@@ -109,9 +109,9 @@ def application() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0: done. 1: what was compared does not agree, or stdout was closed. 2: wrong use, or stdout takes no more.
-    3: nothing could be measured. 4, 5: what was checked is stale, or has drifted. 6, 7: of `retune --exit-code`.
-    130: interrupted.
+    0: done. 1: compared things differ, or stdout was closed. 2: wrong use, or stdout cannot be written. 3: nothing
+    could be measured. 4, 5: the checked profile is stale, or has drifted. 6, 7: of `retune --exit-code`. 130:
+    interrupted.
     """
     arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning
@@ -166,7 +166,7 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
 
 
 def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
-    """Return the arguments without `--debug`, and whether it was there. What follows a script is the script's."""
+    """Remove `--debug` from the arguments; True if it was there. Arguments after a script are the script's."""
     script = next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
     command = next((each for each in arguments if each != _DEBUG), None)
     ours = script + 1 if command == "diagnose" else len(arguments)

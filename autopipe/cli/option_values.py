@@ -30,7 +30,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def seconds(text: str, option: str) -> float:
-    """Return the seconds that a duration such as `90s`, `3m`, `1.5h` or `15ms` stands for."""
+    """Parse a duration such as `90s`, `3m`, `1.5h` or `15ms`."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ConfigError(
@@ -41,7 +41,7 @@ def seconds(text: str, option: str) -> float:
 
 
 def size(text: str, option: str) -> int:
-    """Return the bytes that a size such as `8G` or `500MiB` stands for."""
+    """Parse a size such as `8G` or `500MiB`."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(
@@ -59,7 +59,7 @@ def _with_a_unit(text: str, option: str, *units: str) -> str | None:
 
 
 def accelerator(text: str, option: str) -> SimulatedAccelerator:
-    """Return a simulated accelerator: a preset by name, `15ms` per step, or `224ms/400` per step of 400 images."""
+    """Parse a simulated accelerator: a preset by name, `15ms` per step, or `224ms/400` per step of 400 images."""
     if text in PRESETS:
         return PRESETS[text]
     duration, slash, images = text.partition("/")
@@ -93,7 +93,7 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
-    """Return a configuration with `key=value` changes made to it; a change of `loader` takes the new one's defaults.
+    """Apply `key=value` changes to a configuration; a change of `loader` takes the new one's defaults.
 
     Raises:
         ConfigError: a setting does not exist, cannot have the value, or has several.
@@ -129,15 +129,15 @@ def of_loaders(pairs: Iterable[str]) -> list[str]:
 
 
 def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Sequence[str]) -> PipelineConfig:
-    """Return the configuration to measure: the usual one, or a wrapped dataset as it is today, with changes made to it.
+    """Return the configuration to measure: the usual one, or the unchanged wrapped dataset, with changes applied.
 
     Args:
         usual: for data of which autopipe makes the batches.
-        wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
+        wrapped: the parameters of a dataset that the user made; None if autopipe makes the batches.
         pairs: changes, `key=value`; `wrapped.NAME=value` for a parameter of the user's function.
 
     Raises:
-        ConfigError: there is no such setting, or it cannot be so.
+        ConfigError: a setting does not exist, or cannot have the value.
     """
     ours = of_loaders(pairs)
     theirs = dict(_split(pair) for pair in pairs if pair not in ours)

@@ -1,7 +1,7 @@
-"""The options that several commands share, and what they amount to: one text and one meaning for all.
+"""The options that several commands share, with one text and one meaning for all.
 
-A command takes a group of them as a dataclass; its command line has an option for each field. Which text a value may
-have is `autopipe.cli.option_values`'s, which is imported when it is needed: `--help` answers without it.
+A command takes a group of them as a dataclass; its command line has an option for each field. The syntax of values is
+in `autopipe.cli.option_values`, which is imported only when it is needed: `--help` runs without it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ VirtualDevices = Annotated[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The workload that a command is about."""
+    """The workload of a command."""
 
     workload: Workload | str  # its name, or the object for a workload without code
     named: ImagesReference | None = None  # what an artefact says of it, for a workload without code
@@ -122,7 +122,7 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkloadOptions:
-    """The workload of a command, as it is given on a command line."""
+    """The options that name a workload."""
 
     workload: Annotated[
         str | None,
@@ -203,7 +203,7 @@ WORKLOAD = WorkloadOptions()
 
 
 def simulated(step: str | None) -> SimulatedAccelerator | None:
-    """Return the accelerator that `--simulate-step` asks for, or None if the option is not given.
+    """Return the accelerator of `--simulate-step`, or None without the option.
 
     Raises:
         ConfigError: the text is no duration.
@@ -220,7 +220,7 @@ Artifact = Annotated[Path, typer.Argument(metavar="autopipe.json", help="The art
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArtifactOptions:
-    """An artefact and its workload, as they are given on a command line."""
+    """The options that name an artefact and its workload."""
 
     artifact: Artifact = Path("autopipe.json")
     workload: Annotated[
@@ -239,10 +239,10 @@ class ArtifactOptions:
         return [str(self.artifact), *named, *(["--allow-outside"] if self.allow_outside else [])]
 
     def read(self) -> Stored:
-        """Return the artefact with its workload.
+        """Read the artefact with its workload.
 
         Raises:
-            ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
+            ArtifactError: the file is no artefact, or its workload does not exist or may not be read there.
         """
         from autopipe.artifact import pin
 
@@ -256,7 +256,7 @@ ARTIFACT = ArtifactOptions()
 
 
 def finite(value: float | None) -> float | None:
-    """Return the value of an option if it is a finite number; typer itself refuses nan."""
+    """Check that the value of an option is a finite number; typer itself refuses nan."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no finite number.")
     return value
@@ -377,7 +377,7 @@ _FIELDS = {
 
 
 def given_settings(context: typer.Context) -> frozenset[str]:
-    """Return the fields of `Settings` and `Limits` that a command line sets, and not a default."""
+    """Return the fields of `Settings` and `Limits` that a command line sets, not a default."""
     said = given(context, [field.name for field in dataclasses.fields(SearchOptions)])
     return frozenset(_FIELDS.get(name, name) for name in said)
 

@@ -37,7 +37,7 @@ class Written:
 
 
 def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
-    """Return the folder, which is made if it is not there. Call it before anything is measured.
+    """Create the folder if necessary, and return it. Call it before anything is measured.
 
     Raises:
         ArtifactError: the folder cannot be made or written to; the message calls it `named`.
@@ -57,10 +57,10 @@ def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose an
 def reserved(folder: Path) -> Iterator[None]:
     """Keep room in a folder for the files of the end, so that a growing study cannot take it.
 
-    The folder is made if it is not there, and removed again if the block fails before it writes anything.
+    The folder is created if necessary, and removed again if the block fails before it writes anything.
 
     Raises:
-        ArtifactError: the folder cannot be made or written to, or is full already.
+        ArtifactError: the folder cannot be created or written to, or is full already.
     """
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
     writable_folder(folder)
@@ -90,7 +90,7 @@ def _room(folder: Path) -> Iterator[None]:
 
 
 def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
-    """Write `autopipe.json` and `tuned_pipeline.py` into the first of these folders that takes them.
+    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders.
 
     Raises:
         ArtifactError: no folder does; the hint then holds the configuration itself.
@@ -127,7 +127,7 @@ def use_beside(artifact: Path, profile: Profile) -> str:
 
 
 def is_simulated(profile: Profile) -> bool:
-    """Whether the tune simulated an accelerator in place of the model."""
+    """Return True if the tune simulated an accelerator in place of the model."""
     return profile.request.simulate is not None
 
 
@@ -142,7 +142,7 @@ def use(module: Path, *, simulated: bool) -> str:
 
 
 def folder_of(storage_url: str | None) -> list[Path]:
-    """Return the folder of a study that is a file: the second choice if there is no room in `--out`."""
+    """Return the folder of a study in a file: the second choice if there is no room in `--out`."""
     _, sqlite, file = (storage_url or "").partition("sqlite:///")
     return [Path(file).parent] if sqlite and file else []
 

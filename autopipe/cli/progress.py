@@ -1,7 +1,4 @@
-"""Shows a tune on the terminal: a live line while trials run, and plain lines that stay.
-
-All of it goes to stderr; stdout carries data.
-"""
+"""Shows a tune on the terminal: a live line while trials run, and plain lines that stay. Writes to stderr only."""
 
 from __future__ import annotations
 
@@ -29,13 +26,13 @@ _LABEL = 10  # columns
 
 
 class Progress:
-    """Shows what a tune does. A context manager.
+    """Shows the progress of a tune. A context manager.
 
     Args:
-        console: where to.
-        verbose: whether every trial gets a line, and not only baselines, failures and each new best; where its rate
-            varies by more than 3 %, `~` stands before it.
-        budget_seconds: how long everything may take; None for as long as it takes.
+        console: the output.
+        verbose: print every trial, and not only baselines, failures and each new best; `~` stands before a rate that
+            varies by more than 3 %.
+        budget_seconds: of the whole tune; None for no limit.
         clock: monotonic seconds.
     """
 
@@ -101,7 +98,7 @@ class Progress:
 
     @functools.singledispatchmethod
     def _search(self, event: events.Event) -> None:
-        """Tell of an event by its kind, below; of others nothing is said."""
+        """Report an event by its kind, below; other events are ignored."""
 
     @_search.register
     def _(self, event: events.TrialStarted) -> None:

@@ -57,12 +57,12 @@ def saying_how_to_go_on() -> Iterator[None]:
 
 
 def aside() -> AbstractContextManager[object]:
-    """Return a context in which the output of a workload's own code goes to stderr: stdout is for the result."""
+    """Send the output of a workload's own code to stderr while the block runs: stdout is for the result."""
     return redirect_stdout(sys.stderr)
 
 
 def working(on: str) -> Status:
-    """Return a context in which a spinner on stderr, if that is a terminal, says what the command does."""
+    """Show a spinner with the current work on stderr, if that is a terminal, while the block runs."""
     from autopipe.reports.terminal import Console
 
     return Console(stderr=True).status(on)
@@ -83,7 +83,7 @@ def bar(what: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
 
         def told(done: int, total: int) -> None:
             if progress.tasks[task].total is None:
-                # What was done by an earlier run must not count into the rate of this one.
+                # Samples of an earlier run must not count into the rate of this one.
                 progress.reset(task, total=total, completed=done)
             speed = progress.tasks[task].finished_speed or progress.tasks[task].speed
             progress.update(task, completed=done, rate="" if speed is None else f"{speed:,.0f} {unit}/s,")

@@ -1,4 +1,4 @@
-"""Whether configurations gave the same batches, and which samples a training would stop at, as text."""
+"""The results of verifications as text: equal batches of configurations, and samples at which a training would stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from autopipe.measure.outcome import Agreement, Verification
 from autopipe.pipeline.storage.stored import FileVerification
 
 TOLERANCE = 1.01 / 255
-"""How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
+"""The largest difference between TensorFlow's decode and resize and OpenCV's, of values in 0..1: one level of 8 bits.
+"""
 
 _WHAT_TO_DO = (
     "let functions of your own draw no random numbers but those they are given, by ap.Map(function, random=True), and "
@@ -24,14 +25,14 @@ _CHANGED = "Take the parameter out of the search, or mend the function: shuffle 
 
 
 def agrees(verification: Verification) -> bool:
-    """Return whether all that ran gave the same samples, with pixels that differ by no more than one level."""
+    """Return True if all that ran gave the same samples, with pixels that differ by at most one level."""
     return all(_agrees(each) for each in verification.agreements if each.has_run)
 
 
 def render(verification: Verification) -> RenderableType:
-    """Return what `autopipe verify` prints: a line for each configuration, and the verdict over all."""
+    """Render the output of `autopipe verify`: a line for each configuration, and the verdict over all."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    # The widest gives way first, which is the configuration, but where an error tells why there is nothing to compare.
+    # The widest column shrinks first, which is the configuration unless an error says why nothing can be compared.
     table.add_column("against the first" if verification.compared else "samples", overflow="fold")
     table.add_column("configuration", overflow="fold")
     for number, each in enumerate(verification.agreements):
@@ -93,7 +94,7 @@ def _verdict(agreement: Agreement) -> str:
 
 
 def file_lines(found: FileVerification) -> Iterator[str]:
-    """Yield what `autopipe verify --files` prints: a line for each bad sample, and the sum."""
+    """Yield the output of `autopipe verify --files`: a line for each bad sample, and the sum."""
     for each in found.bad:
         yield f"bad       {each.name}: {each.reason}"
     before = f", {found.resumed:,} of them by an earlier look that was stopped" if found.resumed else ""

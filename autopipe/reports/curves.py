@@ -1,4 +1,4 @@
-"""Curves: the search trial by trial, and how long a training takes with each way to keep the samples."""
+"""Curves: the search trial by trial, and the duration of a training with each way to keep the samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHAPES = {
 
 
 def history(result: Result) -> Section | None:
-    """Return the history as a section; None if no trial is known."""
+    """Make the section of the history; None if no trial is known."""
     trials = result.trials
     if not trials:
         return None
@@ -46,7 +46,7 @@ def history(result: Result) -> Section | None:
 
 
 def draw_history(trials: Sequence[Trial], measured: Ceiling | None, width: float) -> Drawing:
-    """Draw the history."""
+    """Draw the rate of each trial, and the best so far."""
     ceiling = None if measured is None else measured.model_images_per_second.value
     rates = [each.images_per_second.value for each in trials if each.images_per_second is not None]
     best = max(rates, default=0.0)
@@ -69,7 +69,7 @@ def draw_history(trials: Sequence[Trial], measured: Ceiling | None, width: float
 
 
 def _axes(drawing: Drawing, across: Scale, up: Scale, names: tuple[str, str]) -> None:
-    """Draw the axes of a picture with two of them, below and beside it, with their names and faint lines across."""
+    """Draw two axes, below and at the side, with their names and faint lines across."""
     for tick in up.ticks(5):
         drawing.behind(across.begin, up(tick), across.end, up(tick), "grid")
         drawing.text(across.begin - 6.0, up(tick) + 4.0, f"{tick:,.10g}", "small muted", "end")
@@ -165,7 +165,7 @@ _UNITS = ((3600.0 * 2, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "s
 
 
 def payback(result: Result, samples: int) -> Section | None:
-    """Return the pay-back lines as a section; None if there is one way only, or nothing to pay once."""
+    """Make the section of the pay-back lines; None if there is one way only, or no one-time cost."""
     ways = result.ways
     if len(ways) < 2 or samples < 1:
         return None
@@ -188,7 +188,7 @@ def payback(result: Result, samples: int) -> Section | None:
 
 
 def _plain(ways: Sequence[Way]) -> Way:
-    """Return what the others are compared with: nothing kept, or else what costs the least once."""
+    """Return the way that the others are compared with: nothing kept, or else the least one-time cost."""
 
     def keeps(way: Way) -> bool:
         found = next(pick.readable([way.config]), None)
@@ -206,7 +206,7 @@ def _cost(way: Way) -> cost_model.CostProfile:
 
 
 def draw_payback(ways: Sequence[Way], samples: int, epochs: int | None, width: float) -> Drawing:
-    """Draw the lines; those that end lowest are the best for a training so long."""
+    """Draw the lines; those that end lowest are the best for a training of this length."""
     last = float(epochs or _last(ways, samples))
     longest = max(_cost(each).seconds(last, samples) for each in ways)
     _, unit, name = next(each for each in _UNITS if longest >= each[0])
@@ -240,7 +240,7 @@ def _shades(count: int) -> list[str]:
 
 
 def _last(ways: Sequence[Way], samples: int) -> float:
-    """Return how many epochs to draw: some beyond the last crossing, as long as that is a training."""
+    """Return the number of epochs to draw: some beyond the last crossing, within the length of a training."""
     plain = _plain(ways)
     crossings = [each for each in (_pays(way, plain, samples) for way in ways) if each]
     return float(min(100, max(10, round(1.8 * max(crossings, default=5.0)))))

@@ -1,4 +1,4 @@
-"""What a section of a report is made of: a picture in two widths, the same as a table, and the raw figures of both."""
+"""The parts of a report's section: a picture in two widths, a table of the same content, and their raw figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row: TypeAlias = Mapping[str, Any]
 """Raw values by key, as JSON has them."""
 
 NARROW, WIDE = 336.0, 760.0
-"""What pictures are drawn for, in pixels: a phone, and everything else."""
+"""The widths of pictures, in pixels: a phone, and everything else."""
 
 _SIZE = 13.0
 
@@ -35,7 +35,6 @@ class Table:
     rows: Sequence[Row]
 
     def cells(self) -> list[list[str]]:
-        """Return the text of every cell, row by row."""
         return [[column.show(row) for column in self.columns] for row in self.rows]
 
 
@@ -80,11 +79,9 @@ class Rows:
         self._middles: list[float] = []
 
     def legend(self, items: Sequence[tuple[str, str, str]]) -> None:
-        """Explain marks; see `legend`."""
         self._top = self._rows_begin = legend(self.drawing, items, self._top + 8.0) + 18.0
 
     def heading(self, words: str) -> None:
-        """Write a heading between rows."""
         self._top += 8.0
         self.drawing.text(0.0, self._top + 10.0, words, "heading")
         self._top += 22.0
@@ -122,13 +119,12 @@ class Rows:
         self._top = y + 34.0
 
     def finish(self) -> Drawing:
-        """Return the picture."""
         self.drawing.height = self._top + 4.0
         return self.drawing
 
 
 def legend(drawing: Drawing, items: Sequence[tuple[str, str, str]], y: float) -> float:
-    """Explain marks: a shape ("bar", "dot", "diamond", "line"), its class, and what it means; return the last line."""
+    """Explain marks: a shape ("bar", "dot", "diamond", "line"), its class, and its meaning; return the last line."""
     x = 0.0
     for shape, css, words in items:
         wide = 24.0 + svg.text_width(words, 12.0)

@@ -17,11 +17,11 @@ _NO_DIFFERENCE = 1.1  # an interval inside 1 / this to this says that there is n
 
 
 Line: TypeAlias = Contest | Effect
-"""What a line of a plot shows."""
+"""A line of a plot shows one of these."""
 
 
 def confirmation(result: Result) -> Section | None:
-    """Return the confirmation run as a section; None without one."""
+    """Make the section of the confirmation run; None without one."""
     contests = result.contests
     if not contests:
         return None
@@ -46,7 +46,7 @@ def confirmation(result: Result) -> Section | None:
 
 
 def settings(result: Result) -> Section | None:
-    """Return what each setting brings as a section; None if nothing is known of it."""
+    """Make the section of the gain of each setting; None if none is known."""
     if not result.effects:
         return None
     shown = _shown(result.effects)
@@ -107,7 +107,7 @@ def _draw(rows: Rows, line: Line, y: float) -> None:
 
 
 def _ends(lines: Sequence[Line]) -> tuple[float, float]:
-    """Return both ends of the axis: 1, all ratios and what can be shown of their intervals are on it."""
+    """Return both ends of the axis: 1, all ratios and the drawable part of their intervals are on it."""
     ratios = [1.0, *(each.ratio for each in lines)]
     low, high = min(ratios), max(ratios)
     room = max(high / low, 1.25)
@@ -133,7 +133,7 @@ def _blocks(line: Line) -> tuple[float, ...]:
 
 
 def _shown(effects: Sequence[Effect]) -> list[Effect]:
-    """Return those that make a difference: of each setting those that were measured first, largest effect first."""
+    """Return the effects that make a difference: of each setting the measured ones first, largest effect first."""
     kept: dict[str, list[Effect]] = {}
     for each in sorted(effects, key=lambda each: (not each.measured, -abs(math.log(each.ratio)))):
         if each.decided and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
@@ -142,7 +142,7 @@ def _shown(effects: Sequence[Effect]) -> list[Effect]:
 
 
 def _rest(effects: Sequence[Effect]) -> list[str]:
-    """Return the settings without a measurable effect, first those with none worth having, each with its interval."""
+    """Return the settings without a measurable effect, first those that surely have none, each with its interval."""
     same, unknown = [], []
     for each in effects:
         if each.decided:

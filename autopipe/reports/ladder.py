@@ -1,4 +1,4 @@
-"""The rate ladder, what each part could do on its own, and the waterfall, what one image costs op by op."""
+"""The rate ladder (the rate of each part alone), and the waterfall (the cost of an image, op by op)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rungs(result: Result) -> list[Rung]:
 
 
 def ladder(result: Result) -> Section:
-    """Return the ladder as a section."""
+    """Make the section of the ladder."""
     lines = rungs(result)
     narrowest = next((each.name for each in lines if each.narrowest), None)
     text = "What each part could feed on its own, and what all of them reached together in training."
@@ -73,7 +73,7 @@ def ladder(result: Result) -> Section:
 
 
 def highest(lines: Sequence[Rung]) -> float:
-    """Return where the axis of a ladder ends."""
+    """Return the end of a ladder's axis."""
     shown = (each for each in lines if each.in_training or each.css == "model" or each.narrowest)
     return _ROOM * max(each.images_per_second for each in shown)
 
@@ -173,7 +173,7 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
         found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
     found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
     counts = (each.images_per_second for each in found if not each.spared)
-    # What the training has left behind was read too low, as while something else had the machine.
+    # A part whose rate is below that of the training was read too low, under other load.
     lowest = min((each for each in counts if OVERTAKEN * each >= rate), default=0.0)
     return [replace(each, narrowest=each.images_per_second == lowest and not each.spared) for each in found]
 
@@ -187,7 +187,7 @@ def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
 
 
 def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Bounds) -> list[Rung]:
-    """Return what the storage gives to as many reads at a time as the winner has, or to the most that were measured."""
+    """Return the storage's rate at the winner's number of reads at a time, or at the most that were measured."""
     reads, spared = ceiling.reads, limits.work.from_source == 0
     found = []
     if reads is not None:
@@ -223,12 +223,11 @@ class Step:
 
     @property
     def whole(self) -> float:
-        """All of it."""
         return self.core_seconds + self.wait_seconds
 
 
 def steps(result: Result) -> list[Step]:
-    """Return what an image costs: each op, then the model; nothing where ops were not measured."""
+    """Return the costs of an image: each op, then the model; empty if ops were not measured."""
     ceiling = result.ceiling
     if ceiling is None or not ceiling.op_costs or result.winner is None:
         return []
@@ -249,7 +248,7 @@ def steps(result: Result) -> list[Step]:
 
 
 def costs(result: Result) -> Section | None:
-    """Return the waterfall as a section; None where ops were not measured."""
+    """Make the section of the waterfall; None if ops were not measured."""
     found = steps(result)
     if not found:
         return None

@@ -45,7 +45,7 @@ def progress(budget_seconds: float | None = None) -> OnEvent | None:
 
 
 class Live:
-    """Shows what a search does: as a line of text, and as HTML with a picture of all trials.
+    """Shows a search: as a line of text, and as HTML with a picture of all trials.
 
     Args:
         show: replaces the output; it takes the text of each kind.
@@ -64,13 +64,12 @@ class Live:
         self._trials: list[Trial] = []
 
     def __call__(self, event: Event) -> None:
-        """Redraw if the event changes anything."""
         if self._heard(event):
             seconds = self._clock() - self._began
             self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
 
     def _heard(self, event: Event) -> bool:
-        """Record an event, and return whether it changes the output."""
+        """Record an event; True if it changes the output."""
         match event:
             case WaitingForMachine():
                 self._doing = "waiting for another tune on this machine"

@@ -1,6 +1,6 @@
 """A report as one HTML file: no script, nothing fetched, and a policy in it that forbids both. Every word is escaped.
 
-What it says is the sections'; how it looks is `page.css`'s.
+The content comes from sections, the style from `page.css`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 @functools.cache
 def style() -> str:
-    """Return the style sheet, without what only its readers need."""
+    """Return the style sheet, without the comments for its readers."""
     text = importlib.resources.files("autopipe.reports").joinpath("page.css").read_text(encoding="utf-8")
     return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).strip()
 
@@ -30,7 +30,7 @@ def alone(drawing: Drawing) -> str:
 
 
 def page(title: str, head: str, body: str, foot: str) -> str:
-    """Return a whole page of ready pieces of HTML; the title is plain text."""
+    """Join ready pieces of HTML to a whole page; the title is plain text."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -47,7 +47,7 @@ def framed(body: str) -> str:
 
 
 def section(part: Section) -> str:
-    """Return a section: heading, sentence, picture, and the same as a table."""
+    """Return a section: heading, sentence, picture, and a table with the same content."""
     identity = f"s-{part.key}"
     drawn = "" if part.draw is None else figure(part)
     folded = fold("The same as a table", table(part.table, part.title)) if drawn else table(part.table, part.title)
@@ -66,7 +66,7 @@ def figure(part: Section) -> str:
 
 
 def table(shown: Table, name: str, css: str = "") -> str:
-    """Return a table in a frame that scrolls where it is too wide; `name` is what a screen reader calls it."""
+    """Return a table in a frame that scrolls if it is too wide; `name` is for screen readers."""
     classes = ["n" if column.numeric else "" for column in shown.columns]
     titles = [column.title for column in shown.columns]
     head = "".join(_cell("th", title, one, ' scope="col"') for title, one in zip(titles, classes, strict=True))
@@ -82,12 +82,12 @@ def table(shown: Table, name: str, css: str = "") -> str:
 
 
 def words(text: str) -> str:
-    """Return a text as HTML; what stands in backticks is code."""
+    """Return a text as HTML; backticks become code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def fold(title: str, content: str) -> str:
-    """Return what is folded away until somebody asks for it; `content` is HTML."""
+    """Fold content, which is HTML, under a title that opens it."""
     return f"<details><summary>{html.escape(title)}</summary>{content}</details>"
 
 
@@ -97,7 +97,7 @@ def listed(lines: Sequence[str]) -> str:
 
 
 def facts(items: Sequence[tuple[str, str, str]]) -> str:
-    """Return figures to be seen first: what it is, the figure, and a remark."""
+    """Return prominent figures: name, figure, and remark."""
     cells = (
         f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(figure)}"
         + (f"<small>{html.escape(remark)}</small>" if remark else "")

@@ -18,11 +18,11 @@ from autopipe.reports.figure import NARROW, Column, Row, Section, Table
 
 SCHEMA_VERSION = 1
 MOST = 6
-"""Profiles that stand beside each other."""
+"""The most profiles side by side."""
 
 
 def sections(profile: Profile) -> list[Section]:
-    """Return the sections of a profile for which there is something to show, in their order."""
+    """Return the sections of a profile that have content, in their order."""
     result = profile.result
     found = [
         ladder.ladder(result),
@@ -59,7 +59,7 @@ def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
 
 
 def json_text(found: dict[str, Any]) -> str:
-    """Return a document as `report.json` holds it."""
+    """Return a document as the text of `report.json`."""
     return json.dumps(found, indent=1, allow_nan=False) + "\n"
 
 
@@ -121,7 +121,7 @@ def _action(profile: Profile, use: str) -> str:
 
 
 def _steps(step_times: Sequence[StepTime]) -> Section | None:
-    """Return the model's own time of a step by mode; None if it was not measured."""
+    """Make the section of the model's own time of a step by mode; None if it was not measured."""
     if not step_times:
         return None
     columns = (
@@ -147,7 +147,7 @@ def _step_interval(row: Row) -> str:
 
 
 def _circumstances(profile: Profile) -> Section:
-    """Return what the figures depend on, and the command that repeats them."""
+    """Make the section of the conditions of the figures, with the command that repeats them."""
     hardware, workload, result = profile.hardware, profile.workload, profile.result
     budget = "none" if result.budget_seconds is None else wording.seconds(result.budget_seconds)
     found = [
@@ -193,7 +193,7 @@ def comparison_page(found: Sequence[tuple[Artifact, Profile]]) -> str:
     """Return the comparison as HTML.
 
     Raises:
-        ArtifactError: there is nothing to compare, or more than stands beside each other.
+        ArtifactError: there are too few or too many profiles to compare.
     """
     _require(found)
     title = _sentence(found)
@@ -254,7 +254,7 @@ def _column(number: int, profile: Profile) -> Column:
 
 
 def _told(profile: Profile) -> list[tuple[str, str]]:
-    """Return what is worth comparing, as text."""
+    """Return the rows of the comparison for a profile, as text."""
     result, best, hardware = profile.result, profile.winner, profile.hardware
     rival = verdict.compared_with(result)
     times = None if rival is None else result.times_faster(rival)

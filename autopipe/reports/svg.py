@@ -1,7 +1,6 @@
-"""Pictures as SVG text: shapes, words and scales, each word escaped. Knows nothing of what is drawn.
+"""Pictures as SVG text: shapes, words and scales, each word escaped. Nothing here depends on the content.
 
-Colours are classes that `page.css` gives a meaning to, in light and in dark; a picture that stands alone carries that
-style sheet with it.
+Colours are classes that `page.css` defines, in light and in dark; a stand-alone picture contains that style sheet.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 CHARACTER = 0.56
-"""Of the font size: the width of a usual character."""
+"""The width of a usual character, as a share of the font size."""
 
 
 def number(value: float) -> str:
-    """Return a coordinate: a tenth of a unit is finer than anybody sees."""
+    """Format a coordinate to a tenth of a unit, which is finer than visible."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def text_width(text: str, size: float) -> float:
-    """Return about how wide a text is."""
+    """Estimate the width of a text."""
     return CHARACTER * size * len(text)
 
 
 def fitted(text: str, width: float, size: float) -> str:
-    """Return a text that is no wider, cut in its middle, where names are alike, if need be."""
+    """Return a text of at most this width, cut in its middle, as the ends of names differ."""
     most = max(4, int(width / (CHARACTER * size)))
     if len(text) <= most:
         return text
@@ -37,11 +36,11 @@ def fitted(text: str, width: float, size: float) -> str:
 
 @dataclass(slots=True)
 class Drawing:
-    """A picture in units of its own, as wide as it is given and as high as it becomes.
+    """A picture in units of its own, with a given width and a growing height.
 
     Args:
-        width: in units; at the size that it is meant for, one is a pixel.
-        label: what a screen reader says in its place.
+        width: in units; at the intended size, one is a pixel.
+        label: for screen readers.
     """
 
     width: float
@@ -56,51 +55,43 @@ class Drawing:
             self._add("rect", css, f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"')
 
     def behind(self, x1: float, y1: float, x2: float, y2: float, css: str) -> None:
-        """Draw a line behind everything else."""
         self._behind.append(_line(x1, y1, x2, y2, css))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, css: str) -> None:
-        """Draw a line."""
         self._parts.append(_line(x1, y1, x2, y2, css))
 
     def polyline(self, points: Sequence[tuple[float, float]], css: str) -> None:
-        """Draw a line through points."""
         self._add("polyline", css, _points(points))
 
     def polygon(self, points: Sequence[tuple[float, float]], css: str) -> None:
-        """Draw an area."""
         self._add("polygon", css, _points(points))
 
     def circle(self, x: float, y: float, radius: float, css: str) -> None:
-        """Draw a dot."""
         self._add("circle", css, f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"')
 
     def diamond(self, x: float, y: float, css: str) -> None:
-        """Draw a square on its corner."""
         self.polygon([(x - 6.0, y), (x, y - 6.0), (x + 6.0, y), (x, y + 6.0)], css)
 
     def triangle(self, x: float, y: float, css: str) -> None:
-        """Draw a triangle that points upwards."""
         self.polygon([(x - 5.0, y + 4.0), (x, y - 5.0), (x + 5.0, y + 4.0)], css)
 
     def cross(self, x: float, y: float, css: str) -> None:
-        """Draw a cross."""
         self.line(x - 3.5, y - 3.5, x + 3.5, y + 3.5, css)
         self.line(x - 3.5, y + 3.5, x + 3.5, y - 3.5, css)
 
     def text(self, x: float, y: float, text: str, css: str = "", anchor: str = "start") -> None:
-        """Write a text, whose base line is at `y`."""
+        """Write a text with its base line at `y`."""
         placed = f'x="{number(x)}" y="{number(y)}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
         self._parts.append(f"<text {_css(css)}{placed}>{html.escape(text)}</text>")
 
     def whisker(self, low: float, high: float, y: float) -> None:
-        """Draw an interval that lies along the horizontal."""
+        """Draw a horizontal interval."""
         self.line(low, y, high, y, "whisker")
         for end in (low, high):
             self.line(end, y - 3.5, end, y + 3.5, "whisker")
 
     def render(self, style: str | None = None, css: str = "") -> str:
-        """Return the SVG element, of the classes `css`; with a style sheet, where the picture stands alone."""
+        """Return the SVG element, of the classes `css`; with a style sheet if the picture stands alone."""
         size = f"{number(self.width)} {number(self.height)}"
         alone = "" if style is None else ' xmlns="http://www.w3.org/2000/svg"'
         whole = "" if style is None else f'<style>{style}</style><rect class="paper" width="100%" height="100%"/>'
@@ -126,7 +117,7 @@ def _css(names: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where values lie on an axis."""
+    """The coordinates of values on an axis."""
 
     first: float  # the value at `begin`
     last: float  # the value at `end`
@@ -135,7 +126,7 @@ class Scale:
     log: bool = False  # whether equal ratios, not equal differences, lie equally far apart
 
     def __call__(self, value: float) -> float:
-        """Return the coordinate of a value; of one beyond the axis, the axis's end."""
+        """Return the coordinate of a value, limited to the axis."""
         value = min(max(value, min(self.first, self.last)), max(self.first, self.last))
         if self.first == self.last:
             return self.begin
@@ -146,7 +137,7 @@ class Scale:
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Return round values along the axis, no more than `most`."""
+        """Return round values along the axis, at most `most`."""
         if self.first == self.last:
             return [self.first]
         return _log_ticks(self.first, self.last, most) if self.log else _ticks(self.first, self.last, most)

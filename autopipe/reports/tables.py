@@ -1,4 +1,4 @@
-"""What commands beside `tune` print: doctor, measure, check and show. Each function takes values and returns text."""
+"""The output of doctor, measure, check and show. Each function takes values and returns text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STYLES = {
 
 
 def machine(found: Machine, opencv_found: Mapping[str, str]) -> Table:
-    """Return what `autopipe doctor` prints of a machine."""
+    """Render a machine for `autopipe doctor`."""
     cpu, memory = found.cpu, found.memory
     table = labelled(
         [
@@ -65,7 +65,7 @@ def machine(found: Machine, opencv_found: Mapping[str, str]) -> Table:
 def measurement(
     found: Measurement, config: PipelineConfig, ceiling: Ceiling, simulated: SimulatedAccelerator | None = None
 ) -> RenderableType:
-    """Return what `autopipe measure` prints; `simulated` is the accelerator in the model's place, if any."""
+    """Render `autopipe measure`; `simulated` is the accelerator in the model's place, if any."""
     rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
     unsteady = "" if found.stable else ", unsteady"
     share = min(1.0, rate.value / limits.images_per_second)
@@ -99,7 +99,7 @@ def measurement(
 
 
 def _costs(costs: Costs) -> Table:
-    """Return what an image costs these workers, op by op, and the model's share of the cores."""
+    """Tabulate the cost of an image for these workers, op by op, and the model's share of the cores."""
     whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("an image costs", no_wrap=True)
@@ -114,7 +114,7 @@ def _costs(costs: Costs) -> Table:
 
 
 def step_time(found: StepTime) -> list[str]:
-    """Return what `autopipe measure --mode` prints."""
+    """Render `autopipe measure --mode`."""
     took = found.step_seconds
     interval = f"{wording.milliseconds(took.low)} to {wording.milliseconds(took.high)}"
     return [
@@ -128,7 +128,7 @@ def step_time(found: StepTime) -> list[str]:
 
 
 def fitness(found: check.Result) -> Table:
-    """Return what `autopipe check` prints."""
+    """Render `autopipe check`."""
     table = labelled([("verdict", Text(found.verdict, style=_STYLES[found.verdict]))])
     for reason in found.reasons:
         table.add_row("because", reason)
@@ -142,7 +142,7 @@ def fitness(found: check.Result) -> Table:
 
 
 def fitness_document(found: check.Result) -> dict[str, Any]:
-    """Return the document that `autopipe check --json` prints.
+    """Return the document of `autopipe check --json`.
 
     Keys: `verdict` (fits, stale, drifted), `reasons`, `age_days`, `share` and `recorded_share` of the ceiling, 0 to 1,
     `images_per_second` (value, low, high).
@@ -164,7 +164,7 @@ def fitness_document(found: check.Result) -> dict[str, Any]:
 def profiles(
     artifact: Artifact, used: Profile | None, note: str | None, *, here: Hardware, now: datetime.datetime
 ) -> RenderableType:
-    """Return what `autopipe show` prints; `used` is the profile that this machine gets, `note` what to know of that."""
+    """Render `autopipe show`; `used` is the profile that this machine gets, `note` a remark on it."""
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
         mark = " (used on this machine)" if profile == used else ""

@@ -1,4 +1,4 @@
-"""How text is printed: the console, and lines behind labels. What is printed is made elsewhere."""
+"""The console, and lines behind labels. The text is made elsewhere."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from rich.text import Text
 class Console(rich.console.Console):
     """Rich's console, which prints text as it is: brackets and colons of paths and messages are no markup and no emoji.
 
-    Colours and weights are given as `rich.text.Text` and as styles of columns. Where stderr takes no more, a pipe that
-    nobody reads or a file on a full disk, what is told there is lost and the work goes on: a tune is minutes of it.
+    Colours and weights are `rich.text.Text` and styles of columns. If stderr fails (a pipe without a reader, a full
+    disk), its messages are lost and the work goes on: a tune takes minutes.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False)
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print as Rich does."""
         try:
             super().print(*objects, **how)
         except OSError:
@@ -33,14 +32,14 @@ class Console(rich.console.Console):
             self._fall_silent()
 
     def on_broken_pipe(self) -> None:
-        """End the command where nobody reads its result, and go on where nobody reads what is told beside it."""
+        """End the command if stdout has no reader; if stderr has none, go on."""
         if self.stderr:
             self._fall_silent()
         else:
             super().on_broken_pipe()
 
     def _fall_silent(self) -> None:
-        """Lead stderr nowhere, for whatever else writes to it and for what Python still holds for it when it ends."""
+        """Redirect stderr to nowhere, for other writers and for Python's own buffer at the end."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         with contextlib.suppress(OSError):  # of a stream that is no file
@@ -49,7 +48,7 @@ class Console(rich.console.Console):
 
 
 def labelled(lines: Iterable[tuple[str | Text, str | Text]] = ()) -> Table:
-    """Return a table of lines, to which more may be added, each behind its label in bold."""
+    """Return a table of lines, each behind its label in bold; more may be added."""
     shown = Table(show_header=False, box=None, pad_edge=False)
     shown.add_column(style="bold", no_wrap=True)
     shown.add_column(overflow="fold")  # a path that is too long for a line is shown whole

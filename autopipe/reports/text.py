@@ -26,7 +26,7 @@ _MOST_FORMS = 3  # storage forms that are shown; the report has all
 
 
 def render(result: Result) -> RenderableType:
-    """Return what ends `autopipe tune`."""
+    """Render the end of `autopipe tune`."""
     best = result.winner
     if best is None:
         return Text("No configuration could be measured.", style="bold red")
@@ -55,7 +55,6 @@ def render(result: Result) -> RenderableType:
 
 
 def _rates(result: Result, best: Winner) -> Table:
-    """Return the table of rates: baselines, the winner, the model alone."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("images/s", justify="right", no_wrap=True)
@@ -80,7 +79,7 @@ def _figures(estimate: Estimate) -> tuple[str, str]:
 
 
 def _reached(best: Winner, by_the_figures: float) -> str:
-    """Return how much of the model alone the winner reaches, and how that was read if the figures say otherwise."""
+    """Return the winner's share of the model alone, and how it was measured if the figures differ."""
     if best.share_of_model is None:
         return ""
     differs = abs(min(1.0, by_the_figures) - best.share_of_model) > _VISIBLE
@@ -96,7 +95,7 @@ def _missing(failure: TrialFailure | None) -> str:
 
 
 def _against(result: Result, best: Winner, baseline: Baseline) -> str:
-    """Return how much faster than a baseline the winner is; or that this is not decided, and what would decide it."""
+    """Return the winner's gain over a baseline; or that it is not decided, and how to decide it."""
     if baseline.key == best.key:
         return "this very baseline"
     contest = result.contest(baseline)
@@ -135,7 +134,7 @@ def _elsewhere(result: Result, best: Winner, config: PipelineConfig) -> str:
 
 
 def _devices(result: Result) -> str:
-    """Return what each number of devices came to."""
+    """Return the result of each number of devices."""
     parts = []
     for each in result.devices:
         kind = " virtual" if result.virtual_devices and each.devices > 1 else ""
@@ -154,7 +153,7 @@ def _utilisation(result: Result) -> str:
 
 
 def paybacks(rows: Sequence[Payback]) -> Table:
-    """Return what storage forms cost and when they pay: a line of at most 80 columns for each."""
+    """Tabulate costs and pay-back of storage forms: a line of at most 80 columns for each."""
     shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
     shown.add_column("kept as, after", no_wrap=True)
     for column in ("images/s", "to convert", "on disk", "free", "saved an\nepoch", "epochs\nto pay"):
@@ -177,16 +176,15 @@ def paybacks(rows: Sequence[Payback]) -> Table:
 
 
 def document(result: Result, artifact: str | None) -> dict[str, Any]:
-    """Return the document that `autopipe tune --json` prints.
+    """Return the document of `autopipe tune --json`.
 
-    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
-    how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
-    (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null
-    if nothing that was measured comes near the rate),
-    `devices` (for each number of them: whether they are `virtual`, the model alone and the best configuration),
-    `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
-    and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
-    measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
+    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: the
+    number of rounds behind `interval`; below three it rests on the trials as well), `ceiling` (model images/s, bound,
+    shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null if no measured limit is near
+    the rate), `devices` (for each number of them: whether they are `virtual`, the model alone and the best
+    configuration), `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut,
+    seconds and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (of all
+    measurements), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
     best = result.winner
     return {

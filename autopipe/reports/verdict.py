@@ -1,6 +1,6 @@
-"""What a result means, in sentences: the headline, what to do next, how far to trust it, and what else to know.
+"""The meaning of a result in sentences: the headline, the action, the trust in it, and notes.
 
-An enum says which case it is; then the sentence of that case is filled in. The terminal, the page, the notebook and
+An enum gives the case; then the sentence of that case is filled in. The terminal, the page, the notebook and
 JSON all take their words from here.
 """
 
@@ -31,7 +31,7 @@ _DRIFT = 0.05
 
 
 class Case(enum.Enum):
-    """What a result says of the winner and the baseline that it is compared with."""
+    """The outcomes of a comparison of the winner with a baseline."""
 
     ALONE = enum.auto()  # there is no baseline
     SAME = enum.auto()  # the baseline is the winner
@@ -57,7 +57,7 @@ _HEADLINES = {
 
 
 def headline(result: Result) -> str:
-    """Return what kept the baseline slow, what the winner does about it, and what that brings.
+    """Return the baseline's bottleneck, the winner's remedy, and the gain.
 
     The baseline is the user's own pipeline if one was named, with the others beside it; else the best of them.
     """
@@ -88,7 +88,7 @@ def headline(result: Result) -> str:
 
 
 def case_of(result: Result) -> Case:
-    """Return what a result with a winner says."""
+    """Return the case of a result with a winner."""
     best, rival = result.winner, compared_with(result)
     if best is None or rival is None or rival.images_per_second is None:
         return Case.ALONE
@@ -105,7 +105,7 @@ def case_of(result: Result) -> Case:
 
 
 def action(result: Result) -> str:
-    """Return the one thing to do."""
+    """Return the one recommended action."""
     case, best = case_of(result), result.winner
     if case in (Case.SAME, Case.BUSY):
         return "Leave the pipeline as it is. A faster model, or a faster device for it, would help."
@@ -131,12 +131,12 @@ def compared_with(result: Result) -> Baseline | None:
 
 
 def is_own(baseline: Baseline) -> bool:
-    """Whether a baseline is the user's own pipeline."""
+    """Return True if a baseline is the user's own pipeline."""
     return any(getattr(config.loader, "is_own", False) for config in pick.readable([baseline.config]))
 
 
 def is_proved(result: Result, baseline: Baseline) -> bool:
-    """Whether the winner and a baseline are told apart by the confirmation run."""
+    """Return True if the confirmation run shows a significant difference between the winner and a baseline."""
     contest = _proved(result, baseline)
     return contest is not None and contest.decided
 
@@ -149,7 +149,7 @@ def _proved(result: Result, baseline: Baseline) -> Contest | None:
 
 
 def _cause(result: Result, rival: Baseline) -> str:
-    """Return what limited a baseline; nothing if that is not known, as of the user's own code."""
+    """Return the bottleneck of a baseline; empty if unknown, as of the user's own code."""
     ceiling, rate = result.ceiling, rival.images_per_second
     if ceiling is None or not ceiling.op_costs or rate is None or is_own(rival):
         return ""
@@ -186,8 +186,8 @@ def _op(limits: Bounds, ceiling: Ceiling, found: Limit) -> str:
 
 
 def _does(best: Winner, rival: Baseline | None) -> str:
-    """Return what the winner does that the baseline does not, in at most three parts."""
-    # What the user's own code does is not known.
+    """Return the differences of the winner from the baseline, in at most three parts."""
+    # The configuration of the user's own code is not known.
     before = None if rival is None or is_own(rival) else pick.parse_config(rival.config)
     said = wording.listed(_parts(pick.parse_config(best.config), before)[:3])
     return said[:1].upper() + said[1:]
@@ -229,7 +229,7 @@ def _ms(seconds: float) -> str:
 
 
 def _how_to_go_on(result: Result) -> str:
-    """Return what leads to a proof: the same command again does nothing if its time is up, or its study is over."""
+    """Return the way to a proof: the same command again does nothing if its time is up, or its study is over."""
     if result.study_url is None:
         return "its study was in memory, so give the next one a longer budget"
     kind = (result.study or "").partition("-")[0]
@@ -243,7 +243,7 @@ def _how_to_go_on(result: Result) -> str:
 
 
 def _ahead(result: Result) -> Baseline | None:
-    """Return the fastest of the other baselines that the winner does not come up to."""
+    """Return the fastest of the other baselines that the winner does not reach."""
     rival = compared_with(result)
     times = [(result.times_faster(each), each) for each in result.baselines if each is not rival]
     ahead = [(factor, each) for factor, each in times if factor is not None and factor * _CLOSE < 1]
@@ -251,7 +251,7 @@ def _ahead(result: Result) -> Baseline | None:
 
 
 def _printed(baseline: Baseline) -> str:
-    """Return how to print the code of a baseline, if it is plain code."""
+    """Return the command that prints the code of a baseline, if it is plain code."""
     loaders = [config.loader for config in pick.readable([baseline.config]) if config.loader.is_foreign]
     plain = [loader.model_dump()["code"] for loader in loaders if not is_own(baseline)]
     return f": `autopipe eject autopipe.json --to {plain[0]}` prints it" if plain else ""
@@ -261,7 +261,7 @@ def _printed(baseline: Baseline) -> str:
 
 
 def trust(result: Result) -> tuple[bool, str]:
-    """Return whether the figures can be trusted, and why."""
+    """Return True if the figures can be trusted, and the reason."""
     reasons = []
     if result.interrupted:
         reasons.append("interrupted, so nothing was proved")
@@ -292,7 +292,7 @@ def _is_unsure(contest: Contest) -> bool:
 
 
 def _all_reach_the_ceiling(result: Result) -> bool:
-    """Whether the winner and a baseline are both at the ceiling, so that there was nothing to prove."""
+    """True if the winner and a baseline are both at the ceiling, so that there was nothing to prove."""
     if result.winner is None or result.stop.reason is not Reason.CEILING:
         return False
     rates = [each.images_per_second.value for each in result.baselines if each.images_per_second is not None]
@@ -300,7 +300,7 @@ def _all_reach_the_ceiling(result: Result) -> bool:
 
 
 def rounds_to_decide(contest: Contest) -> int | None:
-    """Return how many more rounds would decide, if they vary like the ones so far; None if no tune has so many."""
+    """Return how many more rounds would decide if they vary like the ones so far; None if no tune has so many."""
     if contest.few or contest.low <= 0 or contest.high is None:  # of few pairs the interval is not of their own spread
         return None
     spread = math.log(contest.high / contest.low) / 2 * math.sqrt(contest.pairs) / student_t_95(contest.pairs - 1)
@@ -311,13 +311,13 @@ def rounds_to_decide(contest: Contest) -> int | None:
 
 
 def round_seconds(result: Result) -> float:
-    """Return how long a round of the confirmation run took; 0 without one."""
+    """Return the duration of a round of the confirmation run; 0 without one."""
     proved = [each for each in result.trials if each.block is not None]
     return sum(each.seconds for each in proved) / max(1, len({each.block for each in proved}))
 
 
 def gains(result: Result) -> str:
-    """Return what single settings of the winner bring against their next best value, and those without an effect."""
+    """Return the gain of single settings of the winner over their next best value, and those without an effect."""
     nearest = {}
     for each in sorted(result.effects, key=lambda each: -each.ratio):
         if each.faster and each.ratio >= _CLOSE:
@@ -336,7 +336,7 @@ def gains(result: Result) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    """Return what else the reader should know, and can do something about."""
+    """Return remarks that the reader can act on."""
     return [*_of_the_search(result), *_of_the_figures(result), *_of_conversions(result), *_of_samples(result)]
 
 
@@ -442,7 +442,7 @@ def _of_conversions(result: Result) -> Iterator[str]:
 
 
 def _of_samples(result: Result) -> Iterator[str]:
-    """Yield which reads, or else samples, take much longer than others; or that it is not known of reads that wait."""
+    """Yield the samples or reads that take much longer than others; or that this is unknown of reads that wait."""
     ceiling = result.ceiling
     if ceiling is None:
         return

@@ -28,39 +28,39 @@ def failed(failure: TrialFailure) -> str:
 
 
 def setup(setup: ModelSetup) -> str:
-    """Return what is special about a setup of the model, in a few words; "" if nothing is."""
+    """Name the special parts of a setup of the model in a few words; "" if there are none."""
     usual = ModelSetup()
     return " ".join(f"{name}={value}" for name, value in setup._asdict().items() if value != getattr(usual, name))
 
 
 def seconds(duration: float) -> str:
-    """Return a duration with as many digits as matter."""
+    """Format a duration with as many digits as matter."""
     if duration >= _MINUTES * 60:
         return f"{duration / 60:.0f} min"
     return f"{duration:.0f} s" if duration >= 10 else f"{duration:.2g} s"
 
 
 def budget(duration: float) -> str:
-    """Return a duration as `--budget` takes it, rounded up to what a person would write."""
+    """Format a duration for `--budget`, rounded up to a usual value."""
     if duration <= 60:
         return f"{math.ceil(duration / 10) * 10:.0f}s"
     return f"{math.ceil(duration / 60)}m"
 
 
 def long_seconds(duration: float) -> str:
-    """Return a duration in minutes, with a tenth, if it is that long."""
+    """Format a long duration in minutes, with a tenth, and a short one in seconds."""
     return f"{duration / 60:,.1f} min" if duration >= _LONG_SECONDS else f"{duration:.2g} s"
 
 
 def seconds_between(low: float, high: float) -> str:
-    """Return an interval of seconds, or of minutes; one figure if both ends are written alike."""
+    """Format an interval of seconds, or of minutes; one figure if both ends are written alike."""
     unit, per = ("min", 60.0) if high >= _LONG_SECONDS else ("s", 1.0)
     ends = [f"{end / per:,.0f}" if end >= 10 * per else f"{end / per:.1f}" for end in (low, high)]
     return f"{' to '.join(dict.fromkeys(ends))} {unit}"
 
 
 def pays(epochs: float | None) -> str:
-    """Say when it pays to keep samples in another form: after so many epochs, or never."""
+    """Return when another form of samples pays: after a number of epochs, or never."""
     if epochs is None:
         return "never pays"
     return f"pays after {max(epochs, 0.1):.1f} epochs" if epochs else "pays at once"
@@ -70,24 +70,24 @@ rate, milliseconds, count = rate_text, milliseconds_text, count_text
 
 
 def rates(estimate: Estimate) -> str:
-    """Return images/s with their interval."""
+    """Format images/s with their interval."""
     return f"{rate(estimate.value)} ({span(estimate.low, estimate.high)})"
 
 
 def span(low: float, high: float) -> str:
-    """Return an interval of images/s, as `Estimate` has it: of one window, none is known."""
+    """Format an interval of images/s, as `Estimate` has it: with one window, none is known."""
     if low <= 0:
         return "one window, no interval"
     return f"{rate(low)} to {rate(high)}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names, at least one, as a list in a sentence."""
+    """Join names, at least one, to a list in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def resources(used: Resources, cores: float | None = None) -> str:
-    """Say what was used, as far as it is known; of `cores`, or in percent of one core."""
+    """Format the used resources, as far as they are known; of `cores`, or in percent of one core."""
     parts = []
     if used.cpu_percent is not None:
         percent = f"CPU {used.cpu_percent:.0f} % (one core is 100)"
@@ -108,7 +108,7 @@ def resources(used: Resources, cores: float | None = None) -> str:
 def elsewhere(
     rate_here: float, hand_over_seconds: float | None, batch_size: int, config: PipelineConfig, limits: Bounds | None
 ) -> str:
-    """Return what workers on other machines bring, and what the way from there costs; nothing without such workers."""
+    """Return gain and cost of workers on other machines; empty without such workers."""
     if not config.loader.works_elsewhere:
         return ""
     parts = []
@@ -131,7 +131,7 @@ def config(known: JsonObject) -> str:
 
 
 def way(known: JsonObject) -> str:
-    """Return how a configuration keeps samples."""
+    """Return a configuration's way to keep samples."""
     found = next(pick.readable([known]), None)
     if found is None:
         return config(known)
@@ -153,11 +153,11 @@ def machine(hardware: Hardware) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return how many times, with digits that differ where the ratios do."""
+    """Format a ratio, with digits that differ if the ratios do."""
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.3g}x" if ratio < 1000 else f"{ratio:,.0f}x"
 
 
 def interval(low: float, high: float | None) -> str:
-    """Return a 95 % interval of a ratio; None is an open end."""
+    """Format a 95 % interval of a ratio; None is an open end."""
     ends = ["" if end is None else times(end).removesuffix("x") for end in (low, high)]
     return f"{ends[0]} to {ends[1]}" if high is not None else f"{ends[0]} or more"
