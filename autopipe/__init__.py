@@ -1,8 +1,8 @@
 """autopipe: measures how to feed a training, and hands back the fastest way as code to import.
 
 This module holds the public names and nothing else. Those of extensions are listed for type checkers only: Python finds
-them by entry points. They are imported when first used, so that the command line, and
-worker processes, start without what they do not need.
+them by entry points. They are imported when first used, so that the command line, and worker processes, start without
+what they do not need.
 """
 
 from __future__ import annotations

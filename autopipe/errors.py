@@ -1,7 +1,7 @@
 """Every exception that autopipe raises on purpose, and how its message is made.
 
-A message names the rule that was broken, the value received and what to do. Failures that a study expects
-(a trial that crashed, say) are values, not exceptions: see `autopipe.measure.outcome`.
+A message names the rule that was broken, the value received and what to do. Failures that a study expects (a trial that
+crashed, say) are values, not exceptions: see `autopipe.measure.outcome`.
 
     AutopipeError
     ├── WorkloadError          what is trained cannot be trained

@@ -72,7 +72,6 @@ class Estimate(Value):
 
     @property
     def has_interval(self) -> bool:
-        """True if `low` and `high` were measured, which takes more than one reading."""
         return self.low > 0.0
 
     @pydantic.model_validator(mode="after")

@@ -21,9 +21,8 @@ from autopipe.hardware import machine
 
 # -------------------- pagecache
 # A trial that reads the files of the trial before it measures memory, not the disk. So the regime, warm or cold, is
-# chosen
-# for a whole study (`regime`), established before each trial (`warm`, `drop`) and recorded with the result. No root
-# needed.
+# chosen for a whole study (`regime`), established before each trial (`warm`, `drop`) and recorded with the result. No
+# root needed.
 
 
 Regime = Literal["warm", "cold"]
@@ -108,8 +107,7 @@ def drop(paths: Iterable[Path]) -> None:
     """Take files out of the page cache by `posix_fadvise(DONTNEED)`.
 
     The kernel drops clean pages only, so recently changed files are written to disk first. Pages that a process has
-    mapped
-    stay, and so do the files of a tmpfs (which are nowhere else) and the caches of ZFS and of a file server.
+    mapped stay, and so do the files of a tmpfs (which are nowhere else) and the caches of ZFS and of a file server.
     """
     for path in paths:
         with path.open("rb") as file:

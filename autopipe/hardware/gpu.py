@@ -37,8 +37,8 @@ class GpuUse:
 class Nvml:
     """An open NVML library; close it, or use it as a context manager.
 
-    It lists the GPUs of CUDA_VISIBLE_DEVICES, by index in bus order, by UUID or its beginning, or by MIG UUID.
-    CUDA itself counts the fastest GPU first, which differs only if GPUs of several kinds are mixed.
+    It lists the GPUs of CUDA_VISIBLE_DEVICES, by index in bus order, by UUID or its beginning, or by MIG UUID. CUDA
+    itself counts the fastest GPU first, which differs only if GPUs of several kinds are mixed.
 
     Args:
         library: the module `pynvml`, or a substitute; None: it is imported.
@@ -58,7 +58,6 @@ class Nvml:
         return tuple(self._use(handle) for handle in self._handles)
 
     def close(self) -> None:
-        """Close the library; afterwards no GPU is listed."""
         if self._open:
             self._ask("nvmlShutdown")
         self._open, self._handles = False, []

@@ -72,8 +72,7 @@ def _unescaped(field: str) -> str:
 
 # -------------------- cgroup: the control groups of this process and the numbers in their files (`man 7 cgroups`)
 # Supports version 1, version 2 and both at once; inside a container too, where the kernel names groups by paths that
-# are
-# not mounted.
+# are not mounted.
 
 
 UNIFIED = "cgroup2"
@@ -91,8 +90,8 @@ class Hierarchy:
 def hierarchies(controller: str, root: Path = ROOT) -> list[Hierarchy]:
     """Return the hierarchies that can limit this process by `controller` ("cpu" or "memory").
 
-    Version 2 is listed wherever it is mounted: with both versions at once it has no files for a controller that
-    version 1 has taken, and reading those finds no limit.
+    Version 2 is listed wherever it is mounted: with both versions at once it has no files for a controller that version
+    1 has taken, and reading those finds no limit.
     """
     groups = _own_groups(root)
     found = []
@@ -271,8 +270,7 @@ def oom_kills(root: Path = ROOT) -> int:
     """Return how often the kernel has killed a process of this one's own cgroup for memory; 0 if unknown.
 
     The machine's count in /proc/vmstat includes all other containers. `memory.failcnt` counts no kills: it rises
-    whenever a
-    group at its limit has to give up pages of files.
+    whenever a group at its limit has to give up pages of files.
     """
     return sum(
         _entries(hierarchy.folders[0] / (_UNIFIED if hierarchy.unified else _LEGACY).kills).get("oom_kill", 0)
@@ -298,7 +296,6 @@ def _short(value: float) -> str:
 
 
 def _meminfo(root: Path) -> tuple[int, int]:
-    """Return total and available bytes of the machine, from /proc/meminfo (in KiB there)."""
     entries = _entries(root / "proc/meminfo")
     total = entries.get("MemTotal", 0) * 1024
     return total, entries.get("MemAvailable", total // 1024) * 1024

@@ -150,7 +150,6 @@ class ProcessTree:
 
 
 def _read(pid: int, name: str, proc: Path) -> bytes:
-    """Return a file of a process; empty if the process has gone meanwhile."""
     try:
         descriptor = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY)
     except OSError:
@@ -165,8 +164,7 @@ def _read(pid: int, name: str, proc: Path) -> bytes:
 
 # -------------------- own process: may it use faster code that holds Python's lock?
 # It may if it makes samples in one thread and does nothing else. A worker process claims that at its start, for good,
-# and
-# so does an actor of `Ray`; the cost of an op there is measured under `claimed`.
+# and so does an actor of `Ray`; the cost of an op there is measured under `claimed`.
 
 
 _claims = 0
@@ -213,8 +211,7 @@ class Usage:
     """The samples of some time, oldest first, with derived figures.
 
     Peaks are of the samples: changes between two are not seen. Percentages of CPU are of one core: two busy cores are
-    200 %.
-    A figure that no sample holds is None.
+    200 %. A figure that no sample holds is None.
     """
 
     samples: tuple[Sample, ...]
@@ -272,13 +269,11 @@ class Usage:
 
     @property
     def peak_gpu_memory_bytes(self) -> int | None:
-        """Peak memory in use on all GPUs together."""
         sums = (sum(use.memory_used_bytes or 0 for use in sample.gpus) for sample in self.samples if sample.gpus)
         return max(sums, default=None)
 
     @property
     def gpu_watts(self) -> float | None:
-        """Mean power of all GPUs together."""
         sums = [[use.power_watts for use in sample.gpus if use.power_watts is not None] for sample in self.samples]
         return _mean(sum(watts) for watts in sums if watts)
 
@@ -290,8 +285,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 # -------------------- neighbours: how many of the usable cores others keep busy: all use of them, less this training's
 # Cores outside of the process's affinity (taskset, a container's cpuset) do not count; nor do, under a CPU quota, as
-# many
-# cores as the quota leaves idle.
+# many cores as the quota leaves idle.
 
 
 _LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of each core by itself
@@ -440,20 +434,17 @@ class Sampler:
 # -------------------- allocator: the C library keeps the memory of freed images instead of giving it back
 # Each decoded image is a block of some megabytes that lives for a moment. By default glibc maps such a block from the
 # kernel and unmaps it, and the kernel clears every page of it again; several workers wait for each other there. Keeping
-# it
-# made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times as fast in
+# it made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times as fast in
 # processes.
 #
 # Batches of 19 MB made in a thread, as by `keras.utils.PyDataset`, each had a heap of their own, which glibc unmapped
 # with the batch: 175,000 page faults a second, half of the processor's time, and 451 images/s instead of 921 in a
-# process
-# that had not trained before. The padding at the top keeps the last heap of each thread.
+# process that had not trained before. The padding at the top keeps the last heap of each thread.
 #
 # TensorFlow sets the trim threshold to 128 KiB when it makes its first dataset of a Python generator (its log says
 # "Memory patch applied"), so the code that makes one calls this again afterwards: an MLP on 28x28 arrays, whose
-# optimizer
-# takes and frees 200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000 images/s, not
-# 300,000.
+# optimizer takes and frees 200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000
+# images/s, not 300,000.
 
 
 # From <malloc.h>, https://man7.org/linux/man-pages/man3/mallopt.3.html

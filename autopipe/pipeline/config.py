@@ -135,7 +135,6 @@ class LoaderConfig(Strict):
         return 1
 
     def shares_lock(self) -> bool:
-        """True if all workers share one lock of Python."""
         return True
 
     def works_alone(self) -> bool:
@@ -143,7 +142,6 @@ class LoaderConfig(Strict):
         return False
 
     def open(self, job: LoadJob) -> Loader:
-        """Start a loader with these knobs."""
         raise NotImplementedError
 
 
@@ -151,8 +149,7 @@ class ModelSetup(NamedTuple):
     """The settings of a configuration on which the model's own speed depends; the attributes are `PipelineConfig`'s.
 
     It is passed as a whole, from the configuration to the trainer, the loader, the ceilings and the search. A new
-    setting
-    is added here, in `OfSetup` and in `PipelineConfig`.
+    setting is added here, in `OfSetup` and in `PipelineConfig`.
     """
 
     devices: int = 1
@@ -162,7 +159,6 @@ class ModelSetup(NamedTuple):
 
     @classmethod
     def of(cls, value: Any) -> ModelSetup:
-        """Return the setup of an object with these attributes."""
         return cls(*(getattr(value, name) for name in cls._fields))
 
     def queue_size(self, wanted: int) -> int:
@@ -199,8 +195,8 @@ class PipelineConfig(Strict):
         channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
         device_prefetch: batches put on the device ahead of the one in use.
         devices: how many devices train; the global batch stays that of the workload.
-        steps_per_execution: batches that are trained by one call of the model's function, as in Keras's `compile`;
-            1 leaves it as the model was compiled. Weights come out the same; callbacks are called once a call.
+        steps_per_execution: batches that are trained by one call of the model's function, as in Keras's `compile`; 1
+            leaves it as the model was compiled. Weights come out the same; callbacks are called once a call.
     """
 
     loader: pydantic.SerializeAsAny[LoaderConfig]

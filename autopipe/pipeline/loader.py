@@ -53,7 +53,6 @@ class Finish:
         return not self.ops and not self.channels_first
 
     def batch(self, batch: Batch, xp: ArrayNamespace = NUMPY) -> Batch:
-        """Return the finished batch (x, y, *others), in the array library `xp`."""
         for op, spec in zip(self.ops, self.specs, strict=True):
             batch = op.finish(batch, spec, xp)
         return tuple(_channels_first(array, xp) for array in batch) if self.channels_first else batch
@@ -78,9 +77,7 @@ class Finishing(Protocol):
 
     def on_device(self, batch: Batch) -> Batch: ...
 
-    def on_host(self) -> Any:
-        """Open a loader of the same batches whose workers finish them."""
-        ...
+    def on_host(self) -> Any: ...
 
 
 def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
@@ -149,8 +146,7 @@ class Loader(abc.ABC):
         """Yield the finished batches (x, y) of an epoch; from a loaded state on, if it lies in this epoch.
 
         If the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Samples
-        of
-        several parts give batches of the same structure, with the weights of samples third if there are any.
+        of several parts give batches of the same structure, with the weights of samples third if there are any.
         """
         number = operator.index(number)  # of NumPy's whole numbers, too, which overflow
         state = self.loaded_state()
@@ -193,8 +189,7 @@ class Loader(abc.ABC):
         """Return the state of the loader as data.
 
         The next batch is the one after the last that `epoch` handed over, or that a trainer trained: batches that are
-        placed
-        ahead do not count.
+        placed ahead do not count.
         """
         epoch, batch = self._position if self._training is None else self._training()
         if batch >= len(self):

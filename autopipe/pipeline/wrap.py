@@ -36,9 +36,9 @@ def wrap(
         make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, or
             another iterable of batches, such as a torch `DataLoader`, whose workers must not be forked
             (`multiprocessing_context="forkserver"`). They are x, (x, y) or (x, y, sample_weight); for a model of
-            several
-            inputs or targets, x and y are tuples or dictionaries of arrays. It is called with a value for each of
-            `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in speed only.
+            several inputs or targets, x and y are tuples or dictionaries of arrays. It is called with a value for each
+            of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in speed
+            only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,
             only the number of batches put on the device ahead is tuned, and the result is the gap between the dataset's

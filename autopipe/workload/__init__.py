@@ -4,6 +4,6 @@ The sequence of batches is a function of workload, seed and epoch alone. So what
 functions of them, and the code that reads samples: `data/` has the sources, `ops/` has what is done to a sample, and
 `plain_code` writes both as code that does not import autopipe.
 
-Nothing here knows how batches are made: no loaders, workers, caches, devices, measurements. `pipeline` calls this
-room; it imports only what lies at the bottom: `hardware`, `registry`, `values`, `frameworks`, `errors`.
+Nothing here knows how batches are made: no loaders, workers, caches, devices, measurements. `pipeline` calls this room;
+it imports only what lies at the bottom: `hardware`, `registry`, `values`, `frameworks`, `errors`.
 """

@@ -135,5 +135,4 @@ def _content(cell: Any) -> Any:
 
 
 def _constants(code: Any) -> list[str]:
-    """Return the constants of a code object; nested functions by their own code."""
     return [digest(c.co_code.hex(), _constants(c)) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]

@@ -19,28 +19,21 @@ from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 # -------------------- array namespace
 # The few array functions of batchable ops, so that one text runs in NumPy, TensorFlow and Keras. Arithmetic operators
-# are
-# used directly.
+# are used directly.
 
 
 class ArrayNamespace(Protocol):
     """The functions that a batchable op may call besides operators."""
 
-    def cast(self, array: Any, dtype: str) -> Any:
-        """Return the array in another dtype."""
-        ...
+    def cast(self, array: Any, dtype: str) -> Any: ...
 
-    def constant(self, values: Any, dtype: str) -> Any:
-        """Return an array of given values."""
-        ...
+    def constant(self, values: Any, dtype: str) -> Any: ...
 
     def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
         """Return a new last axis of length `classes` that is 1 at the id and 0 elsewhere."""
         ...
 
-    def transpose(self, array: Any, axes: Sequence[int]) -> Any:
-        """Return the array with its axes in another order."""
-        ...
+    def transpose(self, array: Any, axes: Sequence[int]) -> Any: ...
 
 
 class _NumPy:
@@ -138,7 +131,6 @@ class Op(abc.ABC):
         return target != "mask", y is not None and (target == "mask" or (target == "both" and y.kind in _MASKS))
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
-        """Return the kinds of x and y after the op."""
         return spec.x.kind, spec.y.kind if spec.y is not None else None
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:  # noqa: B027  # most ops keep the rule by themselves
@@ -158,8 +150,7 @@ class Op(abc.ABC):
             spec: the kinds of its fields before the op.
             random: the sample's own numbers, shape (draws,).
             out: an array of the right shape and dtype for x; the op may ignore it. It may be the very memory of the
-                sample's
-                x, so a y that is made of x must have memory of its own.
+                sample's x, so a y that is made of x must have memory of its own.
         """
 
     def takes_batches(self, spec: SampleSpec) -> bool:
@@ -244,7 +235,6 @@ class Plan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them, in order."""
         return self.prefix + self.body + self.suffix
 
     def cut(self, depth: int) -> SampleSpec:
@@ -263,5 +253,4 @@ class Plan:
 
     @property
     def finished(self) -> SampleSpec:
-        """The sample that the model gets."""
         return self.suffix[-1].after if self.suffix else self.compact

@@ -136,13 +136,11 @@ class BatchOrder:
 
     @property
     def batches(self) -> int:
-        """Batches in an epoch."""
         whole, rest = divmod(self.samples, self.batch_size)
         return whole + (1 if rest and not self.drop_remainder else 0)
 
     @property
     def has_short_batch(self) -> bool:
-        """True if the last batch of an epoch is smaller than the others."""
         return self.samples % self.batch_size != 0 and not self.drop_remainder
 
     def epoch(self, number: int) -> NDArray[np.int64]:
@@ -162,5 +160,4 @@ class BatchOrder:
         return np.concatenate([own, order[full + rank * each : full + (rank + 1) * each]])
 
     def batch_samples(self, batch: int) -> int:
-        """Return the number of samples in a batch."""
         return min(self.batch_size, self.samples - batch * self.batch_size)

@@ -219,8 +219,7 @@ def _key(key: Any) -> str:
 
 # -------------------- script
 # A relative path of the user starts at the script that writes it, so that the command line, a trial's process, a
-# spawned
-# worker and `tuned_pipeline` find the same files. Every source calls this once and keeps absolute paths.
+# spawned worker and `tuned_pipeline` find the same files. Every source calls this once and keeps absolute paths.
 
 
 RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
@@ -238,8 +237,7 @@ def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
     """Return the absolute path of a place named in a script; see `RULE`.
 
     In a notebook or an interpreter, it starts at the working directory. In a script, too, and with a warning, if the
-    path
-    exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
+    path exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
     """
     return _found(os.fspath(place), os.path.lexists, lambda folder: folder, warns=warns)
 

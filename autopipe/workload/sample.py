@@ -18,8 +18,7 @@ from autopipe.errors import DataError, shortened
 
 # -------------------- structure
 # Inside, a sample or a batch is a flat tuple `(x, y, *others)`: first the image, or else the first input; then the
-# first
-# target, or None; then all others. A `Structure` gives each its place in x, y and sample_weight of the user.
+# first target, or None; then all others. A `Structure` gives each its place in x, y and sample_weight of the user.
 
 
 Path: TypeAlias = tuple[str, str | int | None]
@@ -80,12 +79,10 @@ class Structure:
         return tuple(made)
 
     def part(self, slots: Sequence[Any], number: int) -> Any:
-        """Return one part of (x, y, sample_weight) by its flat position."""
         return part_at(slots, self.paths[number])
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the parts in messages."""
         return tuple(map(label, self.paths))
 
     def positions(self, name: str) -> list[int]:
@@ -257,12 +254,10 @@ class SampleSpec:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields that exist, x first."""
         return tuple(field for field in self.columns if field is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the flat parts in messages."""
         return ("x", "y") if self.structure is None else self.structure.labels
 
     def aligned(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -274,14 +269,12 @@ class SampleSpec:
         return tuple(batch) if self.structure is None else self.structure.packed(batch)
 
     def empty(self, rows: int) -> Batch:
-        """Return new arrays for a batch of so many samples."""
         return tuple(
             None if field is None else np.empty((rows, *(field.shape or ())), field.dtype) for field in self.columns
         )
 
     @property
     def bytes(self) -> int:
-        """Bytes of one sample as arrays."""
         return sum(field.bytes for field in self.fields)
 
     @property

@@ -43,7 +43,6 @@ class _Watch:
         self._inside = False
 
     def patch(self, keras: types.ModuleType) -> None:
-        """Watch every `fit` from now on."""
         original = keras.Model.fit
         signature = inspect.signature(original)
 

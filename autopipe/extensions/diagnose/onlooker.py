@@ -40,7 +40,6 @@ class Look:
     alone_seconds: float = 1.6  # how long the model runs alone, twice where it augments
 
     def is_enough(self, steps: list[Step]) -> bool:
-        """Return True if enough was seen."""
         rest = steps[WARM_UP_STEPS:]
         if self.steps is not None:
             return len(rest) >= self.steps
@@ -88,7 +87,6 @@ class Onlooker(keras.callbacks.Callback):
         self._done = False
 
     def set_trainer(self, trainer: Any) -> None:
-        """Note that this is a trainer's training."""
         self._report["data"] = "autopipe"
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -121,7 +119,6 @@ class Onlooker(keras.callbacks.Callback):
             logs["data_wait_share"] = sum(step.waiting_seconds for step in steps) / seconds
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Restore the model's function; report, if that was not done."""
         try:
             if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
                 self._tell(frameworks.step_state(self.model, "optimizer", "metrics"))
@@ -227,7 +224,6 @@ def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def _rows(batch: Any) -> int:
-    """Return the number of samples of a batch, over all devices."""
     first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
     parts = getattr(first, "values", None)  # TensorFlow's PerReplica
     return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])

@@ -128,9 +128,9 @@ def _nothing(script: Path, status: int) -> NothingMeasuredError:
 def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
     """Return a Keras callback that watches a running `fit`, and prints its bottleneck once.
 
-    After some seconds of training, the model runs for about as long on one batch that is already in memory, with
-    copies of everything that a step changes. Then the training goes on unchanged. Each epoch's `images_per_second`
-    and `data_wait_share` go to the logs, and so to callbacks that come later in the list.
+    After some seconds of training, the model runs for about as long on one batch that is already in memory, with copies
+    of everything that a step changes. Then the training goes on unchanged. Each epoch's `images_per_second` and
+    `data_wait_share` go to the logs, and so to callbacks that come later in the list.
 
     Args:
         seconds: of training to watch, after the first step, which compiles.

@@ -68,15 +68,13 @@ class Watched(Value):
         """The share of the time in which the model waited for data, 0 to 1.
 
         A device may still be busy with the step before while the host waits for a batch, so the model cannot have
-        waited for
-        longer than the difference to its own rate.
+        waited for longer than the difference to its own rate.
         """
         lost = self.lost_share
         return min(1.0, self.waiting_seconds / self.seconds, 1.0 if lost is None else lost)
 
     @property
     def between_share(self) -> float:
-        """The share of the time that is lost between steps, 0 to 1."""
         lost = self.lost_share
         left = 1.0 if lost is None else lost - self.waiting_share
         return min(1.0, self.between_seconds / self.seconds, left)

@@ -1,8 +1,7 @@
 """Grain: batches through Google's `grain.MapDataset`, its threads and, on request, its worker processes.
 
 The common kernel makes the batches; an element of the dataset is a batch, and its number goes on from epoch to epoch,
-so
-that Grain reads on into the next one. Threads, processes and queues are Grain's business.
+so that Grain reads on into the next one. Threads, processes and queues are Grain's business.
 """
 
 from __future__ import annotations
@@ -206,15 +205,12 @@ def _end_all(owner: Owner, iterators: list[Any]) -> None:
 
 
 class _InThreads:
-    """Makes batches."""
-
     def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None) -> None:
         self._kernel = Kernel(traced(recipe), cache)
         self._order = order
         self._indices: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
     def make(self, epoch: int, number: int) -> tuple[Any, ...]:
-        """Return the arrays of a batch, and the replaced samples."""
         of, indices = self._indices
         if of != epoch:
             indices = self._order.epoch(epoch)

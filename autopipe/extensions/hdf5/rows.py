@@ -71,8 +71,6 @@ def gather_of(rows: Rows) -> Gather | None:
 
 
 class _Decoded:
-    """Encoded images, read by the library."""
-
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 

@@ -55,7 +55,6 @@ class HDF5(Columns):
             self._look()
 
     def _look(self) -> None:
-        """Find the fields of the file."""
         datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
@@ -83,7 +82,6 @@ class HDF5(Columns):
 
     @property
     def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
-        """The batch half of `read`, see `Source`; None if some rows are encoded, or read by h5py."""
         return self._read_many if self._gathers else None
 
     def name(self, index: int) -> str:

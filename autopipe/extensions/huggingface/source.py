@@ -83,7 +83,6 @@ class HuggingFace(Columns):
         return f"HuggingFace({len(self)} rows of {', '.join(self._selection.columns)})"
 
     def name(self, index: int) -> str:
-        """Return the number of a row, and the image's path if the dataset knows it."""
         paths = self._outside(index)
         return f"row {index} of the dataset" + (f" ({', '.join(paths)})" if paths else "")
 
@@ -107,7 +106,6 @@ class HuggingFace(Columns):
         ]
 
     def _outside(self, index: int) -> list[str]:
-        """Return image files outside of the dataset."""
         row = self._rows[index]
         images = [row.column(number)[0].as_py() for number in self._pictures]
         return [image["path"] for image in images if image and image.get("bytes") is None and image.get("path")]
@@ -159,11 +157,9 @@ class Parquet(HuggingFace):
         return f"Parquet({self._parquet.text(0)!r}, ...: {len(self)} rows in {len(self._parquet)} files)"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the Parquet files, and those of `HuggingFace`."""
         return [*self._parquet.files(), *super().files(indices)]
 
     def digest(self) -> str:
-        """Describe the Parquet files (number, names, sizes, times) and their columns."""
         return f"rows={len(self)} columns={self._selection.text} {self._parquet.digest()}"
 
 

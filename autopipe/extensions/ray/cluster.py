@@ -35,9 +35,7 @@ _AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; R
 class User(Protocol):
     """A user of the cluster."""
 
-    def close(self) -> None:
-        """End it; it may have ended already."""
-        ...
+    def close(self) -> None: ...
 
 
 class Cluster:

@@ -109,7 +109,6 @@ def _answered(ray: Any, reference: Any) -> Converted:
 def _part(
     packed: bytes, absent: list[str], form: str, folder: Place, part: tuple[int, int], version: str
 ) -> Converted | RemoteFailure:
-    """Write one part; runs on a node."""
     try:
         require_same_version(version)
         conversion = unpickled(packed, elsewhere=True)

@@ -107,8 +107,6 @@ class Ray(LoaderConfig):
 
 
 class _RayLoader(StreamingLoader):
-    """Leaves the cluster after its workers have ended."""
-
     def __init__(self, job: LoadJob, team: Team, fillers: Sequence[_Filler], queue_size: int) -> None:
         self._leave = weakref.finalize(self, _leave, Owner(), team)  # made first, so it runs last
         super().__init__(job, [filler for filler in fillers for _ in range(_AT_A_TIME)], queue_size)

@@ -1,8 +1,7 @@
 """The file system behind a URL, through fsspec: one instance a process, and every failure as an error of ours.
 
 Credentials are fsspec's business, and so are retries. Errors of fsspec are neither chained to ours nor logged, because
-a
-signed URL may be in them; the text is shown without users and queries.
+a signed URL may be in them; the text is shown without users and queries.
 """
 
 from __future__ import annotations
@@ -107,8 +106,6 @@ def _text(error: Exception) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Systems:
-    """The file systems of one process, by server."""
-
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     made: dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -88,7 +88,6 @@ class _Runs:
     batch_size: int
 
     def ceiling(self, devices: int, samples: int, *, whole: bool = False, exchange: bool = False) -> Ceiling:
-        """Return the ceiling of the model alone on so many devices that share so many samples."""
         options: JsonObject = {"model_only": not whole, "samples": samples, "exchange": exchange}
         return succeeded(self.runner.ceiling(ModelSetup(devices=devices), options))
 

@@ -86,7 +86,6 @@ class TFDS(Columns):
         return self._files.files()
 
     def digest(self) -> str:
-        """Describe the dataset's name and version, the split, and its files (number, names, sizes, times)."""
         split = self._what.rpartition(", ")[2].replace(" ", "")
         columns, version = self._selection.text, self._version
         return f"dataset={version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"

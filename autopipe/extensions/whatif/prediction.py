@@ -203,7 +203,6 @@ def moved(measured: Measured, machine: Machine) -> Ceiling:
 
 
 def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, float]:
-    """Return the speed of the model alone, images/s, and the cores' time for an image meanwhile."""
     was = measured.ceiling
     alone, busy = _alone(measured), was.model_core_seconds_per_image
     devices = (machine.devices or was.devices) / was.devices

@@ -2,10 +2,8 @@
 
 All workers share the cache. The first worker to read a sample writes it, and a flag says that it is there. Two workers
 never write one sample at a time, since each is read once an epoch; if they did, both would write the same bytes. A
-cache
-of a part of the samples always keeps the same ones, chosen by a hash of their indices. Cached arrays are read-only: an
-op
-that wrote into one would change the sample for all later epochs.
+cache of a part of the samples always keeps the same ones, chosen by a hash of their indices. Cached arrays are
+read-only: an op that wrote into one would change the sample for all later epochs.
 """
 
 from __future__ import annotations
@@ -91,7 +89,6 @@ class RowLayout:
         self.size = end
 
     def arrays(self, block: SharedBlock, rows: int | None = None) -> Batch:
-        """Return new arrays (x, y, *others) over the first `rows` samples of a block."""
         count = self.rows if rows is None else rows
         arrays = [
             block.array((count, *(field.shape or ())), field.dtype or np.dtype(np.uint8), offset)
@@ -147,7 +144,6 @@ class SlotPool:
         self._gone: collections.deque[_Lent] = collections.deque()
 
     def acquire(self) -> Slot:
-        """Return an unused slot."""
         self._take_back()
         try:
             return self._free.pop()  # the one used last is warm in the processor's cache
@@ -155,7 +151,6 @@ class SlotPool:
             return Slot(next(self._numbers), self._layout)  # several threads may ask at once
 
     def release(self, slot: Slot) -> None:
-        """Take back a slot that was acquired and not lent."""
         if len(self._free) < self._keep:
             self._free.append(slot)
 
@@ -212,7 +207,6 @@ class MemoryCache:
 
     @classmethod
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
-        """Return the cache of a recipe, or None if it has none."""
         if recipe.cached == 0:
             return None
         return cls(recipe.fixed_spec, len(recipe.source), recipe.cached, block)
@@ -280,7 +274,6 @@ class MemoryCache:
         return True
 
     def put_many(self, indices: NDArray[np.int64], batch: Batch) -> None:
-        """Keep the samples of a batch that the cache is to keep."""
         rows = indices if self._places is None else self._places[indices]
         kept = slice(None) if self._places is None else np.flatnonzero(rows >= 0)
         for part, made in zip(self._parts, batch, strict=True):
@@ -290,7 +283,6 @@ class MemoryCache:
 
     @property
     def filled(self) -> int:
-        """Samples held."""
         return int(np.count_nonzero(self._filled))
 
 

@@ -1,5 +1,5 @@
-"""Reads a foreign dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or
-another iterable of batches: a generator, a Grain dataset.
+"""Reads a foreign dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or another
+iterable of batches: a generator, a Grain dataset.
 
 Nothing here changes the batches or knows the dataset's function; `autopipe.pipeline.batching.wrapped_data` does.
 """
@@ -120,8 +120,6 @@ class _Epochs:
 
 
 class _Tensors:
-    """A `tf.data.Dataset`."""
-
     def __init__(self, dataset: Any, steps: int | None) -> None:
         self._dataset = dataset
         self._count = int(dataset.cardinality())

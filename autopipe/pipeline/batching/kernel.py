@@ -1,11 +1,9 @@
 """The kernel: fills a whole batch, at once or row by row, into existing memory; and the ledger of bad samples.
 
 Every loader makes its samples here, so all give the same batches. The kernel runs in many threads and processes at
-once.
-Its state is the given cache, and the samples that it reads ahead. A visit to Python for each small sample takes longer
-than its ops, so small samples are gathered by one call and taken through the ops' batch halves. That gives the same
-bits
-as row by row, which the kernel repeats after a failure, to name the bad sample.
+once. Its state is the given cache, and the samples that it reads ahead. A visit to Python for each small sample takes
+longer than its ops, so small samples are gathered by one call and taken through the ops' batch halves. That gives the
+same bits as row by row, which the kernel repeats after a failure, to name the bad sample.
 """
 
 from __future__ import annotations
@@ -170,7 +168,6 @@ class Kernel:
 
     @property
     def reads_at_once(self) -> bool:
-        """True if one call reads the samples of a batch."""
         return self._at_once is not None and self._at_once.reads
 
     @property
@@ -194,7 +191,6 @@ class Kernel:
         return self._recipe.spec
 
     def begin(self, indices: NDArray[np.int64]) -> None:
-        """Begin to read the samples of a batch that will be filled later."""
         if self._ahead is not None:
             self._ahead.begin(indices.tolist())
 
@@ -204,7 +200,6 @@ class Kernel:
             self._ahead.forget(indices.tolist())
 
     def close(self) -> None:
-        """End the reading ahead, and all waiting for it."""
         if self._ahead is not None:
             self._ahead.close()
 
@@ -380,7 +375,6 @@ class BadSampleLedger:
 
     @property
     def counts(self) -> dict[int, int]:
-        """Bad samples by epoch."""
         return {epoch: len(indices) for epoch, indices in self._bad.items()}
 
     def record(self, epoch: int, bad: Sequence[BadSample]) -> None:

@@ -71,7 +71,6 @@ class RemoteFailure:
         return cls(failure, text)
 
     def raised(self) -> AutopipeError:
-        """Return the error with the other process's traceback as its cause."""
         self.error.__cause__ = RemoteTraceback(self.traceback)
         return self.error
 

@@ -39,8 +39,6 @@ _MOST_AT_WORK = 3  # threads that read one sample: of 2,500 reads, both of one a
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Read:
-    """A sample that is to be read."""
-
     index: int
     answer: Future[Any]
     began: float = math.inf  # when the last attempt did; not yet
@@ -72,10 +70,8 @@ class ReadAhead:
     """A source whose samples may be read before they are asked for; it has the attributes of the original one.
 
     The samples begun and not taken are at most those of the batches that workers have named. If a worker waits, reads
-    that
-    take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made again, unless the
-    source
-    says `idempotent = False`. That is done to one read in 20 at most, on average.
+    that take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made again, unless
+    the source says `idempotent = False`. That is done to one read in 20 at most, on average.
     """
 
     read_many = None  # what is read ahead comes sample by sample
@@ -116,7 +112,6 @@ class ReadAhead:
         return getattr(self._source, name)
 
     def begin(self, indices: Sequence[int]) -> None:
-        """Begin to read the samples of a batch."""
         tasks = [_Read(index, Future()) for index in indices if not self._there(index)]
         batch: _Batch = {}
         for task in tasks:
@@ -164,7 +159,6 @@ class ReadAhead:
             pass
 
     def close(self) -> None:
-        """End the threads, and all waiting for them."""
         with self._lock:
             self._closed = True
             unfinished = list(self._unfinished)
@@ -255,8 +249,6 @@ def _came(wanted: _Read, tail: _Tail) -> bool:
 
 
 class _Tail:
-    """The durations of recent reads, to find late ones."""
-
     def __init__(self) -> None:
         self._seconds: collections.deque[float] = collections.deque(maxlen=_LAST_READS)
         self._count = 0
@@ -272,7 +264,6 @@ class _Tail:
             self.late_seconds = max(_LEAST_LATE_SECONDS, _LATE * median, longest)
 
     def left(self) -> int:
-        """Return the number of reads that may still be repeated."""
         return max(0, int(_MOST_AGAIN * self._count) - self.again)
 
 

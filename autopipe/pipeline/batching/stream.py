@@ -2,8 +2,7 @@
 
 A stream runs on from epoch to epoch: after the last task of an epoch, workers go on with the next one, so that an epoch
 starts without a gap. A worker may take several consecutive batches in one go. At most `queue_size` batches, and those
-of
-one task a worker, are between being made and being taken; `ahead` more tasks are known early. All waiting is on one
+of one task a worker, are between being made and being taken; `ahead` more tasks are known early. All waiting is on one
 lock; nothing here knows what a batch holds. Rules of forking are here, too.
 """
 
@@ -202,7 +201,6 @@ class BatchStream(Generic[T]):
             return not self._closed and task.run == self._run
 
     def deliver(self, task: Task, result: T) -> None:
-        """Hand over a result; an unwanted one is dropped."""
         self._put(task, result)
 
     def fail(self, task: Task, error: BaseException) -> None:
@@ -230,7 +228,6 @@ class BatchStream(Generic[T]):
             del made  # the consumer may be done with it
 
     def waiting(self) -> int:
-        """Return the number of finished batches that wait for the consumer."""
         return sum(count for count, _ in list(self._done.values()))
 
     def close(self, error: AutopipeError | None = None) -> None:

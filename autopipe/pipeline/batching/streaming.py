@@ -151,7 +151,6 @@ class StreamingLoader(WorkloadLoader):
 
     @property
     def bad_samples(self) -> dict[int, int]:
-        """Skipped samples by epoch."""
         twin = self._twin.bad_samples if isinstance(self._twin, StreamingLoader) else {}
         return {**self._ledger.counts, **twin}
 
@@ -175,7 +174,6 @@ class StreamingLoader(WorkloadLoader):
                 raise failure
 
     def _cut(self, made: Batch) -> Iterator[Batch]:
-        """Yield the batches of one task."""
         starts = range(0, len(made[0]), self.batch_size)
         self._left = len(starts)
         for start in starts:

@@ -72,7 +72,6 @@ def _spanned(name: str, events: list[Event]) -> list[Event]:
 
 
 def _names(events: list[Event]) -> list[Event]:
-    """Return events with the name of each process."""
     train = {event["pid"] for event in events if event["name"] == "step"}
     names = {pid: "training" if pid in train else "worker process" for pid in {event["pid"] for event in events}}
     names[0] = "trials"
@@ -128,14 +127,12 @@ class TraceLog:
         return TraceLog, (self._folder,)
 
     def span(self, name: str, began: float, ended: float) -> None:
-        """Note the work of this thread between two readings of `time.monotonic`."""
         self._note(f'"ph":"X","name":"{name}","ts":{began * 1e6:.1f},"dur":{(ended - began) * 1e6:.1f}')
 
     def instant(self, name: str) -> None:
         self._note(f'"ph":"i","s":"p","name":"{name}","ts":{time.monotonic() * 1e6:.1f}')
 
     def count(self, name: str, value: int) -> None:
-        """Note the present value of a changing number."""
         self._note(f'"ph":"C","name":"{name}","ts":{time.monotonic() * 1e6:.1f},"args":{{"{name}":{value}}}')
 
     def flight(self, phase: str, name: str, identity: str) -> None:
@@ -205,7 +202,6 @@ class Spans(threading.local):
         self._left = 0
 
     def due(self) -> bool:
-        """Return True if the span that begins now is to be noted."""
         if self._left > 0:
             self._left -= 1
             return False

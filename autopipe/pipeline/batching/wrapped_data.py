@@ -1,6 +1,5 @@
 """The user's dataset as the data of a workload: a function that returns a `tf.data.Dataset`, a `keras.utils.PyDataset`,
-a
-generator, a Grain dataset, another iterable of batches.
+a generator, a Grain dataset, another iterable of batches.
 
 It describes their batches. `autopipe.pipeline.batching.datasets` reads them; their loader is
 `autopipe.pipeline.loaders.wrapped`.
@@ -151,7 +150,6 @@ def _fits(shape: Sequence[int], like: Sequence[int | None]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy number as Python's own, so that it can be written down."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -214,17 +214,15 @@ class Replay:
 
 # -------------------- fit dataset
 # For scripts that call Keras themselves, by public interfaces of Keras and TensorFlow only. Each pass is the loader's
-# next
-# epoch. Keras begins passes that it does not train (to learn shapes, to build a model), and leaves others before their
-# end: an epoch counts once its last batch has been taken, and is begun again until then.
+# next epoch. Keras begins passes that it does not train (to learn shapes, to build a model), and leaves others before
+# their end: an epoch counts once its last batch has been taken, and is begun again until then.
 
 
 def dataset(loader: Loader, first_epoch: int = 0) -> Any:
     """Return the epochs of `loader`, one a pass, from `first_epoch` on: a `tf.data.Dataset` on TensorFlow.
 
     The loader is closed when nothing refers to the dataset any more, or when the process ends. Ops that the loader
-    leaves
-    to the device run on the host.
+    leaves to the device run on the host.
     """
     epochs = _Epochs(loader, first_epoch)
     made = _tensorflow(epochs) if keras.backend.backend() == "tensorflow" else _Batches(epochs)
@@ -273,8 +271,7 @@ def _tensorflow(epochs: _Epochs) -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False  # a short queue: the loader has its own
     # A thread of its own waits for the loader: with one core, TensorFlow has one thread for all others, and a loader
-    # that reads
-    # by tf.data needs it.
+    # that reads by tf.data needs it.
     options.threading.private_threadpool_size = 1
     return made.with_options(options)
 

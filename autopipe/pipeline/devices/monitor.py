@@ -20,8 +20,7 @@ from autopipe.workload.sample import Batch
 
 # -------------------- timed: notes how long the training waited for each batch, with any loader
 # The training thread takes batches itself, one by one (`autopipe.pipeline.devices.feed`), so the time in here is
-# exactly
-# the time in which the model had nothing to do.
+# exactly the time in which the model had nothing to do.
 
 
 _ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy", "lost_workers")
@@ -90,8 +89,7 @@ class EpochFigures:
 
     images_per_second: float  # trained
     # the share of the time in which the training's thread waited for the loader, 0 to 1; if a framework queues steps,
-    # the device
-    # may have been busy meanwhile
+    # the device may have been busy meanwhile
     data_wait_share: float
     cores_of_others: float = 0.0  # how many cores others on the machine kept busy
     lost_workers: int = 0  # workers of the loader that died since the epoch before, and were replaced

@@ -97,10 +97,8 @@ class Timeline:
         return self._free_at
 
     def wait(self) -> None:
-        """Return when nothing runs."""
         self.wait_until(self._free_at)
 
     def wait_until(self, moment: float) -> None:
-        """Return at `moment`, or at once if it is past."""
         while (left := moment - self._clock()) > 0:
             self._sleep(left)

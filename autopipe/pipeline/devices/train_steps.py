@@ -2,10 +2,9 @@
 
 While `applied()` is entered, the model's `train_step`, `test_step` and `predict_step` finish the batch first; after it
 the model is unchanged, so that saving, pickling and calling `fit` on other data are unaffected. Within a `fit`,
-callbacks
-may evaluate and predict on data of their own, so there `validated()` finishes the data that `fit` itself evaluates.
-Compiled functions are kept here between calls, so that the next `fit`, or the next trial on the same model, compiles
-nothing.
+callbacks may evaluate and predict on data of their own, so there `validated()` finishes the data that `fit` itself
+evaluates. Compiled functions are kept here between calls, so that the next `fit`, or the next trial on the same model,
+compiles nothing.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int |
     """Return how many batches one call trains; None for the number that the model was compiled for.
 
     A model that was compiled for several keeps its own number, and so does one with a user's callback after each batch.
-    On
-    torch Keras trains one batch at a time, and so may a custom training function.
+    On torch Keras trains one batch at a time, and so may a custom training function.
     """
     if wanted == 1 or model.steps_per_execution != 1 or model.run_eagerly or keras.backend.backend() == "torch":
         return None

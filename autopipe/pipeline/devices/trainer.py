@@ -91,8 +91,7 @@ def callback_list(given: Any) -> tuple[Any, ...]:
 
 # -------------------- logs: fetched from the device when they are read
 # Keras converts the logs of each step to numbers before it calls callbacks, and so waits for the device after each
-# step,
-# even if nothing reads them. The host then prepares nothing while the device works.
+# step, even if nothing reads them. The host then prepares nothing while the device works.
 
 
 class StepLogs(dict[str, Any]):
@@ -157,7 +156,6 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         )
 
     def begin(self) -> None:
-        """Call `on_train_begin`, which restores a checkpoint."""
         self.model.stop_training = False
         super().on_train_begin()
         self._told = list(self.callbacks)
@@ -186,7 +184,6 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         super().on_epoch_end(epoch, logs)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Number the batch within its whole epoch."""
         super().on_train_batch_begin(batch + self.skipped, logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -285,23 +282,20 @@ class Trainer:
         """Train, and return Keras's history.
 
         Without `initial_epoch`, a call continues with the data after the last one: two calls of one epoch equal one
-        call of two.
-        A checkpoint that `BackupAndRestore` restores, and a state given to `load_state_dict`, are continued with the
-        next batch,
-        also within an epoch.
+        call of two. A checkpoint that `BackupAndRestore` restores, and a state given to `load_state_dict`, are
+        continued with the next batch, also within an epoch.
 
         Args:
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
-            validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in
-                order and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into
-                batches of the workload's size unless `validation_batch_size` is given.
+            validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in order
+                and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into batches
+                of the workload's size unless `validation_batch_size` is given.
             callbacks: Keras callbacks, or one.
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
         Raises:
             ModelError: an argument is fixed by the workload, or a count is no whole number; the model does not fit the
-                batches,
-                or the devices cannot share the last batch of `validation`, or its samples have no targets.
+                batches, or the devices cannot share the last batch of `validation`, or its samples have no targets.
             AutopipeError: an error of the loader, unchanged.
         """
         epochs, arguments = checked(epochs, keras_fit_arguments)
@@ -396,7 +390,6 @@ class Trainer:
         self.close()
 
     def _stands(self) -> tuple[int, int]:
-        """Return the epoch of the data and the next batch of it."""
         trained = 0 if self._session is None else self._session.trained
         return divmod(self._first[0] * len(self.loader) + self._first[1] + trained, len(self.loader))
 

@@ -3,8 +3,7 @@ against.
 
 The file applies the workload's ops to the same samples. Its random numbers are its own, so that its batches are not
 those of autopipe; that, and resuming in mid-epoch, is given up. The lines of ops and sources stand beside their
-classes.
-A tune compares with the file of a default configuration.
+classes. A tune compares with the file of a default configuration.
 """
 
 from __future__ import annotations

@@ -85,7 +85,6 @@ class Written:
 
     @property
     def passed(self) -> str:
-        """The caller's arguments, in a call."""
         return ", ".join(self.source.given)
 
     @property

@@ -26,7 +26,6 @@ class Foreign(LoaderConfig):
 
     @property
     def is_own(self) -> bool:
-        """True if it is the user's own, and not a file of `eject`."""
         return ":" in self.code
 
     @property

@@ -25,8 +25,7 @@ class Processes(StreamingConfig):
         workers: processes that fill batches.
         queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
         read_ahead: samples that all processes together read at a time, ahead of their batches, by extra threads; 0:
-            each
-            reads for itself. For slow storage.
+            each reads for itself. For slow storage.
     """
 
     kind: Literal["processes"] = "processes"

@@ -227,7 +227,6 @@ class _Graph:
 
 
 def _as_it_is(function: Callable[[Any], Any]) -> Any:
-    """Return a function that AutoGraph does not rewrite."""
     import tensorflow as tf
 
     return tf.autograph.experimental.do_not_convert(function)

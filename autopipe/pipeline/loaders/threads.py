@@ -31,8 +31,7 @@ class Threads(StreamingConfig):
         workers: threads that fill batches.
         queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
         read_ahead: samples that extra threads read at a time, ahead of the workers; 0: workers read for themselves. For
-            slow
-            storage: 64 reads do not need 64 decoders.
+            slow storage: 64 reads do not need 64 decoders.
     """
 
     kind: Literal["threads"] = "threads"

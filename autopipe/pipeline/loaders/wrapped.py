@@ -2,13 +2,12 @@
 
 The dataset decides the order, randomness and length of an epoch; the promise of other loaders (the same batches for any
 configuration) is not made for it. Its parameters are knobs like any other loader's, though only its function knows
-their
-names.
+their names.
 
 A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on after the one
-before, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose
-epochs are a part of it, which is begun anew at its end. It cannot seek: for any epoch and batch, the next ones are
-handed over, and a resumed training begins the dataset anew.
+before, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose epochs
+are a part of it, which is begun anew at its end. It cannot seek: for any epoch and batch, the next ones are handed
+over, and a resumed training begins the dataset anew.
 """
 
 from __future__ import annotations

@@ -58,8 +58,6 @@ class Array(Storage):
 
 
 class _Rows(Protocol):
-    """The samples of one field in one shard."""
-
     def __getitem__(self, row: int, /) -> Part: ...
 
 
@@ -109,8 +107,6 @@ class _Mapped:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Column:
-    """One field of all samples."""
-
     name: str
     field: Field
 

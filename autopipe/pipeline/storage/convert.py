@@ -94,8 +94,7 @@ def convert(
 
     Raises:
         StorageError: the folder holds other files, another run is at work on it, the disk is or becomes full, or the
-            source
-            changed meanwhile. Finished shards stay.
+            source changed meanwhile. Finished shards stay.
         BadSampleError: a sample cannot be read, and bad ones are not skipped.
     """
     _require_possible(conversion, storage, part)
@@ -142,8 +141,6 @@ def finish(folder: Path | str | RemotePath) -> Manifest:
 
 
 class _Run:
-    """One run over some shards."""
-
     def __init__(self, conversion: Conversion, storage: Storage, folder: Place, header: Header) -> None:
         self._conversion = conversion
         self._storage = storage

@@ -41,7 +41,6 @@ class Sealed(pydantic.BaseModel):
     remedy: ClassVar[str] = "Remove its folder and convert again."
 
     def save(self, path: Place) -> None:
-        """Write the record atomically."""
         body = self.model_dump(mode="json")
         text = json.dumps({**body, "seal": _seal(body)}, indent=1)
         write(path, text.encode() + b"\n")
@@ -123,7 +122,6 @@ class Header(Sealed):
         return -(-self.samples // self.samples_per_shard)
 
     def positions(self, shard: int) -> range:
-        """Return the samples of a shard."""
         return range(shard * self.samples_per_shard, min((shard + 1) * self.samples_per_shard, self.samples))
 
 

@@ -60,7 +60,6 @@ class RemotePath:
         return scheme(self.url)
 
     def exists(self) -> bool:
-        """Return True if the URL has an object, or something below."""
         return bool(self._attempt(lambda system: _fresh(system).exists(self.url)))
 
     def iterdir(self) -> Iterator[RemotePath]:
@@ -87,11 +86,9 @@ class RemotePath:
         return self.read_bytes().decode(encoding)
 
     def write_bytes(self, content: bytes) -> None:
-        """Write the content atomically."""
         self._attempt(lambda system: system.pipe_file(self.url, content), "written")
 
     def upload(self, file: Path) -> None:
-        """Write the content of a file on a disk atomically."""
         self._attempt(lambda system: system.put_file(str(file), self.url), "written")
 
     def unlink(self, missing_ok: bool = False) -> None:

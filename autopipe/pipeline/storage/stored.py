@@ -66,7 +66,6 @@ class StoredSource:
 
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        """Fills whole batches, see `Source`; None if the form cannot."""
         return self._read_many if hasattr(self._reader, "read_many") else None
 
     def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
@@ -90,7 +89,6 @@ class StoredSource:
         return self.manifest.bytes / self._count
 
     def digest(self) -> str:
-        """Return the identity of the set."""
         return f"set={seal_of(self.manifest)}"
 
 

@@ -99,13 +99,11 @@ class Arrays:
         return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
 
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
-        """Write rows to the arrays of a batch; see `Source`."""
         for rows, room in zip(self._columns, out, strict=True):
             if rows is not None and room is not None:
                 gather(rows.array, indices, room)
 
     def name(self, index: int) -> str:
-        """Return the number of a row, and its file."""
         return f"row {index} of {next(iter(self._rows.values()))!r}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
@@ -318,7 +316,6 @@ class RawPixels:
 
     @property
     def kind(self) -> FieldKind:
-        """The kind of the arrays, as of `Arrays`."""
         return FieldKind.IMAGE if looks_like_image(self._shape, self._dtype) else FieldKind.ARRAY
 
     def array(self, content: bytes) -> NDArray[Any]:
@@ -352,11 +349,9 @@ class RawPixels:
             out[1][...] = self._labels[indices]
 
     def plain_numpy(self) -> Lines:
-        """Return lines of NumPy that make the array from the bytes `x`."""
         return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
 
     def plain_tensorflow(self) -> Lines:
-        """Return lines of TensorFlow that make the array from the bytes `x`."""
         return [f"x = tf.reshape(tf.io.decode_raw(x, tf.{self._dtype}), {self._shape})"]
 
     def _map(self, path: bytes) -> NDArray[np.uint8]:

@@ -74,7 +74,6 @@ class Selection:
         return ",".join(named).replace(" ", "_")
 
     def packed(self, values: Iterable[Any]) -> Any:
-        """Return the values of the columns as x, (x, y) or (x, y, sample_weight)."""
         of = dict(zip(self.columns, values, strict=True))
         slots = tuple([mapped(of.__getitem__, slot) for slot in self.slots])
         return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
@@ -132,7 +131,6 @@ class Columns(abc.ABC):
         return sum(sizes) / max(1, len(sizes))
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        """Return None: plain code reads this source."""
         return None
 
     plain_tensorflow = plain_numpy
@@ -202,8 +200,7 @@ class NPZ(Arrays):
     """Rows of arrays in a .npz archive, as `numpy.savez` and `numpy.savez_compressed` write them.
 
     An archive cannot be mapped into memory. At first use its arrays are unpacked to the user's cache folder, and are
-    then
-    read like the .npy files of `Arrays`.
+    then read like the .npy files of `Arrays`.
 
     Args:
         path: the archive; a relative path starts at the folder of the script that writes it.
@@ -237,7 +234,6 @@ class NPZ(Arrays):
         return f"row {index} of {self._archive}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the archive and its unpacked files."""
         return [str(self._archive), *super().files(indices)]
 
     def plain_numpy(self, spec: SampleSpec) -> None:

@@ -90,7 +90,6 @@ class ImagePairs:
         return self._images.mean_bytes() + self._masks.mean_bytes()
 
     def digest(self) -> str:
-        """Describe number, names, sizes and times of the files without reading them."""
         masks = (f"mask_{part}" for part in self._masks.digest().split())
         return " ".join((self._images.digest(), *masks))
 
@@ -371,7 +370,6 @@ class ImageFolder:
         return f"ImageFolder({os.fsdecode(self._paths.root)!r}: {len(self)} images, {len(self.classes)} classes)"
 
     def read(self, index: int) -> Any:
-        """Return the image's file as bytes, and its label if there are labels."""
         content = self._paths.read(index)
         if self._mode is None:
             return content
@@ -394,7 +392,6 @@ class ImageFolder:
         return self._paths.mean_bytes() + 4 * numbers
 
     def digest(self) -> str:
-        """Describe the files (number, names, sizes, times) and given labels, without reading the files."""
         each = b"" if self._each is None else self._each.tobytes()
         chosen = f" labels={short_digest(self._settings.encode() + each)}" if self._settings else ""
         return self._paths.digest() + chosen

@@ -78,11 +78,9 @@ class PathList:
         return self._prefixes[self._directory[index]] + self._names[self._ends[index] : self._ends[index + 1]]
 
     def text(self, index: int) -> str:
-        """Return the absolute path of a file, for people."""
         return printable(os.fsdecode(self.path(index)))
 
     def directory_number(self, index: int) -> int:
-        """Return the number of the file's folder in `directories`."""
         return self._directory[index]
 
     def read(self, index: int) -> bytes:
@@ -109,7 +107,6 @@ class PathList:
         return f"{self.names_digest()} sizes={short_digest(sizes.tobytes())} times={short_digest(times.tobytes())}"
 
     def names_digest(self) -> str:
-        """Describe the number of files and their names, relative to the root, as "files=... names=..."."""
         names = hashlib.sha256(b"\0".join((*self.directories, self._names)))
         names.update(self._directory.tobytes())
         names.update(self._ends.tobytes())
@@ -241,7 +238,6 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
 
 
 def _folders_in(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder; empty if it cannot be read."""
     try:
         return [each.name for each in folder.iterdir() if each.is_dir()]
     except OSError:

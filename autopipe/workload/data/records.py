@@ -239,7 +239,6 @@ def scanned(
 
 
 def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Info]:
-    """Return the metadata of each URL; empty for files on disks."""
     if not isinstance(pattern, str | os.PathLike):
         places = [located(place) for place in pattern]
         return remote.asked(places) if any(map(is_url, places)) else {}

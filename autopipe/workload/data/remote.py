@@ -142,7 +142,6 @@ class ObjectList(PathList):
         return sum(known) / max(len(known), 1)
 
     def digest(self) -> str:
-        """Describe the objects as listed: "files=... names=... sizes=... tags=..."."""
         return f"{self.names_digest()} sizes={short_digest(self._sizes.tobytes())} tags={self._tags}"
 
     def missing(self) -> tuple[int, list[int]]:
@@ -285,7 +284,6 @@ def _info(url: bytes) -> Info | None:
 
 
 def _fresh(system: Any) -> Any:
-    """Return the file system without cached listings."""
     system.invalidate_cache()
     return system
 

@@ -92,7 +92,6 @@ class TableColumns:
         )
 
     def _labels(self, classes: Sequence[Any] | None, dtype: str) -> tuple[Lines, str]:
-        """Return lines that name the classes, and an expression of the labels of all rows."""
         is_whole = dtype.startswith("int")
         if isinstance(self.label, str):
             if classes is not None:
@@ -283,7 +282,6 @@ class Table:
         return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
 
     def name(self, index: int) -> str:
-        """Return the image's path and the row that names it."""
         return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
@@ -295,7 +293,6 @@ class Table:
         return self._paths.mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
 
     def digest(self) -> str:
-        """Describe the labels and the files (number, names, sizes, times) without reading the images."""
         labels = b"" if self._labels is None else self._labels.tobytes()
         classes = "\0".join(map(str, self.classes or ())).encode()
         numbers = (("features", self._features), ("weights", self._weights))

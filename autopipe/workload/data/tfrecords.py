@@ -107,11 +107,9 @@ class TFRecords:
 
     @property
     def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
-        """The batch half of `read`, see `Source`; None if images are encoded or remote."""
         return None if self._raw is None or self._mask_key is not None or self.remote else self._read_many
 
     def name(self, index: int) -> str:
-        """Return a record's file and number in it."""
         file, start, _ = self._find(index)
         return f"{self._files.text(file)}, record {index - self._firsts[file]} at byte {start}"
 
@@ -125,13 +123,11 @@ class TFRecords:
         return sum(self._offsets[end + file] for file, end in enumerate(ends)) / self._count
 
     def digest(self) -> str:
-        """Describe the files (number, names, sizes, times), the number of records and the keys."""
         keys = ",".join(key for key in (self._image_key, self._label_key, self._mask_key) if key is not None)
         pixels = "" if self._raw is None else f" pixels={self._raw!r}"
         return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}{pixels}"
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        """Return plain NumPy code that reads records by their offsets."""
         made = names(spec)
         keys = {name: key for name, (key, _) in self._plain_features().items()}
         kinds = {name: kind for name, (_, kind) in self._plain_features().items()}
@@ -170,7 +166,6 @@ class TFRecords:
         )
 
     def _plain_features(self) -> dict[str, tuple[str, str]]:
-        """Return the key of each part of a sample, and the kind of its feature."""
         found = {"x": (self._image_key, "bytes")}
         if self._mask_key is not None:
             found["y"] = (self._mask_key, "bytes")
@@ -183,7 +178,6 @@ class TFRecords:
         return "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
 
     def _find(self, index: int) -> tuple[int, int, int]:
-        """Return a record's file, start and end."""
         if not 0 <= index < self._count:
             raise IndexError(index)
         file = bisect_right(self._firsts, index) - 1

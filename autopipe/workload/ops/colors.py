@@ -178,7 +178,6 @@ class RandomContrast(PixelOp):
 
 
 def _totals(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum of each channel; whole numbers are summed without rounding."""
     if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] <= _OPENCV_SUMS:
         return np.array(cv2.sumElems(array)[: array.shape[2]])  # NumPy takes 200 times as long
     totals: NDArray[Any] = array.sum(axis=(0, 1), dtype=np.int64)
@@ -186,7 +185,6 @@ def _totals(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _for_each(values: NDArray[Any], arrays: NDArray[Any]) -> NDArray[Any]:
-    """Return one value for each array, in a shape that broadcasts over the arrays."""
     return values.reshape(-1, *[1] * (arrays.ndim - 1))
 
 

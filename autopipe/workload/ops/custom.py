@@ -65,7 +65,6 @@ class Map(Op):
         return self.on
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        """Return the parts that the function gets, of whatever kind."""
         return self.on != "mask", spec.y is not None and self.on != "image"
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
@@ -124,12 +123,10 @@ class Map(Op):
         return {self._plain_name(step): self.function}
 
     def _plain_name(self, step: Step) -> str:
-        """Return a name that nothing else in the code has."""
         name = getattr(self.function, "__name__", "")
         return f"{name if name.isidentifier() else 'function'}_{step.stream}"
 
     def _plain_calls(self, step: Step) -> list[tuple[str, ...]]:
-        """Return the arguments of each call of the function."""
         if self.on != "both":
             return [(part,) for part in parts(step)]
         if len([part for part in parts(step) if part.startswith("x")]) > 1 or len(parts(step)) > 2:
@@ -152,7 +149,6 @@ class Map(Op):
         return [seed, *calls] if self.random else calls
 
     def _plain_call(self, step: Step, taken: tuple[str, ...]) -> Lines:
-        """Return lines of TensorFlow that call the function with some parts; a random one with `seed`."""
         made = tuple(part for part in taken if part in names(step.after))
         call, given = self._plain_name(step), ", ".join(taken)
         if self.random:

@@ -241,8 +241,6 @@ class RandomAffine(PixelOp):
         return [*found, *shape_lines(step.after, parts(step))]
 
     def _plain_places(self, library: str, drawn: str) -> Lines:
-        """Return lines that draw the matrix ((a, b, c), (d, e, f)) from `height` and `width`."""
-
         def either_side(limit: float) -> str:
             return drawn.format(-limit, limit)
 

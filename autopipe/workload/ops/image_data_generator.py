@@ -57,8 +57,8 @@ def from_image_data_generator(**arguments: Any) -> list[Op]:
 
     They belong behind `ap.Decode()` and `ap.Resize(...)`, which replace `target_size` of its `flow_from_...` methods.
     The images are float32, as from the generator. Each random number has the same distribution, and is drawn for each
-    sample by itself; the generator draws all from one state.
-    Shifts follow their names; in Keras 3 `height_shift_range` moves images across, and `width_shift_range` down.
+    sample by itself; the generator draws all from one state. Shifts follow their names; in Keras 3 `height_shift_range`
+    moves images across, and `width_shift_range` down.
 
     Args:
         **arguments: those of `ImageDataGenerator`; missing ones have that class's defaults.

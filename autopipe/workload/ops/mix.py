@@ -26,8 +26,7 @@ class _Mixing(Op):
 
     Attributes:
         alpha: of the beta distribution of the first sample's share, drawn for each sample. Small values leave most
-            samples
-            nearly as they are.
+            samples nearly as they are.
         probability: of mixing a sample at all, 0 to 1.
     """
 
@@ -58,7 +57,6 @@ class _Mixing(Op):
             )
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        """Return the sample unchanged, as in a batch of one."""
         return sample
 
     def takes_batches(self, spec: SampleSpec) -> bool:
@@ -200,7 +198,6 @@ _PLACES: Final = {
 
 
 def _plain_sum(part: str, share: str, step: Step, library: Literal["np", "tf"]) -> Lines:
-    """Return lines that mix a part of all samples by the shares in the variable `share`."""
     ones = ", 1" * (part_of(step.before, part).rank or 0)
     if library == "np":
         mixed = f"{part} * weight + {part}[order] * (1 - weight)"

@@ -85,8 +85,6 @@ def _listed(spec: SampleSpec) -> str:
 
 
 class _Around(Op):
-    """An op that wraps another and has its properties."""
-
     op: Op
 
     @property

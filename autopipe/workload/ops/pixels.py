@@ -1,8 +1,8 @@
 """The base of ops on pixels: one function for x and, if the op follows the image, for its mask.
 
 Random numbers in ranges and boxes, checks of ranges, and the levels of pixels are here: 0 to the largest of an unsigned
-integer type, 0 to 1 of a floating-point one. Colour ops compute in floating point and come back through `to_levels`,
-so that none leaves that range by wrapping. Concrete ops are in the modules beside this one.
+integer type, 0 to 1 of a floating-point one. Colour ops compute in floating point and come back through `to_levels`, so
+that none leaves that range by wrapping. Concrete ops are in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -205,8 +205,7 @@ class PixelOp(Op):
 
     Class attributes:
         in_pixels: True if settings are in pixels, so that an image and a mask of different sizes would lose different
-            parts
-            of the scene.
+            parts of the scene.
 
     Attributes:
         on: "image", "mask" or "both".
@@ -253,7 +252,6 @@ class PixelOp(Op):
         return all(field.kind is not FieldKind.ENCODED and self.batches_of(field) for field in fields)
 
     def batches_of(self, field: Field) -> bool:
-        """Return True if `pixels_many` takes arrays like this one."""
         return False
 
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
@@ -319,7 +317,6 @@ def _has_channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def _are_alike(pairs: Sequence[Sample]) -> bool:
-    """Return True if each y has a value for each pixel of its x."""
     return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.shape[:2] == y.shape[:2] for x, y in pairs)
 
 

@@ -164,7 +164,6 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
 
 
 def _require_int64(source: Source, sample: Sample, structure: Structure | None) -> None:
-    """Refuse a Python integer label that int64 does not hold."""
     for path, part in zip(_paths(structure), sample, strict=True):
         if isinstance(part, int) and not is_int64(part) and _kind(source, path, part) is FieldKind.LABEL:
             raise DataError(
@@ -186,7 +185,6 @@ def _describe(source: Source, sample: Sample, structure: Structure | None = None
 
 
 def _kind(source: Source, path: Path, part: Part) -> FieldKind:
-    """Return the kind of a part: as the source declares it, or else by its looks."""
     slot, key = path
     told = getattr(source, f"{slot}_kind", None)
     if key is not None and told is not None:
@@ -302,8 +300,7 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
     """Return the ops with those of the suffix moved to the end, and the number of ops before it.
 
     A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of
-    the
-    label, say, may stand anywhere in the list.
+    the label, say, may stand anywhere in the list.
     """
     body: list[tuple[Op, int]] = []
     suffix: list[tuple[Op, int]] = []

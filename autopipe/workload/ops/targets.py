@@ -30,9 +30,9 @@ class MaskToClass(PixelOp):
     """Replace each colour of a mask by its position in a palette: (height, width, 3) uint8 to (height, width) uint8.
 
     Attributes:
-        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line, as
-            CamVid's `class_dict.csv` has them: with or without a header and a column of names. A relative path starts
-            at the script that writes it.
+        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line, as CamVid's
+            `class_dict.csv` has them: with or without a header and a column of names. A relative path starts at the
+            script that writes it.
         unknown: the class of colours that are not in the palette; None makes them an error.
 
     Raises:
@@ -145,8 +145,8 @@ _VOID: Final = 255  # pixels of a mask that belong to no class, as in Pascal VOC
 class OneHot(Op):
     """Give the label or mask a last axis of length `classes`. A number outside 0..classes-1 becomes all zeros.
 
-    A warning names such numbers in the first samples, unless they are ignored pixels of a mask, 255 or below 0.
-    It is no error, as zeros add nothing to a cross-entropy: a label of -1 may be intended.
+    A warning names such numbers in the first samples, unless they are ignored pixels of a mask, 255 or below 0. It is
+    no error, as zeros add nothing to a cross-entropy: a label of -1 may be intended.
 
     Best done on the device: 32 classes in float32 are 128 times the bytes of the class numbers.
 
@@ -181,7 +181,6 @@ class OneHot(Op):
             )
 
     def _others(self, y: NDArray[Any]) -> int | None:
-        """Return a number outside the classes, if there is one; ignored pixels of a mask do not count."""
         if y.dtype.kind not in "iu":
             return None  # `apply` refuses it
         is_known = (y >= 0) & (y < self.classes)
