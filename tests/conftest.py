@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+
+from autopipe.pipeline.config import LOADERS, PipelineConfig, to_config
+from tests.fakes.elsewhere import Elsewhere
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
 # pytest workers on two cores do not each claim both for the arithmetic of one op.
@@ -53,3 +57,11 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cv2.imwrite(str(folder / "images" / f"{number:02}.png"), rng.integers(0, 256, (*size, 3), np.uint8))
         cv2.imwrite(str(folder / "masks" / f"{number:02}.png"), colours[rng.integers(0, len(colours), size)])
     return folder
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], PipelineConfig]:
+    """Make a loader known whose workers run on other cores; return a function from workers to a configuration of it."""
+    list(LOADERS)  # the plugins are found
+    monkeypatch.setitem(LOADERS._plugins, "elsewhere", Elsewhere)
+    return lambda workers: to_config({"loader": "elsewhere", "elsewhere.workers": workers})

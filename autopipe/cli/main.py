@@ -113,16 +113,17 @@ def main() -> None:
     could be measured. 4, 5: the checked profile is stale, or has drifted. 6, 7: of `retune --exit-code`. 130:
     interrupted.
     """
-    arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: no letter that a locale lacks costs a result
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
         signal.signal(signal.SIGHUP, _hang_up)
+    app = application()
+    arguments, debug = _without_debug(sys.argv[1:], _of_scripts(app))
     try:
         with _whole_output():
-            application()(arguments, prog_name="autopipe")
+            app(arguments, prog_name="autopipe")
     except AutopipeError as error:
         sys.exit(_report(error, debug=debug))
     except SystemExit as end:
@@ -165,11 +166,20 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
     return None
 
 
-def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
+def _of_scripts(app: typer.Typer) -> frozenset[str | None]:
+    """Return the names of the commands that run a script: what follows the script is the script's."""
+    return frozenset(
+        command.name
+        for command in app.registered_commands
+        if not (command.context_settings or {}).get("allow_interspersed_args", True)
+    )
+
+
+def _without_debug(arguments: list[str], of_scripts: frozenset[str | None]) -> tuple[list[str], bool]:
     """Remove `--debug` from the arguments; True if it was there. Arguments after a script are the script's."""
     script = next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
     command = next((each for each in arguments if each != _DEBUG), None)
-    ours = script + 1 if command == "diagnose" else len(arguments)
+    ours = script + 1 if command in of_scripts else len(arguments)
     kept = [each for each in arguments[:ours] if each != _DEBUG]
     return [*kept, *arguments[ours:]], _DEBUG in arguments[:ours]
 

@@ -24,14 +24,17 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_link_of_a_page_leads_somewhere() -> None:
+    extensions = ROOT / "autopipe" / "extensions"
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
-    pages += (ROOT / "autopipe" / "extensions").rglob("*.md")
+    pages += extensions.rglob("*.md")
     pages += [ROOT / "benchmarks" / "RESULTS.md", ROOT / "search_spaces" / "README.md"]
     broken = []
     for page in pages:
         for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
             path, _, anchor = link.partition("#")
-            target = page.parent / path if path else page
+            target = (page.parent / path).resolve() if path else page
+            if not extensions.exists() and extensions in target.parents:  # a copy without any
+                continue
             if not target.exists() or (anchor and anchor not in _anchors(target)):
                 broken.append(f"{page.name}: {link}")
     assert broken == []

@@ -49,7 +49,6 @@ OTHER_THINGS = {
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }
 ELSEWHERE = {
-    ("cli/main.py", "diagnose"): "a command whose script has arguments of its own",
     ("pipeline/devices/monitor.py", "diagnose"): "a method of loaders",
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",

@@ -63,7 +63,8 @@ def require_no_password(url: str) -> None:
     if user is not None and (":" in user[2] or user[1].lower().startswith("http")):
         raise DataError(
             f"A URL must not hold a user name or password, but the one of `{shown(url)}` does.",
-            hint="Put credentials where fsspec looks for them: autopipe/extensions/remote/README.md lists the places.",
+            hint="Put credentials in environment variables or in the configuration file of the service that stores the "
+            "data, such as ~/.aws/credentials.",
         )
 
 

@@ -103,3 +103,22 @@ def test_one_artefact_is_a_fleet_too(autopipe: Autopipe, tmp_path: Path) -> None
     path = files.write(artifact(), tmp_path / "a.json")
     ended = autopipe("fleet", path, "--json")
     assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, [str(path)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((".", "--older-than", "30d"), "`--older-than` has no effect without `--prune`"),
+        ((".", "--yes"), "`--yes` has no effect without `--prune`"),
+        (("sqlite:///a.db", "--prune", "--json"), "`--json` has no effect with `--prune`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_an_option_that_would_have_no_effect_is_refused_by_name(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = autopipe("fleet", *arguments)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {said}")
+    assert list(tmp_path.iterdir()) == []

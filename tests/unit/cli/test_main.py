@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from autopipe import registry
 from autopipe.artifact import artifact as files
 from autopipe.cli import main
-from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
+from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
 from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 
@@ -26,6 +28,17 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "
 ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
 OF_CORE = "check convert doctor eject measure merge repoint report retune schema show tune verify".split()  # noqa: SIM905
 COMMANDS = sorted([*OF_CORE, *(entry.name for entry in registry.declared("autopipe.commands"))])
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """An application with one command, which takes all arguments."""
+
+    command: Callable[[list[str], str], None]
+    registered_commands: tuple[()] = ()
+
+    def __call__(self, arguments: list[str], prog_name: str) -> None:
+        self.command(arguments, prog_name)
 
 
 def _imported(*arguments: str) -> set[str]:
@@ -127,13 +140,12 @@ def test_a_misspelt_command_or_option_is_wrong_use_and_names_the_near_one(
     "arguments",
     [
         ("measure", "train.py:workload", "--seconds"),
-        ("diagnose", "--seconds"),
         ("tune", "train.py:workload", "--max-cpu"),
     ],
     ids=" ".join,
 )
 def test_what_would_never_end_is_wrong_use(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
-    ended = autopipe(*arguments, "inf", *(["train.py"] if arguments[0] == "diagnose" else []))
+    ended = autopipe(*arguments, "inf")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.splitlines()[-1].endswith("inf is no finite number.")
 
@@ -157,21 +169,25 @@ def test_debug_shows_where_an_error_came_from_wherever_it_stands(autopipe: Autop
     assert "error: There is no artefact" in ended.err
 
 
-@pytest.mark.parametrize("ours", [("--debug", "diagnose"), ("diagnose", "--debug"), ("diagnose",)], ids=" ".join)
+@pytest.mark.parametrize("ours", [("--debug", "watch"), ("watch", "--debug"), ("watch",)], ids=" ".join)
 def test_debug_behind_a_script_is_the_scripts(
     autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch, ours: tuple[str, ...]
 ) -> None:
-    seen: list[list[str]] = []
-    monkeypatch.setattr(main, "application", lambda: lambda arguments, prog_name: seen.append(arguments))
-    autopipe(*ours, "train.py", "--debug")
-    assert seen == [["diagnose", "train.py", "--debug"]]
+    def watch(script: str, arguments: list[str]) -> None:
+        raise WorkloadError(f"{script} failed with {arguments}.")
+
+    command = types.SimpleNamespace(watch=watch, CONTEXT={"allow_interspersed_args": False})
+    monkeypatch.setattr(main.registry, "loaded", lambda group, kind: [("watch", command)])
+    ended = autopipe(*ours, "train.py", "--debug")
+    assert ended.err.endswith("error: train.py failed with ['--debug'].\n")
+    assert ended.err.startswith("Traceback") is ("--debug" in ours)
 
 
 def test_an_op_that_raised_is_told_with_how_to_see_where(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def command(arguments: list[str], prog_name: str) -> None:
         raise OpError("Map on sample 2 raised ValueError: no such colour") from ValueError("no such colour")
 
-    monkeypatch.setattr(main, "application", lambda: command)
+    monkeypatch.setattr(main, "application", lambda: Played(command))
     assert autopipe("verify").err.splitlines()[-1] == "hint: With --debug, the same command shows where."
     shown = autopipe("verify", "--debug").err
     assert "ValueError: no such colour\n\nThe above exception" in shown
@@ -185,7 +201,7 @@ def test_who_ended_a_search_shows_in_the_status(
     def command(arguments: list[str], prog_name: str) -> None:
         raise error("Why.")
 
-    monkeypatch.setattr(main, "application", lambda: command)
+    monkeypatch.setattr(main, "application", lambda: Played(command))
     ended = autopipe("tune")
     assert (ended.status, ended.out, ended.err) == (status, "", "error: Why.\n")
 
@@ -257,6 +273,7 @@ def command(arguments, prog_name):
         ended = "KeyboardInterrupt"
     pathlib.Path("saved").write_text(ended)
 
+command.registered_commands = ()
 main.application = lambda: command
 main.main()
 """
@@ -297,7 +314,7 @@ def test_a_sigterm_that_is_repeated_does_not_cut_short_what_the_first_began(
         signal.raise_signal(signal.SIGTERM)
         saved.append(arguments)
 
-    monkeypatch.setattr(main, "application", lambda: command)
+    monkeypatch.setattr(main, "application", lambda: Played(command))
     autopipe("tune")
     assert saved == [["tune"]]
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN  # which a process that is started would inherit

@@ -279,9 +279,6 @@ def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(o
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("fleet", ".", "--older-than", "30d"), "`--older-than` has no effect without `--prune`"),
-        (("fleet", ".", "--yes"), "`--yes` has no effect without `--prune`"),
-        (("fleet", "sqlite:///a.db", "--prune", "--json"), "`--json` has no effect with `--prune`"),
         (("measure", "a.py:w", "--mode", "train", "--trace", "t.json"), "`--trace` has no effect with `--mode`"),
         (("verify", "a.py:w", "--workers", "2"), "`--workers` has no effect without `--files`"),
         (("verify", "a.py:w", "--files", "--samples", "9"), "`--samples` has no effect with `--files`"),
@@ -290,8 +287,6 @@ def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(o
         (("convert", "--finish", "set", "--verify"), "`--verify` has no effect with `--finish`"),
         (("convert", "--finish", "set", "--out", "other"), "`--out` has no effect with `--finish`"),
         (("convert", "--finish", "set", "--cut", "1"), "`--cut` has no effect with `--finish`"),
-        (("diagnose", "--steps", "9", "--seconds", "10", "a.py"), "`--seconds` has no effect with `--steps`"),
-        (("diagnose", "--callbacks", "--keep-running", "a.py"), "`--callbacks` has no effect with `--keep-running`"),
         (("tune", "a.py:w", "--batch-size", "64"), "`--batch-size` goes with `--images`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

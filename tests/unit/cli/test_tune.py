@@ -23,7 +23,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
         (("--space", "quick", "--only", "loader=keras"), "`loader` may be threads, processes, tfdata"),
         (("--space", "quick", "--set", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
-        (("--only", "loader=ray"), "hint: The space `remote` has it: --space remote,"),
         (("--budget", "soon"), "`--budget` must be a duration"),
         (("--max-memory", "lots"), "`--max-memory` must be a size"),
         (("--simulate-step", "quick"), "`--simulate-step` must be a duration"),

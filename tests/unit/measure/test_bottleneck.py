@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -78,9 +79,8 @@ def test_the_sentence_tells_what_the_network_to_other_cores_would_carry() -> Non
     assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in sentence
 
 
-def test_workers_elsewhere_are_not_held_back_by_the_cores_here() -> None:
-    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
-    few, many = (PipelineConfig(loader=Ray(workers=count)) for count in (2, 32))
+def test_workers_elsewhere_are_not_held_back_by_the_cores_here(elsewhere: Callable[[int], PipelineConfig]) -> None:
+    few, many = elsewhere(2), elsewhere(32)
     assert bottleneck(bounds(ceiling(), few)).sentence == (
         "Decode takes 0.58 ms of the loader's 0.74 ms for an image; this many workers cannot feed more than "
         "2,700; 7 would feed the model; the model alone takes 8,400."
@@ -88,20 +88,20 @@ def test_workers_elsewhere_are_not_held_back_by_the_cores_here() -> None:
     assert bottleneck(bounds(ceiling(), many)).kind is Kind.MODEL
 
 
-def test_workers_elsewhere_share_the_cores_that_are_there() -> None:
-    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
-    ray = PipelineConfig(loader=Ray(workers=16))
-    found = bottleneck(bounds(ceiling(cores_elsewhere=2.0), ray))
+def test_workers_elsewhere_share_the_cores_that_are_there(elsewhere: Callable[[int], PipelineConfig]) -> None:
+    config = elsewhere(16)
+    found = bottleneck(bounds(ceiling(cores_elsewhere=2.0), config))
     assert found.sentence == (
         "Decode takes 0.58 ms of the loader's 0.74 ms for an image; the 2 cores elsewhere cannot feed more than 2,700 "
         "images/s; 7 would feed the model; the model alone takes 8,400."
     )
-    assert bottleneck(bounds(ceiling(cores_elsewhere=64.0), ray)).kind is Kind.MODEL
+    assert bottleneck(bounds(ceiling(cores_elsewhere=64.0), config)).kind is Kind.MODEL
 
 
-def test_cores_that_only_receive_batches_are_the_limit_beside_a_model_that_needs_them() -> None:
-    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
-    found = bottleneck(bounds(ceiling(model_core_seconds=1e-3), PipelineConfig(loader=Ray(workers=32))))
+def test_cores_that_only_receive_batches_are_the_limit_beside_a_model_that_needs_them(
+    elsewhere: Callable[[int], PipelineConfig],
+) -> None:
+    found = bottleneck(bounds(ceiling(model_core_seconds=1e-3), elsewhere(32)))
     assert found.kind is Kind.HAND_OVER
     assert found.sentence.startswith("batches come from other machines")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -286,12 +287,14 @@ def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
     assert cost_model.workers_at_once(WAITING, reading=False) == 2
 
 
-def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do() -> None:
-    two, sixteen = ({"loader": "ray", "ray.workers": workers} for workers in (2, 16))
+def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do(
+    elsewhere: Callable[[int], PipelineConfig],
+) -> None:
+    two, sixteen = elsewhere(2), elsewhere(16)
     costs = dataclasses.replace(COSTS, model_rates={ModelSetup(): 1e6}, cores_elsewhere=2.0)
-    assert rate(to_config(sixteen), costs) < 1.2 * rate(to_config(two), costs)
+    assert rate(sixteen, costs) < 1.2 * rate(two, costs)
     unknown = dataclasses.replace(costs, cores_elsewhere=None)
-    assert rate(to_config(sixteen), unknown) > 4 * rate(to_config(two), unknown)
+    assert rate(sixteen, unknown) > 4 * rate(two, unknown)
     assert cost_model.useful(costs, facts()).workers_elsewhere == 2
     assert cost_model.useful(unknown, facts()).workers_elsewhere is None
 
@@ -347,12 +350,13 @@ def test_one_worker_uses_one_core(loader: Any) -> None:
     assert "this many workers" in bottleneck(limit).sentence
 
 
-def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found() -> None:
-    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
-    elsewhere = PipelineConfig(loader=Ray(workers=64))
-    searched = bounds(ceiling(model=1e6), elsewhere, facts(compact_bytes=400_000, finished_bytes=1_600_000))
+def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found(
+    elsewhere: Callable[[int], PipelineConfig],
+) -> None:
+    config = elsewhere(64)
+    searched = bounds(ceiling(model=1e6), config, facts(compact_bytes=400_000, finished_bytes=1_600_000))
     assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s
-    kept = bounds(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), elsewhere)
+    kept = bounds(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), config)
     assert kept.limits == searched.limits
     decoded = THREADS.model_copy(update={"storage": "tfrecord"})
     searched = bounds(ceiling(), decoded, facts(cuts={"tfrecord": {0: 1, 1: 1}}))

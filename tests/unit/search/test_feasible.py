@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Facts, Impossible, Limits
-from autopipe.pipeline.config import Params, to_config
+from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
 from autopipe.search.feasible import Rule, trim, why_not
@@ -234,9 +235,11 @@ def test_a_space_too_large_to_list_is_sampled_evenly_and_repeatably(
     assert [candidate.key for candidate in first.candidates] == [candidate.key for candidate in second.candidates]
 
 
-def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there() -> None:
-    rays = {count: to_config({"loader": "ray", "ray.workers": count}) for count in (2, 4, 5, 16)}
+def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
+    elsewhere: Callable[[int], PipelineConfig],
+) -> None:
+    configs = {count: elsewhere(count) for count in (2, 4, 5, 16)}
     known = facts(workers_elsewhere=2)
-    assert [count for count, ray in rays.items() if why_not(ray, known) is None] == [2, 4]
-    assert why_not(rays[16], facts(workers_at_once=2)) is None
-    assert why_not(rays[16], known.unmeasured) is None
+    assert [count for count, config in configs.items() if why_not(config, known) is None] == [2, 4]
+    assert why_not(configs[16], facts(workers_at_once=2)) is None
+    assert why_not(configs[16], known.unmeasured) is None

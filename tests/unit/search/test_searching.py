@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 import sys
@@ -83,6 +84,16 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     assert asked.began > 5.0
 
 
+HERE_OR_ELSEWHERE = """
+schema_version: 1
+parameters:
+  loader: [threads, elsewhere]
+  threads.workers: {choices: [1, 2], when: {loader: threads}}
+  elsewhere.workers: {choices: [2, 4], when: {loader: elsewhere}}
+"""
+
+
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("limits", "asked"), [(Limits(), True), (Limits(only={"loader": ("threads",)}), False)])
 def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search_uses_them(
     monkeypatch: pytest.MonkeyPatch, limits: Limits, asked: bool
@@ -95,11 +106,12 @@ def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search
     runner = Asked()
     monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
     monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-    site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("remote"), folder=Path.cwd())
-    settings = Settings(space="remote", trials=1, blocks=(0, 0), budget_seconds=1.0, limits=limits)
+    space = functools.partial(library.parse, HERE_OR_ELSEWHERE)
+    site = Site(machine=imaginary(), described=DESCRIBED, space=space, folder=Path.cwd())
+    settings = Settings(space="mine.yaml", trials=1, blocks=(0, 0), budget_seconds=1.0, limits=limits)
     searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
     (first, *others) = runner.told
-    assert (isinstance(first, dict) and first["loader"]["kind"] == "ray") is asked
+    assert (isinstance(first, dict) and first["loader"]["kind"] == "elsewhere") is asked
     assert not any(others)
 
 

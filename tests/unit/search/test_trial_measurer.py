@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -45,18 +45,18 @@ def test_what_runs_is_told_when_it_has_to_end_and_is_cut_soon_after() -> None:
     assert 0.0 < bound["until"] - bound["ends_at"] <= 5.0
 
 
-def test_the_cores_elsewhere_are_counted_once() -> None:
+def test_the_cores_elsewhere_are_counted_once(elsewhere: Callable[[int], PipelineConfig]) -> None:
     class Noting(Runner):
         def ceiling(self, setup: ModelSetup, options: dict[str, Any]) -> Ceiling:
             self.asked.append(options)
             rate = Estimate(value=1.0, low=1.0, high=1.0)
             return Ceiling(**setup._asdict(), model_images_per_second=rate, model_core_seconds_per_image=0.0)
 
-    runner, ray = Noting(), to_config({"loader": "ray", "ray.workers": 2})
-    made = TrialMeasurer(runner, described(), Settings(), elsewhere=ray)  # type: ignore[arg-type]  # a fake
+    runner, config = Noting(), elsewhere(2)
+    made = TrialMeasurer(runner, described(), Settings(), elsewhere=config)  # type: ignore[arg-type]  # a fake
     made.ceilings([ModelSetup(), ModelSetup(finish="host")])
     first, second = (CeilingOptions.model_validate(each) for each in runner.asked)
-    assert (first.elsewhere, second.elsewhere) == (ray, None)
+    assert (first.elsewhere, second.elsewhere) == (config, None)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED])
