@@ -261,6 +261,18 @@ def test_an_epoch_left_in_the_middle_disturbs_no_other(photos: Path, loader: str
 
 
 @pytest.mark.parametrize("loader", ONE_OF_EACH)
+def test_two_loaders_that_are_read_in_turns_do_not_disturb_each_other(photos: Path, loader: str) -> None:
+    workloads = [exact_workload(photos), exact_workload(photos, seed=5)]
+    with opened(workloads[0], loader) as one, opened(workloads[1], loader) as other:
+        for epoch in (0, 1):
+            read: tuple[list[Batch], list[Batch]] = ([], [])
+            for batches in zip(one.batches(epoch), other.batches(epoch), strict=True):
+                for kept, made, batch in zip(read, (one, other), batches, strict=True):
+                    kept.extend(finished(made, iter([batch])))
+            assert [digest(expected_batches(workload, epoch)) for workload in workloads] == [*map(digest, read)]
+
+
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_shards_are_disjoint_and_cover_the_epoch(photos: Path, loader: str) -> None:
     workload = exact_workload(photos)
     seen: list[int] = []

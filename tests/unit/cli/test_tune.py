@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,21 @@ def test_a_space_of_ones_own_is_named_by_file_line_and_key(autopipe: Autopipe, h
     assert ended.err.startswith("error: own.yaml, line 3, `parameters.loadr`")
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused(autopipe: Autopipe, home: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused(autopipe: Autopipe, home: Path) -> None:
     (home / "out").touch()
     ended = autopipe("tune", "train.py:workload", "--out", "out")
     assert ended.status == 2
     assert ended.err.startswith("error: `--out` must be a folder that can be made, but got 'out'")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_with_the_remedy(
+    autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "out").mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
+    ended = autopipe("tune", "train.py:workload", "--out", "out")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"
 
 
 def test_a_trace_that_cannot_be_written_is_refused_before_the_workload_is_imported(

@@ -172,6 +172,11 @@ def test_a_split_is_the_one_of_keras(tmp_path: Path, seed: int | None, names: li
         ({"validation_split": 0.2}, "given together"),
         ({"validation_split": 0.2, "subset": "test"}, "'test'"),
         ({"validation_split": 2, "subset": "training"}, "between 0 and 1"),
+        ({"validation_split": 0.1, "subset": "training"}, "0.1 of 4 images leaves none for training or for validation"),
+        (
+            {"validation_split": 0.1, "subset": "validation"},
+            "0.1 of 4 images leaves none for training or for validation",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
