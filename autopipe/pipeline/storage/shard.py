@@ -30,7 +30,7 @@ from autopipe.workload.data.url import is_url, located, require_text, scheme, sh
 # -------------------- place: a folder on a disk, or a URL with the methods of a path that sets use
 # An object behind a URL is complete or does not exist, so it needs no temporary name. Failures to reach it are
 # `DataError`s
-# of `data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
+# of `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
 
 
 _CHECK_BYTES = 1 << 24

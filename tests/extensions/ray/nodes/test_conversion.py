@@ -12,6 +12,7 @@ import pytest
 
 from autopipe.artifact import converting
 from autopipe.errors import StorageError
+from autopipe.extensions.ray.command import writer
 from tests.contract.test_loaders import exact_workload
 
 ROOT = Path(__file__).parents[4]
@@ -48,8 +49,8 @@ def test_a_cluster_writes_the_same_files(photos: Path, tmp_path: Path, ray_nodes
 
 def test_what_is_there_already_is_kept(photos: Path, tmp_path: Path, ray_nodes: Any) -> None:
     job = converting.job(exact_workload(photos), "array", tmp_path / "set")
-    first = job.run(cluster=ray_nodes.address, workers=2)
-    again = job.run(cluster=ray_nodes.address, workers=3)
+    first = job.run(by=writer(ray_nodes.address), workers=2)
+    again = job.run(by=writer(ray_nodes.address), workers=3)
     assert (first.samples, first.kept, again.samples, again.kept) == (23, 0, 0, 23)
 
 
@@ -62,7 +63,7 @@ def test_a_folder_that_nodes_do_not_share_is_named(photos: Path, tmp_path: Path,
     try:
         elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{high}/other")
         with pytest.raises(StorageError, match=r"cannot be made|is not complete"):
-            elsewhere.run(cluster=ray_nodes.address)
+            elsewhere.run(by=writer(ray_nodes.address))
     finally:
         os.close(high)
-    assert job.run(cluster=ray_nodes.address).samples == 23
+    assert job.run(by=writer(ray_nodes.address)).samples == 23
