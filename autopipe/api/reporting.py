@@ -89,10 +89,8 @@ def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report
 
 
 def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
-    """Make the report that compares all profiles of several artefacts, in their order.
-
-    Raises:
-        ArtifactError: a file is no artefact, or there are too few profiles, or too many.
+    """Make the report that compares all profiles of several artefacts, in their order. Raises ArtifactError if a file
+    is no artefact, or there are too few profiles, or too many.
     """
     read = [files.read(located(path)) for path in paths]
     found = [(artifact, profile) for artifact in read for profile in artifact.profiles]

@@ -156,19 +156,11 @@ def _require_name(workload: object) -> None:
 def run(
     stored: Stored, settings: Settings, watcher: Watcher, *, when: When | None = None, given: Collection[str] = ()
 ) -> Retuned:
-    """Run a retune, and write the artefact if there is anything new.
+    """Run a retune if `when` asks for it (by default always), and write the artefact if there is anything new.
 
-    Args:
-        stored: the artefact.
-        settings: of the search; its study's name and first configurations are set here.
-        watcher: gets the events.
-        when: the conditions for a search; by default always.
-        given: names of settings and limits to use as they are; the others come from the tune that made the profile of
-            this machine, or of the nearest one.
-
-    Raises:
-        WorkloadError: the workload cannot be imported or run.
-        ArtifactError: the artefact cannot be written.
+    The study's name and first configurations are set here. `given` names settings and limits to use as they are; the
+    others come from the tune that made the profile of this machine, or of the nearest one. Raises WorkloadError if the
+    workload cannot be imported or run, and ArtifactError if the artefact cannot be written.
     """
     when = when or When()
     # Importing the workload is part of it, and waiting for another tune is not.

@@ -161,16 +161,9 @@ def run(
 ) -> tuple[Result, Tuned | None]:
     """Run a tune, and return the result of the search and the tuned pipeline.
 
-    Args:
-        workload: to tune.
-        settings: of the search.
-        watcher: gets the events.
-        named: the source of the workload, if it is an object that a command made.
-        folder: for converted samples, those of trials included; None for the working directory.
-
-    Raises:
-        WorkloadError: the workload cannot be imported or run.
-        TrialError: this is called inside a trial, or the study is another workload's.
+    `named` is the source of the workload, if it is an object that a command made. `folder` is for converted samples,
+    those of trials included; None for the working directory. Raises WorkloadError if the workload cannot be imported or
+    run, and TrialError inside of a trial, or if the study is another workload's.
     """
     if settings.began is None:  # importing the workload is part of it
         settings = dataclasses.replace(settings, began=time.monotonic())

@@ -33,10 +33,8 @@ _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which w
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:
-    """Read an artefact.
-
-    Raises:
-        ArtifactError: the file does not exist, or is no artefact of this version; the message names the place.
+    """Read an artefact. Raises ArtifactError if the file does not exist, or is no artefact of this version; the message
+    names the place.
     """
     file = Path(path)
     try:
@@ -50,11 +48,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
 
 
 def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
-    """Parse an artefact; messages call it `name`.
-
-    Raises:
-        ArtifactError: the text is no artefact.
-    """
+    """Parse an artefact; raises ArtifactError if the text is none. Messages call it `name`."""
     if len(text) > MAX_BYTES:
         raise ArtifactError(f"`{name}` is larger than {size_text(MAX_BYTES)}, which no artefact is.")
     try:
@@ -78,19 +72,13 @@ def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
 
 
 def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
-    """Write the artefact atomically, in place of an older one, and return its path.
-
-    Raises:
-        ArtifactError: the file cannot be written.
-    """
+    """Write the artefact atomically, in place of an older one, and return its path; raises ArtifactError on failure."""
     return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n", usual="autopipe.json")
 
 
 def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path:
-    """Write a text file atomically; `usual` is the usual name of such a file, for the hint if `path` is a folder.
-
-    Raises:
-        ArtifactError: it cannot be written.
+    """Write a text file atomically; raises ArtifactError if that fails. `usual` is the usual name of such a file, for
+    the hint if `path` is a folder.
     """
     file = Path(path)
     try:
@@ -155,10 +143,8 @@ class KeptWarning(UserWarning):
 def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
     """Write an artefact together with the profiles of other machines in the file, and return its path.
 
-    A file of another workload, or an unreadable one, is kept as `NAME.bak`, with a `KeptWarning`.
-
-    Raises:
-        ArtifactError: the file cannot be written.
+    A file of another workload, or an unreadable one, is kept as `NAME.bak`, with a `KeptWarning`. Raises ArtifactError
+    if the file cannot be written.
     """
     file = Path(path)
     with alone(file):
@@ -167,11 +153,8 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
 
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
     """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
-
-    `known` is the artefact as it was read before; it is used if the file is gone.
-
-    Raises:
-        ArtifactError: the file cannot be written.
+    `known` is the artefact as it was read before; it is used if the file is gone. Raises ArtifactError if it cannot be
+    written.
     """
     with alone(path):
         with contextlib.suppress(ArtifactError):

@@ -82,10 +82,8 @@ def text_for(named: Reference | None, artifact: str) -> str:
 
 
 def write(tuned: Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write the artefact and the module beside it, in place of older ones, and return both paths.
-
-    Raises:
-        ArtifactError: the folder cannot be written to.
+    """Write the artefact and the module beside it, in place of older ones, and return both paths; raises ArtifactError
+    if the folder cannot be written to.
     """
     artifact = tuned.save(Path(folder) / "autopipe.json")
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
@@ -111,18 +109,9 @@ def _plain(text: str) -> str:
 
 
 def step_time(path: Path, found: StepTime, described: Description) -> Profile:
-    """Keep the model's step time in the profile of this machine, in place of an earlier one of the same mode.
-
-    Args:
-        path: the artefact.
-        found: the measured step time.
-        described: the workload that was measured.
-
-    Returns:
-        The new profile.
-
-    Raises:
-        ArtifactError: the artefact has no profile of this machine and this model, or cannot be read or written.
+    """Keep the model's step time in the profile of this machine, in place of an earlier one of the same mode; returns
+    the new profile. Raises ArtifactError if the artefact has no profile of this machine and this model (the one
+    `described`), or cannot be read or written.
     """
     known = files.read(path)
     profile, match = pick.nearest(known, hardware_of(machine.detect(), described))

@@ -91,10 +91,8 @@ class Job:
         return max(cores, _REMOTE_WORKERS) if remote else cores
 
     def verify(self) -> int:
-        """Check the set's files, compare some samples with the source, and return their number.
-
-        Raises:
-            StorageError: a file or a sample differs; the message names it.
+        """Check the set's files, compare some samples with the source, and return their number. Raises StorageError at
+        a difference, with the file's or the sample's name.
         """
         return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
 
@@ -136,11 +134,7 @@ def job(
 
 
 def finish(folder: Path | str) -> Manifest:
-    """Join the parts of a conversion that several processes wrote.
-
-    Raises:
-        StorageError: a part is missing or not whole.
-    """
+    """Join the parts of a conversion by several processes; raises StorageError if one is missing or incomplete."""
     return conversions.finish(folder)
 
 

@@ -74,14 +74,9 @@ class Exporter(Protocol):
 def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
     """Make the exporter that an installed package has under a name, in the entry point group `autopipe.exporters`.
 
-    Args:
-        name: of the exporter.
-        value: its argument, such as True; the exporter checks it.
-        causes: all possible values of `cause`.
-
-    Raises:
-        ConfigError: the exporter does not exist.
-        MissingExtraError: a package that it needs is not installed.
+    `value` is its argument, such as True, which the exporter checks; `causes` are all possible values of `cause`.
+    Raises ConfigError if the exporter does not exist, and MissingExtraError if a package that it needs is not
+    installed.
     """
     made = registry.named(name, GROUP)
     if made is None:

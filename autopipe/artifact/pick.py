@@ -35,14 +35,8 @@ class Choice:
 def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
     """Choose for a machine: its own profile; else the nearest one; else the configuration that is nowhere bad.
 
-    Args:
-        artifact: the profiles to choose from.
-        here: the machine.
-        strict: refuse anything but the machine's own profile.
-        name: the artefact's path, for messages.
-
-    Raises:
-        ArtifactError: `strict`, and no profile is of this machine; or the configuration cannot be read.
+    With `strict`, anything but the machine's own profile is an ArtifactError, and so is an unreadable configuration.
+    Messages call the artefact `name`.
     """
     profile, match = nearest(artifact, here)
     if match.level is MatchLevel.SAME:
@@ -118,10 +112,8 @@ def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
 
 
 def joined(fresh: Artifact, known: Artifact) -> Artifact:
-    """Add those profiles of an older artefact whose machines are not in the new one.
-
-    Raises:
-        ArtifactError: they are not of one workload.
+    """Add those profiles of an older artefact whose machines are not in the new one; raises ArtifactError if their
+    workloads differ.
     """
     _require_one_workload(known, fresh)
     known = known.model_copy(update={"workload": fresh.workload or known.workload})
@@ -144,20 +136,12 @@ def merge(artifacts: Sequence[Artifact]) -> Artifact:
 
 
 def config_of(profile: Profile) -> PipelineConfig:
-    """Return a profile's configuration.
-
-    Raises:
-        ArtifactError: this release cannot read it.
-    """
+    """Return a profile's configuration; raises ArtifactError if this release cannot read it."""
     return parse_config(profile.winner.config)
 
 
 def parse_config(config: JsonObject) -> PipelineConfig:
-    """Parse a configuration that is kept as JSON.
-
-    Raises:
-        ArtifactError: this release cannot read it.
-    """
+    """Parse a configuration that is kept as JSON; raises ArtifactError if this release cannot read it."""
     try:
         return PipelineConfig.model_validate(config)
     except ConfigError as error:

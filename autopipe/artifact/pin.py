@@ -50,11 +50,7 @@ class Pin:
 
 
 def parse(pinned: Mapping[str, Any]) -> Pin:
-    """Parse the pin that code passes as `pinned`.
-
-    Raises:
-        ArtifactError: it is no reference to a workload.
-    """
+    """Parse the pin that code passes as `pinned`; raises ArtifactError if it is no reference to a workload."""
     try:
         return Pin(workload=_REFERENCE.validate_python(dict(pinned)))
     except pydantic.ValidationError as error:
@@ -66,10 +62,8 @@ def parse(pinned: Mapping[str, Any]) -> Pin:
 
 
 def beside(artifact: Path) -> Pin | None:
-    """Return the pin of the generated module in the artefact's folder; None without such a module.
-
-    Raises:
-        ArtifactError: the module's reference is invalid.
+    """Return the pin of the generated module in the artefact's folder; None without such a module. Raises ArtifactError
+    if the module's reference is invalid.
     """
     try:
         with artifact.with_name(MODULE_NAME).open("rb") as stream:
@@ -103,15 +97,9 @@ def workload_of(
 ) -> Workload | Name:
     """Return the workload that an artefact names, or the name by which it may be imported.
 
-    Args:
-        artifact: the artefact.
-        file: where it was read.
-        pin: of the code; None: of the generated module beside it.
-        allow_outside: trust everything that the artefact names.
-        below: a folder below which the workload may lie, beside the artefact's own.
-
-    Raises:
-        ArtifactError: it names none, or one that it may not name, or that does not exist.
+    Raises ArtifactError if it names none, or one that it may not name, or that does not exist. `pin` is that of the
+    code (None: of the generated module beside `file`). `allow_outside` trusts everything that the artefact names;
+    `below` is a folder below which the workload may lie, beside the artefact's own.
     """
     named = artifact.workload
     if named is None:
@@ -209,18 +197,11 @@ class Stored:
 
 
 def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
-    """Read an artefact with its workload.
+    """Read an artefact with its workload, or with the `workload` ("train.py:workload") in its place.
 
     The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
-    the artefact's folder or below the working directory, and elsewhere only if that is allowed.
-
-    Args:
-        path: the artefact.
-        workload: "train.py:workload", in place of the one that the artefact names.
-        allow_outside: trust everything that the artefact names.
-
-    Raises:
-        ArtifactError: the file is no artefact, or its workload does not exist or may not be read there.
+    the artefact's folder or below the working directory, and elsewhere only with `allow_outside`. Raises ArtifactError
+    if the file is no artefact, or its workload does not exist or may not be read there.
     """
     file = path.absolute()
     artifact = files.read(file)

@@ -77,15 +77,8 @@ def is_outside(reference: Reference | None, folder: Path) -> bool:
 
 
 def located(reference: FileReference | ImagesReference, artifact: Path, *, with_origin: bool) -> Path | str:
-    """Return the file, folder or URL that the reference leads to from the artefact's folder.
-
-    Args:
-        reference: from the artefact.
-        artifact: the artefact's file.
-        with_origin: also try the place at the time of the tune.
-
-    Raises:
-        ArtifactError: it leads nowhere.
+    """Return the file, folder or URL that the reference leads to from the folder of the file `artifact`; raises
+    ArtifactError if it leads nowhere. `with_origin` also tries the place at the time of the tune.
     """
     if _is_remote(reference):
         return reference.path
@@ -139,12 +132,9 @@ def _is_remote(reference: FileReference | ImagesReference) -> bool:
 
 
 def workload_of(reference: ImagesReference, images: Path | str) -> Workload:
-    """Return the workload of the images in a folder or behind a URL; `images` is the target of the reference.
-
-    The model is built when it is needed, from `keras.applications` with random weights.
-
-    Raises:
-        DataError: the folder is not laid out in classes.
+    """Return the workload of the images in a folder or behind a URL; `images` is the target of the reference. The model
+    is built when it is needed, from `keras.applications` with random weights. Raises DataError if the folder is not
+    laid out in classes.
     """
     data = ImageFolder(images)
     size = reference.image_size

@@ -39,10 +39,8 @@ def repoint(path: Path, workload: str) -> Repointed:
 
 
 def point(path: Path, workload: str) -> tuple[Path, ...]:
-    """Write the name of a workload to an artefact and to its generated module, and return both paths.
-
-    Raises:
-        ArtifactError: the artefact cannot be read, or one of both cannot be written.
+    """Write the name of a workload to an artefact and to its generated module, and return both paths; raises
+    ArtifactError if the artefact cannot be read, or one of both cannot be written.
     """
     file = path.absolute()
     with files.alone(file):

@@ -30,11 +30,7 @@ class Tracing:
     """
 
     def __init__(self, file: Path | None) -> None:
-        """Write to `file`.
-
-        Raises:
-            ConfigError: the file cannot be written, or there is no room for notes.
-        """
+        """Write to `file`; raises ConfigError if it cannot be written, or there is no room for notes."""
         if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
             raise ConfigError(
                 f"`--trace` must name a file in a folder that can be written to, but got {str(file)!r}.",

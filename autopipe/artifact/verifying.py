@@ -28,18 +28,11 @@ from autopipe.workload.workload import Workload
 
 
 def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
-    """Compare the batches of one configuration of each kind in a search space.
+    """Compare the batches of one configuration of each kind in a search space, a name or a file.
 
     A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Repeated
-    samples of an epoch are counted, and two epochs are compared, for each value of each parameter.
-
-    Args:
-        runner: of the workload.
-        space: the name of a search space, or a file.
-        samples: to compare.
-
-    Raises:
-        WorkloadError: the workload cannot be imported or run.
+    samples of an epoch are counted, and two epochs are compared, for each value of each parameter. Raises WorkloadError
+    if the workload cannot be imported or run.
     """
     described = description(runner)
     if described.wrapped is not None:

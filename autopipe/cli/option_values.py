@@ -75,10 +75,8 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """Return the values that `--set key=value` and `--only key=a,b` allow for each parameter.
 
-    `loader.workers` stands for the workers of any loader and is kept as it is.
-
-    Raises:
-        ConfigError: a setting does not exist, cannot have the value, or is named twice with different values.
+    `loader.workers` stands for the workers of any loader and is kept as it is. Raises ConfigError if a setting does not
+    exist, cannot have the value, or is named twice with different values.
     """
     said: dict[str, list[str]] = {}
     for pair in pairs:
@@ -93,10 +91,8 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
-    """Apply `key=value` changes to a configuration; a change of `loader` takes the new one's defaults.
-
-    Raises:
-        ConfigError: a setting does not exist, cannot have the value, or has several.
+    """Apply `key=value` changes to a configuration; a change of `loader` takes the new one's defaults. Raises
+    ConfigError if a setting does not exist, cannot have the value, or has several.
     """
     split = [_split(pair) for pair in pairs]
     for key, values in split:
@@ -129,15 +125,11 @@ def of_loaders(pairs: Iterable[str]) -> list[str]:
 
 
 def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Sequence[str]) -> PipelineConfig:
-    """Return the configuration to measure: the usual one, or the unchanged wrapped dataset, with changes applied.
+    """Return the configuration to measure: the `usual` one, or if the user makes the batches, the unchanged `wrapped`
+    dataset, with the `pairs` of changes applied.
 
-    Args:
-        usual: for data of which autopipe makes the batches.
-        wrapped: the parameters of a dataset that the user made; None if autopipe makes the batches.
-        pairs: changes, `key=value`; `wrapped.NAME=value` for a parameter of the user's function.
-
-    Raises:
-        ConfigError: a setting does not exist, or cannot have the value.
+    They are `key=value`, or `wrapped.NAME=value` for a parameter of the user's function. Raises ConfigError if a
+    setting does not exist, or cannot have the value.
     """
     ours = of_loaders(pairs)
     theirs = dict(_split(pair) for pair in pairs if pair not in ours)

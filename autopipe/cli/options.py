@@ -69,15 +69,8 @@ def given(context: typer.Context, names: Iterable[str]) -> list[str]:
 
 
 def refuse_idle(context: typer.Context, *names: str, why: str) -> None:
-    """Refuse options that are on the command line and would have no effect.
-
-    Args:
-        context: of the command.
-        names: of its parameters.
-        why: ends the sentence: "without `--prune`".
-
-    Raises:
-        ConfigError: such an option is there; the message names the first.
+    """Raise ConfigError if one of these parameters of a command is on the command line, and would have no effect. `why`
+    ends the sentence: "without `--prune`".
     """
     if idle := given(context, names):
         option = next(each.opts[0] for each in context.command.params if each.name == idle[0])
@@ -145,11 +138,8 @@ class WorkloadOptions:
     batch_size: Annotated[int | None, typer.Option(min=1, help="With --images: images a batch; 32 by default.")] = None
 
     def chosen(self) -> Chosen:
-        """Return the workload that these options name.
-
-        Raises:
-            WorkloadError: neither or both are given, the folder holds no classes, an option has an impossible value, or
-                an option does not go with a named workload.
+        """Return the workload that these options name. Raises WorkloadError if neither or both are given, the folder
+        holds no classes, an option has an impossible value, or an option does not go with a named workload.
         """
         if (self.workload is None) == (self.images is None):
             raise WorkloadError(
@@ -203,11 +193,7 @@ WORKLOAD = WorkloadOptions()
 
 
 def simulated(step: str | None) -> SimulatedAccelerator | None:
-    """Return the accelerator of `--simulate-step`, or None without the option.
-
-    Raises:
-        ConfigError: the text is no duration.
-    """
+    """Return the accelerator of `--simulate-step`, None without it; raises ConfigError if it is no duration."""
     from autopipe.cli import option_values
 
     return None if step is None else option_values.accelerator(step, "--simulate-step")
@@ -239,10 +225,8 @@ class ArtifactOptions:
         return [str(self.artifact), *named, *(["--allow-outside"] if self.allow_outside else [])]
 
     def read(self) -> Stored:
-        """Read the artefact with its workload.
-
-        Raises:
-            ArtifactError: the file is no artefact, or its workload does not exist or may not be read there.
+        """Read the artefact with its workload. Raises ArtifactError if the file is no artefact, or its workload does
+        not exist or may not be read there.
         """
         from autopipe.artifact import pin
 
@@ -328,12 +312,8 @@ class SearchOptions:
     ] = False
 
     def settings(self, study: Path, context: typer.Context) -> Settings:
-        """Return the settings; the study is kept in the file `study` unless the options name another storage.
-
-        The budget counts from when the command of `context` began.
-
-        Raises:
-            ConfigError: an option cannot be read.
+        """Return the settings; the study is kept in the file `study` unless the options name another storage. The
+        budget counts from when the command of `context` began. Raises ConfigError if an option cannot be read.
         """
         from autopipe.cli import option_values
         from autopipe.measure.facts import Limits

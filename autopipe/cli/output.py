@@ -37,10 +37,8 @@ class Written:
 
 
 def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
-    """Create the folder if necessary, and return it. Call it before anything is measured.
-
-    Raises:
-        ArtifactError: the folder cannot be made or written to; the message calls it `named`.
+    """Create the folder if necessary, and return it. Call it before anything is measured. Raises ArtifactError if the
+    folder cannot be made or written to; the message calls it `named`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,10 +55,8 @@ def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose an
 def reserved(folder: Path) -> Iterator[None]:
     """Keep room in a folder for the files of the end, so that a growing study cannot take it.
 
-    The folder is created if necessary, and removed again if the block fails before it writes anything.
-
-    Raises:
-        ArtifactError: the folder cannot be created or written to, or is full already.
+    The folder is created if necessary, and removed again if the block fails before it writes anything. Raises
+    ArtifactError if the folder cannot be created or written to, or is full already.
     """
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
     writable_folder(folder)
@@ -90,10 +86,8 @@ def _room(folder: Path) -> Iterator[None]:
 
 
 def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
-    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders.
-
-    Raises:
-        ArtifactError: no folder does; the hint then holds the configuration itself.
+    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders. Raises ArtifactError
+    if there is none; the hint then holds the configuration itself.
     """
     failures = []
     for folder in folders:
@@ -160,11 +154,8 @@ def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None
 def say_renewed(artifact: Path, profile: Profile, workload: str | None, arguments: Sequence[str]) -> None:
     """Write the report of a renewed profile, and print its place and the next commands.
 
-    Args:
-        artifact: the file.
-        profile: of this machine.
-        workload: its name on a command line, quoted for a shell; None if no samples have to be converted.
-        arguments: the words that name the artefact, and the workload if it was given, on a command line.
+    `workload` is its name on a command line, quoted for a shell; None if no samples have to be converted. `arguments`
+    name the artefact, and the workload if it was given, on a command line.
     """
     if workload is not None:
         _say_before(pick.config_of(profile), artifact.parent, workload)

@@ -28,12 +28,9 @@ _LABEL = 10  # columns
 class Progress:
     """Shows the progress of a tune. A context manager.
 
-    Args:
-        console: the output.
-        verbose: print every trial, and not only baselines, failures and each new best; `~` stands before a rate that
-            varies by more than 3 %.
-        budget_seconds: of the whole tune; None for no limit.
-        clock: monotonic seconds.
+    With `verbose` every trial gets a line, and not only baselines, failures and each new best; `~` stands before a rate
+    that varies by more than 3 %. `budget_seconds` are of the whole tune; None for no limit. `clock` gives monotonic
+    seconds.
     """
 
     def __init__(

@@ -45,14 +45,8 @@ class ResidentLoader(Loader):
     buffered_batches = 0
 
     def __init__(self, batch: Batch, spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1) -> None:
-        """Repeat a batch.
-
-        Args:
-            batch: arrays of NumPy or of the backend.
-            spec: shapes and types of its rows.
-            finish: the ops that remain for the device.
-            batch_size: rows of the batch.
-            together: copies in one array, for calls that take several batches: these need no stacking.
+        """Repeat a batch of `batch_size` rows that look like `spec`; `finish` is left to the device. An array holds
+        `together` copies, for calls that take several batches: these need no stacking.
         """
         self._batches = [batch] if together == 1 else _copies(batch, together)
         self.spec = spec
@@ -88,16 +82,8 @@ def transfer_seconds(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float | None:
-    """Return the median seconds an image to send batches to the device, one after the other.
-
-    Args:
-        strategy: sends them.
-        arrays: a batch in the host's memory, samples first.
-        arrived: blocks until a sent array is on the device.
-        clock: wall seconds.
-
-    Returns:
-        None on a CPU, which uses a batch in place.
+    """Return the median seconds an image to send batches to the device, one after the other; None on a CPU, which uses
+    a batch in place. `arrays` is a batch in the host's memory; `arrived` blocks until a sent array is on the device.
     """
     if not strategy.looks_ahead:
         return None

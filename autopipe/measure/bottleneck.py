@@ -42,13 +42,8 @@ class Bottleneck:
 
 
 def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
-    """Find the bottleneck of a configuration.
-
-    Args:
-        bounds: of the configuration.
-        rate: measured images/s; None: the rate that its limits allow.
-        model_share: the rate over the model's own, if both were measured side by side; None: computed from these
-          figures.
+    """Find the bottleneck of a configuration that runs at `rate` images/s (None: the rate that its limits allow).
+    `model_share` is that over the model's own rate if both were measured side by side; None: by these figures.
     """
     reached = bounds.images_per_second if rate is None else rate
     share = reached / bounds.model_images_per_second if model_share is None else model_share

@@ -63,15 +63,8 @@ def timed(
     alive: Callable[[], object] = lambda: None,
     clock: Clock = _process_clock,
 ) -> tuple[Estimate, float]:
-    """Measure images/s of batches without a model, and the core-seconds of an image.
-
-    Args:
-        batches: an endless iterator.
-        workers: how many make them, each one at a time.
-        size: images of a batch.
-        seconds: the shortest duration.
-        alive: called at each batch, which may take seconds.
-        clock: wall and processor seconds.
+    """Measure images/s of endless `batches` of `size` images without a model, and the core-seconds of an image. Each of
+    the `workers` makes one batch at a time. It takes at least `seconds`; `alive` is called at each batch.
     """
     began = clock()[0]
     for _ in range(workers + 2):

@@ -298,10 +298,8 @@ def storage_of(data: Source | None) -> str:
 
 
 def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDigest:
-    """Return the digest of a workload; `model` is that of its model, if one was built. Reads a few samples.
-
-    Raises:
-        BadSampleError: one of them cannot be read, and the workload does not skip such.
+    """Return the digest of a workload; `model` is that of its model, if one was built. Reads a few samples, and raises
+    BadSampleError if one cannot be read and the workload does not skip such.
     """
     return WorkloadDigest(
         samples=len(workload.data),

@@ -99,10 +99,8 @@ class Trained:
 
 
 def measurement(trained: Trained) -> Measurement:
-    """Derive the measurement of a trial. With foreign code, waiting of the model shows in the rate only.
-
-    Raises:
-        WorkloadError: the data came to their end before anything could be measured.
+    """Derive the measurement of a trial. With foreign code, waiting of the model shows in the rate only. Raises
+    WorkloadError if the data ended before anything could be measured.
     """
     meter, loader, part = trained.fed.meter, trained.fed.loader, trained.feed.part
     reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken

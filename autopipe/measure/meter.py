@@ -79,12 +79,10 @@ class Meter:
         return self._began_steps + (0 if self.reading is None else self.reading.left_out // self.batch_size)
 
     def step(self, steps: int, queued_batches: int | None) -> bool:
-        """Count `steps` steps whose end was issued; True if it is time to `look`.
+        """Note that `steps` steps so far have been issued; True if it is time to `look`.
 
-        Args:
-            steps: steps so far.
-            queued_batches: batches in the loader's queue, or None if unknown. Their mean counts: at the edges of
-                windows alone, the bursts in which workers deliver would look like a trend.
+        `queued_batches` is the level of the loader's queue, or None if unknown. Its mean counts: at the edges of
+        windows alone, the bursts in which workers deliver would look like a trend.
         """
         self._steps = steps
         if queued_batches is not None:
@@ -92,12 +90,7 @@ class Meter:
         return steps >= self._next_look
 
     def look(self, seconds: float, waited_seconds: float) -> bool:
-        """Take a reading after all work of these steps was done; True if the training goes on.
-
-        Args:
-            seconds: the time.
-            waited_seconds: the model's waiting for batches so far.
-        """
+        """Take a reading after all work of these steps was done; True if the training goes on."""
         if self.filled_at is None:
             self.filled_at, self._filled_steps = seconds, self._steps
             self._next_look = self._steps + 1

@@ -59,12 +59,8 @@ def held_share(call: Callable[[], object], seconds: float, most_threads: int = _
     """Return the share of a function's processor time for which it holds Python's lock, 0 to 1.
 
     On one core it is 0: it cannot be measured there, and does not matter. On many cores a few threads run first: they
-    detect a lock that is held for long, on which many threads would queue up; else more threads run.
-
-    Args:
-        call: the function.
-        seconds: duration of a call.
-        most_threads: the number that memory allows; the first few run anyway.
+    detect a lock that is held for long, on which many threads would queue up; else more threads run, as many as memory
+    allows (`most_threads`). A call takes `seconds`.
     """
     if seconds < _CHEAP_SECONDS:
         return 1.0
@@ -100,13 +96,9 @@ def _free(threads: int) -> Turn:
 
 
 def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
-    """Return the share of the processor time under the lock, 0 to 1.
-
-    Args:
-        alone: a call with no other thread.
-        together: a call beside others of its kind.
-        free: a call that holds no lock, beside others of its kind.
-        threads: how many ran together. A lock held for less than one in `threads` cannot be seen.
+    """Return the share of the processor time under the lock, 0 to 1, by calls with no other thread (`alone`), beside
+    others (`together`), and beside others without any lock (`free`). A lock held for less than one in `threads` cannot
+    be seen.
     """
     if together.cpu <= 0:
         return 0.0
@@ -185,23 +177,12 @@ def op_costs(
     clock: Clock = thread_clock,
     taken: Callable[[], float] = taken,
 ) -> SampleCosts:
-    """Time reading and every op on some samples, one after the other, in this thread.
+    """Time reading and every op on some samples, one after the other, in this thread, for about `seconds`.
 
-    Args:
-        workload: of the training.
-        plan: its ops in their places.
-        indices: samples; their files should be in the page cache. Bad ones are skipped.
-        seconds: after which no more samples are taken.
-        clock: wall and processor seconds.
-        taken: returns a busy thread's waiting for a core, for each second that it has one.
-
-    Returns:
-        Processor costs as the median over five blocks of samples of the block's mean, and waits as the mean over all
-        samples. A wait in less than half of the samples, or hardly longer than that of any thread meanwhile, counts as
-        the machine's and not the op's.
-
-    Raises:
-        BadSampleError: no sample could be used.
+    Processor costs are the median over five blocks of samples of the block's mean, and waits the mean over all samples.
+    A wait in less than half of the samples, or hardly longer than that of any thread meanwhile (`taken`), counts as the
+    machine's and not the op's. Files should be in the page cache. Bad samples are skipped; raises BadSampleError if no
+    sample could be used.
     """
     opencv.one_thread()
     processes.keep_freed_memory()
@@ -330,12 +311,9 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     """Return the costs with all cores busy, scaled so that they add up to the measured costs of loaders.
 
     Ops slow each other down if cores share caches and memory, and a loader does more than its ops: it draws numbers,
-    copies and hands over batches. Waiting is not scaled.
-
-    Args:
-        single: the costs of ops on one core, with the others idle.
-        whole: measured core-seconds of an image in a loader, finish on the device.
-        cached: the same with the fixed part in a cache; None if nothing can be cached.
+    copies and hands over batches. Waiting is not scaled. `single` are the costs with other cores idle; `whole` and
+    `cached` the measured core-seconds of an image in a loader, finish on the device, without and with a cache (None: no
+    cache).
     """
     fresh, fixed = _sum(single, "fresh"), _sum(single, "fixed")
     batching = max(0.0, (min(cached, whole) if cached is not None else 0.0) - fresh)

@@ -156,11 +156,7 @@ _OUTCOME: pydantic.TypeAdapter[Measurement | TrialFailure] = pydantic.TypeAdapte
 
 
 def parse_outcome(text: str | bytes) -> Measurement | TrialFailure:
-    """Parse the `model_dump_json()` of an outcome.
-
-    Raises:
-        pydantic.ValidationError: if it is no outcome of this schema version.
-    """
+    """Parse the `model_dump_json()` of an outcome; raises pydantic.ValidationError for any other text."""
     return _OUTCOME.validate_json(text)
 
 

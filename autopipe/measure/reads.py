@@ -125,18 +125,11 @@ def read_costs(
     clock: Clock = thread_clock,
     taken: Callable[[], float] = op_costs.taken,
 ) -> ReadCosts | None:
-    """Measure the scaling of reads.
+    """Measure the scaling of reads; None if no sample could be read.
 
-    Args:
-        source: of the samples; read from many threads at once, as by loaders.
-        indices: samples to read, in this order, and again from the start if they run out.
-        bytes_per_image: as they are read.
-        prepare: brings them into the page-cache state of trials; called before each rung.
-        clock: wall and processor seconds of a thread.
-        taken: returns a busy thread's waiting for a core, for each second that it has one.
-
-    Returns:
-        The costs, or None if no sample could be read.
+    Samples are read from many threads at once, as by loaders, in the order of `indices`, and again from the start if
+    they run out. `prepare` brings them into the page-cache state of trials before each rung; `taken` returns a busy
+    thread's waiting for a core, for each second that it has one.
     """
     turns = itertools.cycle(indices)
     prepare()

@@ -53,24 +53,16 @@ class Comparison:
 
 
 def median(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """Return the median.
-
-    Raises:
-        ValueError: there are no values.
-    """
+    """Return the median; raises ValueError without values."""
     if len(values) == 0:
         raise ValueError("`median` needs at least one value, but got none.")
     return float(np.median(values))
 
 
 def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> Interval:
-    """Return the percentile-bootstrap interval of the median; the same input gives the same interval.
+    """Return the percentile-bootstrap interval of the median of `values`, drawn anew `resamples` times.
 
-    One value alone says nothing of its spread: its interval is endless.
-
-    Args:
-        values: e.g. images/s of each window of a trial.
-        resamples: how many times `values` are drawn anew.
+    The same input gives the same interval. That of one value, which has no spread, is endless.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
@@ -99,9 +91,7 @@ def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison
 
     The interval is Student's, on the logarithms of the ratios. A bootstrap over four to eight pairs is
     too sure of itself: its "95 %" intervals hold the truth in 80 % of cases with four pairs, Student's in 95 %.
-
-    Raises:
-        ValueError: the lengths differ, there are no pairs, or a value is not positive.
+    Raises ValueError if the lengths differ, there are no pairs, or a value is not positive.
     """
     if len(first) != len(second) or not first:
         raise ValueError(

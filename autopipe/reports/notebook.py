@@ -45,12 +45,8 @@ def progress(budget_seconds: float | None = None) -> OnEvent | None:
 
 
 class Live:
-    """Shows a search: as a line of text, and as HTML with a picture of all trials.
-
-    Args:
-        show: replaces the output; it takes the text of each kind.
-        budget_seconds: of the whole tune; None for no limit.
-        clock: monotonic seconds.
+    """Shows a search: as a line of text, and as HTML with a picture of all trials. `show` replaces the output, and
+    takes the text of each kind; `clock` gives monotonic seconds.
     """
 
     def __init__(

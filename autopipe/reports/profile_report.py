@@ -190,11 +190,7 @@ def comparison_document(found: Sequence[tuple[Artifact, Profile]]) -> dict[str, 
 
 
 def comparison_page(found: Sequence[tuple[Artifact, Profile]]) -> str:
-    """Return the comparison as HTML.
-
-    Raises:
-        ArtifactError: there are too few or too many profiles to compare.
-    """
+    """Return the comparison as HTML; raises ArtifactError if there are too few or too many profiles to compare."""
     _require(found)
     title = _sentence(found)
     names = list(dict.fromkeys(named(artifact) for artifact, _ in found))

@@ -36,11 +36,8 @@ def fitted(text: str, width: float, size: float) -> str:
 
 @dataclass(slots=True)
 class Drawing:
-    """A picture in units of its own, with a given width and a growing height.
-
-    Args:
-        width: in units; at the intended size, one is a pixel.
-        label: for screen readers.
+    """A picture in units of its own (pixels at the intended size), with a given width and a growing height; `label` is
+    for screen readers.
     """
 
     width: float

@@ -76,16 +76,9 @@ def kept(settings: Settings, *, retune: bool = False) -> Request:
 def again(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
     """Return the settings of a retune: those of the tune, except for the ones that are given now.
 
-    Virtual devices in the environment count as given: a training there will have as many.
-
-    Args:
-        request: of the tune.
-        settings: of the command, with the defaults of a retune for the others.
-        given: names of the given fields of `Settings` and `Limits`.
-        folder: the artefact's.
-
-    Raises:
-        SpaceError: the file of the tune's search space is gone.
+    Virtual devices in the environment count as given: a training there will have as many. `settings` are those of the
+    command, with the defaults of a retune; `given` names the fields of `Settings` and `Limits` to take from it.
+    `folder` is the artefact's. Raises SpaceError if the file of the tune's search space is gone.
     """
     known = {
         "space": request.space if "space" in given else _space(request.space, folder),

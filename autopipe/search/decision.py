@@ -142,18 +142,12 @@ def as_good(surrogate: Surrogate, best: str, key: str) -> bool:
 
 
 def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> dict[str, Standing]:
-    """Compare each finalist with the leader so far.
+    """Compare each finalist with the leader so far, as one of at most `looks` times.
 
     A test after each block that stops at the first difference finds one among equals in far more than one case of
     twenty. So the 5 % are shared out evenly among the looks and the finalists: the linear spending function (Lan and
     DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with Bonferroni's bound in place of the joint
     distribution of the looks, which holds for any dependence among them.
-
-    Args:
-        finalists: in the confirmation run.
-        blocks: what ran.
-        surrogate: of all that was measured.
-        looks: how often this is asked at most.
     """
     first = leader(finalists, blocks, surrogate)
     found: dict[str, Standing] = {}
@@ -243,14 +237,8 @@ _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other i
 
 
 def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
-    """Return the effect of each setting of a configuration, the largest first.
-
-    Of several configurations with one other value the fastest counts, and measured ones before others.
-
-    Args:
-        config: a measured configuration.
-        surrogate: of all measurements.
-        blocks: the rates in the blocks of the confirmation run, by key.
+    """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
+    confirmation. Of several configurations with one other value the fastest counts, and measured ones before others.
     """
     own, measured = from_config(config), set(surrogate.measured)
     if config.key() not in measured:

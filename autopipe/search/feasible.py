@@ -254,10 +254,8 @@ class Trimmed:
 
 
 def trim(space: Space, facts: Facts) -> Trimmed:
-    """Leave out configurations that cannot run or are not allowed.
-
-    Raises:
-        SpaceError: nothing is left, or `facts.limits.only` names values that the space does not have.
+    """Leave out configurations that cannot run or are not allowed. Raises SpaceError if nothing is left, or
+    `facts.limits.only` names values that the space does not have.
     """
     dropped: Counter[Rejection] = Counter()
     narrowed = space
@@ -310,12 +308,9 @@ def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
 
 
 def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = None) -> Trimmed:
-    """Leave out useless configurations, now that `facts` know more; none if that would leave nothing.
-
-    `bounds` are the measured ones, for a space that names them.
-
-    Raises:
-        SpaceError: a parameter cannot take a value that follows from the measurements.
+    """Leave out useless configurations, now that `facts` know more; none if that would leave nothing. `bounds` are the
+    measured ones, for a space that names them. Raises SpaceError if a parameter cannot take a value that follows from
+    the measurements.
     """
     if trimmed.space.unmeasured and bounds:
         try:

@@ -41,20 +41,16 @@ def load(name_or_file: str, bounds: Mapping[str, int]) -> Space:
 
 
 def read(name_or_file: str) -> OnMachine:
-    """Read a search space: a name from `names()`, or the path of a YAML file.
-
-    Raises:
-        SpaceError: no such space, or a mistake in the file: with file, line and key.
+    """Read a search space: a name from `names()`, or the path of a YAML file. Raises SpaceError for an unknown name,
+    and for a mistake in the file, with file, line and key.
     """
     text, file = _text(name_or_file)
     return _parsed(text, file, added=name_or_file if name_or_file in _shipped() else None)
 
 
 def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
-    """Check that a parameter of a space can have one of these values.
-
-    Raises:
-        SpaceError: it cannot; the hint names a shipped space in which it can.
+    """Raise SpaceError unless a parameter of a space can have one of these values; the hint names a shipped space in
+    which it can.
     """
     try:
         space.only(name, values)

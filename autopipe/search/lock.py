@@ -54,15 +54,8 @@ class Queue:
 
 @contextlib.contextmanager
 def held(name: str, on_wait: Callable[[str], None], patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold the lock while the block runs, after waiting for it.
-
-    Args:
-        name: the lock's.
-        on_wait: called once with who holds it, if it has to be waited for.
-        patience_seconds: how long to wait at most.
-
-    Raises:
-        NothingMeasuredError: it was waited for in vain.
+    """Hold the lock while the block runs, after waiting for it; raises NothingMeasuredError after `patience_seconds`.
+    If it has to wait, it calls `on_wait` once with the holder.
     """
     began, holder = time.monotonic(), None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:

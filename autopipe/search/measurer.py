@@ -64,11 +64,7 @@ class Measurer(Protocol):
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        """Run one trial, and return its measurement or failure. Only bugs and the user's Ctrl-C raise.
-
-        Args:
-            config: what to run.
-            effort: the precision.
-            must_reach: images/s; once the upper end of the interval is below it, the trial may end early.
+        """Run one trial, and return its measurement or failure. Only bugs and the user's Ctrl-C raise. Once the upper
+        end of the interval is below `must_reach` images/s, the trial may end early.
         """
         ...

@@ -33,23 +33,15 @@ def merged(measurements: Sequence[Measurement]) -> Estimate:
 
 
 def score(images_per_second: float, one_time_seconds: float, images: int) -> float:
-    """Return the rate over a whole training: a study's objective if the length is known.
-
-    Args:
-        images_per_second: the steady rate.
-        one_time_seconds: conversion, cache fill and start, which the steady rate leaves out.
-        images: of the training, in all epochs.
+    """Return the rate over a whole training of so many images: a study's objective if the length is known.
+    `one_time_seconds` are conversion, cache fill and start, which the steady rate leaves out.
     """
     return images / (one_time_seconds + images / images_per_second)
 
 
 def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float, float], sample_count: int) -> float:
-    """Return the one-time costs: conversion, filling the cache, and the wait for the first batch.
-
-    Args:
-        measurements: of one configuration, at least one.
-        predicted: seconds to convert and to fill, if they were not measured.
-        sample_count: samples of the whole data set.
+    """Return the one-time costs: conversion, filling the cache, and the wait for the first batch; by `measurements` of
+    one configuration, else by the `predicted` seconds to convert and to fill.
     """
     costs = [each.conversion for each in measurements if each.conversion is not None]
     fills = [each.cache_fill_seconds for each in measurements if each.cache_fill_seconds is not None]

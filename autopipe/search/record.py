@@ -457,10 +457,8 @@ class Kept:
 
 
 def every(storage_url: str, workload: str | None = None) -> list[Kept]:
-    """Return the studies of autopipe in a storage, the oldest first; of one workload, if its digest is given.
-
-    Raises:
-        TrialError: the storage cannot be used.
+    """Return the studies of autopipe in a storage, the oldest first; of one workload, if its digest is given. Raises
+    TrialError if the storage cannot be used, as all functions below.
     """
     with _earlier_opened(storage_url) as storage:
         studies = [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
@@ -469,12 +467,8 @@ def every(storage_url: str, workload: str | None = None) -> list[Kept]:
 
 
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
-    """Return the best configuration of every study of a workload, on any machine; the latest study's first.
-
-    Studies are opened with the digest of their `workload`; a storage in memory, None, holds nothing.
-
-    Raises:
-        TrialError: the storage cannot be used.
+    """Return the best configuration of every study of a workload, on any machine; the latest study's first. Studies are
+    opened with the digest of their `workload`; a storage in memory, None, holds nothing.
     """
     found = [] if storage_url is None else every(storage_url, workload)
     best = [each.best[0] for each in reversed(found) if each.best is not None]
@@ -482,11 +476,7 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
 
 
 def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
-    """Return the attributes of the studies with this name prefix, by name.
-
-    Raises:
-        TrialError: the storage cannot be used.
-    """
+    """Return the attributes of the studies with this name prefix, by name."""
     with _earlier_opened(storage_url) as storage:
         names = [name for name in optuna.get_all_study_names(storage) if name.startswith(prefix)]
         return {name: optuna.load_study(study_name=name, storage=storage).user_attrs for name in names}
@@ -494,21 +484,13 @@ def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def opened(storage_url: str, name: str) -> Iterator[optuna.Study]:
-    """Open a study while the block runs.
-
-    Raises:
-        TrialError: the storage cannot be used.
-    """
+    """Open a study while the block runs."""
     with _earlier_opened(storage_url) as storage:
         yield optuna.load_study(study_name=name, storage=storage)
 
 
 def remove(storage_url: str, names: Sequence[str]) -> None:
-    """Delete studies of a storage.
-
-    Raises:
-        TrialError: the storage cannot be used.
-    """
+    """Delete studies of a storage."""
     with _earlier_opened(storage_url) as storage:
         for name in names:
             optuna.delete_study(study_name=name, storage=storage)

@@ -149,10 +149,8 @@ class Watcher:
 
 
 def read_space(settings: Settings, found: Machine) -> library.OnMachine:
-    """Read and check the search space before a child is started, which takes seconds.
-
-    Raises:
-        SpaceError: the space cannot be read, or lacks values that the limits name.
+    """Read and check the search space before a child is started, which takes seconds. Raises SpaceError if the space
+    cannot be read, or lacks values that the limits name.
     """
     gpus = settings.virtual_devices or len(found.gpus)
     known = {"cores": found.cpu.cores, "gpus": gpus}
@@ -258,16 +256,8 @@ def runner_for(
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
     folder: Path | None = None,
 ) -> TrialRunner:
-    """Make the runner of a workload's trials; nothing starts yet.
-
-    Args:
-        workload: of the trials.
-        settings: of the search.
-        on_trial: gets the events of trials.
-        folder: for samples that they convert; None for the temporary folder.
-
-    Raises:
-        ConfigError: `KERAS_BACKEND` names no backend of Keras.
+    """Make the runner of a workload's trials; nothing starts yet. Converted samples go to `folder`, None for the
+    temporary folder. Raises ConfigError if `KERAS_BACKEND` names no backend of Keras.
     """
     gpu.require_known()
     settings = settings or Settings()
@@ -300,11 +290,8 @@ def _shared_accelerator() -> tuple[tuple[str, str], ...]:
 
 
 def description(runner: TrialRunner) -> Description:
-    """Return the child's description of the workload.
-
-    Raises:
-        WorkloadError: the workload cannot be imported, or its model cannot be built.
-        NothingMeasuredError: the child crashed, hung or took too much memory.
+    """Return the child's description of the workload. Raises WorkloadError if the workload cannot be imported or its
+    model cannot be built, and NothingMeasuredError if the child crashed, hung or took too much memory.
     """
     return succeeded(runner.describe())
 
@@ -370,10 +357,8 @@ ANY_LOADER = "loader."
 def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
     """Return the allowed values by the parameters of the space, in place of `loader.KNOB`.
 
-    A loader that has the knob but none of the values is left out of the search.
-
-    Raises:
-        SpaceError: no loader of the space has such a knob with such a value.
+    A loader that has the knob but none of the values is left out of the search. Raises SpaceError if no loader of the
+    space has such a knob with such a value.
     """
     found: dict[str, tuple[Value, ...]] = {}
     unfit: set[Value] = set()

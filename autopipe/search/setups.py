@@ -42,12 +42,8 @@ def useless(
 ) -> dict[Setting, str]:
     """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
 
-    Several steps per call are tried only if they pay, and so only if they were measured.
-
-    Args:
-        ceilings: the model alone in the measured setups.
-        setups: all possible ones.
-        named: settings that the user has asked for, which are not judged.
+    Several steps per call are tried only if they pay, and so only if they were measured. Of all possible `setups`,
+    `ceilings` have the measured ones. `named` settings, which the user has asked for, are not judged.
     """
     found = pointless(ceilings, setups, named)
     if not ceilings or "steps_per_execution" in named:

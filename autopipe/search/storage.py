@@ -69,10 +69,8 @@ class Patience:
     sleep: Callable[[float], None] = time.sleep  # waits so many seconds
 
     def ask(self, act: Callable[[], _Answer]) -> _Answer:
-        """Call `act`, again while it fails for a reason that may pass, and return its result.
-
-        Raises:
-            One of `STORAGE_ERRORS`: it fails for good, or for longer than `seconds`.
+        """Call `act`, again while it fails for a reason that may pass, and return its result. Raises one of
+        `STORAGE_ERRORS` if it fails for good, or for longer than `seconds`.
         """
         ends: float | None = None
         while True:
@@ -103,18 +101,12 @@ class _Connection(sqlite3.Connection):
 
 
 def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale | None = None) -> BaseStorage:
-    """Open a storage.
+    """Open a storage; raises TrialError if it cannot be used.
 
     Besides the URLs of databases there are `journal:///study.log`, Optuna's journal in a file, which a network file
     system may hold; and `grpc://host:port`, Optuna's proxy of a storage (`optuna.storages.run_grpc_proxy_server`).
-
-    Args:
-        url: of the storage.
-        patience: the wait for a locked database.
-        on_stale: gets each trial of a process that died; the storage, a database, has heartbeats then.
-
-    Raises:
-        TrialError: it cannot be used.
+    `patience` is the wait for a locked database. `on_stale` gets each trial of a process that died; the storage, a
+    database, has heartbeats then.
     """
     kind, _, place = url.partition("://")
     options: dict[str, Any] = {}
@@ -192,14 +184,8 @@ def unusable(url: str | None, error: BaseException) -> TrialError:
 
 
 class StoredStudy:
-    """A study in the user's storage, which a search writes to as it goes.
-
-    Args:
-        url: of the storage.
-        storage: the same, open.
-        name: of the existing study.
-        patience: the wait for a locked storage.
-        on_lost: gets the reason when the storage has failed for good.
+    """A study in the user's storage, which a search writes to as it goes. `name` exists already, `storage` is that of
+    `url`, open, and `on_lost` gets the reason when it has failed for good.
     """
 
     def __init__(

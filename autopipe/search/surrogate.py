@@ -52,12 +52,8 @@ class Learnt:
 
 
 class Features:
-    """Configurations as points, one coordinate a setting (0 to 1 if it has an order), with their predictions.
-
-    Args:
-        configs: the configurations by key.
-        cores: usable ones.
-        trend: returns the logarithm of a configuration's prediction.
+    """Configurations as points, one coordinate a setting (0 to 1 if it has an order), with their predictions. `configs`
+    are by key, `cores` the usable ones, and `trend` returns the logarithm of a prediction.
     """
 
     def __init__(

@@ -103,10 +103,8 @@ class TrialMeasurer:
         self._description = description
 
     def baselines(self) -> Sequence[Baseline]:
-        """Return the baselines that the workload can run.
-
-        Raises:
-            WorkloadError: the user's own pipeline does not run, or trains on something else.
+        """Return the baselines that the workload can run. Raises WorkloadError if the user's own pipeline does not run,
+        or trains on something else.
         """
         if self._settings.baseline is not None:
             succeeded(self._runner_of(self._settings.baseline).start())
@@ -148,11 +146,7 @@ class TrialMeasurer:
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Measure the model alone in each setup, and once the loader's ops.
 
-        A setup that cannot run is left out, unless it is the first: its trials will say why.
-
-        Raises:
-            WorkloadError: the model cannot be trained on the batches.
-            NothingMeasuredError: the trial crashed, hung or took too much memory.
+        A setup that cannot run is left out, unless it is the first: its trials will say why. Raises as `succeeded`.
         """
         usual = succeeded(self._ceiling(setups[0], model_only=False))
         self._model_rate = usual.model_images_per_second.value
@@ -237,11 +231,8 @@ _THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, F
 
 
 def succeeded(answer: T | TrialFailure) -> T:
-    """Return the answer of a required trial.
-
-    Raises:
-        WorkloadError: the trial failed because of the workload.
-        NothingMeasuredError: the trial failed for another reason.
+    """Return the answer of a required trial. Raises WorkloadError if the trial failed because of the workload, and
+    NothingMeasuredError if for another reason.
     """
     if not isinstance(answer, TrialFailure):
         return answer

@@ -209,9 +209,7 @@ class Child:
 
     def folder_for_sets(self) -> str | None:
         """Return the folder for converted samples of a trial, on the disk that the launch names; None if it names none.
-
-        Raises:
-            OSError: there can be no such folder.
+        Raises OSError if there can be no such folder.
         """
         if self._sets is None and self._launch.folder is not None:
             self._sets = Scratch(self._launch.folder.resolve())
@@ -226,10 +224,8 @@ class Child:
             self._channel.send(request)
 
     def receive(self, timeout_seconds: float) -> list[bytes]:
-        """Return the lines it sent; empty if there were none in this time.
-
-        Raises:
-            EOFError: if it is dead or has closed its channel, and everything it sent has been returned.
+        """Return the lines it sent; empty if there were none in this time. Raises EOFError if it is dead or has closed
+        its channel, and everything it sent has been returned.
         """
         alive = self.is_alive()  # asked first: what a dead process has sent is all there by now
         lines = self._channel.receive(timeout_seconds if alive else 0.0)

@@ -38,19 +38,13 @@ class Channel:
         self._selector.register(connection, selectors.EVENT_READ)
 
     def send(self, message: pydantic.BaseModel) -> None:
-        """Send one message.
-
-        Raises:
-            OSError: if the other side has gone.
-        """
+        """Send one message; raises OSError if the other side has gone."""
         with self._sending:
             self._socket.sendall(_line(message) + b"\n")
 
     def receive(self, timeout_seconds: float) -> list[bytes]:
-        """Return the complete lines, or wait for some; empty if none arrived.
-
-        Raises:
-            EOFError: if the other side has closed, or died. Earlier lines have been returned by then.
+        """Return the complete lines, or wait for some; empty if none arrived. Raises EOFError if the other side has
+        closed, or died; earlier lines have been returned by then.
         """
         if not self._selector.select(timeout_seconds):
             return []
@@ -228,9 +222,5 @@ def parse_request(line: bytes) -> Request:
 
 
 def parse_event(line: bytes) -> Event:
-    """Parse one line from the child.
-
-    Raises:
-        pydantic.ValidationError: if it is not in this language.
-    """
+    """Parse one line from the child; raises pydantic.ValidationError if it is not in this language."""
     return _EVENT.validate_json(line)

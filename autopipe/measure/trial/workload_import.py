@@ -46,13 +46,8 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
 
 
 def load_function(reference: str) -> Callable[[], Any]:
-    """Import the function that `reference` names: a baseline of the user's.
-
-    Args:
-        reference: "bench.py:make_dataset" or "package.module:make_dataset".
-
-    Raises:
-        WorkloadError: the file, module or function does not exist, takes arguments, or cannot be imported.
+    """Import the function that `reference` names, such as "bench.py:make_dataset": a baseline of the user's. Raises
+    WorkloadError if it does not exist, takes arguments, or cannot be imported.
     """
     module, target, attribute = _imported(reference, "baseline", "bench.py:make_dataset")
     function = getattr(module, attribute, None)
