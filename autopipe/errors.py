@@ -4,8 +4,8 @@ A message names the rule that was broken, the value received and what to do. Fai
 crashed, say) are values, not exceptions: see `autopipe.measure.outcome`.
 
     AutopipeError
-    ├── WorkloadError          what is trained cannot be trained
-    │   ├── DataError          ... because of where samples come from
+    ├── WorkloadError          the training is impossible as described
+    │   ├── DataError          ... because of the source of samples
     │   │   └── BadSampleError ... because of one sample
     │   ├── OpError            ... because an op failed
     │   └── ModelError         ... because of the model
@@ -55,7 +55,7 @@ def _rebuild(kind: type[AutopipeError], message: str, hint: str | None) -> Autop
 
 
 class WorkloadError(AutopipeError):
-    """What is to be trained cannot be trained as described."""
+    """The training is impossible as described."""
 
 
 class DataError(WorkloadError):
@@ -63,7 +63,7 @@ class DataError(WorkloadError):
 
 
 class BadSampleError(DataError):
-    """One sample is missing, truncated or not what its ops expect."""
+    """One sample is missing, truncated or unfit for its ops."""
 
 
 class OpError(WorkloadError):
@@ -99,7 +99,7 @@ class PeerLostError(AutopipeError):
 
 
 class FrameworkError(AutopipeError):
-    """The installed version of Keras, TensorFlow or JAX lacks what autopipe uses of it."""
+    """The installed version of Keras, TensorFlow or JAX lacks an interface that autopipe uses."""
 
 
 class StorageError(AutopipeError):

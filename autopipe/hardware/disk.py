@@ -32,10 +32,8 @@ Choice = Literal["warm", "cold", "auto"]
 """What can be asked for; `auto` becomes one of the regimes."""
 
 _CHUNK_BYTES = 1 << 20
-_PLACES = 4  # of a file that are looked at, at most one a chunk: a look may have the kernel read what is around
-_WRITTEN_SECONDS = (
-    120  # what was changed is on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is told otherwise
-)
+_PLACES = 4  # of a file that are looked at, at most one a chunk: a look may have the kernel read around it
+_WRITTEN_SECONDS = 120  # changes are on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is set otherwise
 
 
 def regime(choice: str, data_bytes: int, usable_bytes: int) -> Regime:
@@ -129,7 +127,7 @@ class Disk:
     """The file system under a path. Two are equal if they are of the same kind, however full."""
 
     kind: str  # the file system type as mounted: `ext4`, `nfs4`, `overlay`, `tmpfs`, ...; else `unknown`
-    free_bytes: int = field(compare=False)  # what this user could still write when it was read
+    free_bytes: int = field(compare=False)  # bytes that this user could still write at the time of reading
 
     @property
     def network(self) -> bool:

@@ -21,7 +21,7 @@ class Gpu:
     """One GPU that CUDA would show to this process."""
 
     name: str  # the product name, such as `NVIDIA H200`
-    memory_bytes: int | None  # its own memory; None where it shares the host's
+    memory_bytes: int | None  # its own memory; None if it shares the host's
     driver: str | None  # the version of the NVIDIA driver
 
 
@@ -30,7 +30,7 @@ class GpuUse:
     """The use of one GPU at a moment by all processes together."""
 
     busy_percent: float | None  # share of the last 1/6 to 1 s (NVML's own window) in which any kernel ran
-    memory_used_bytes: int | None  # memory taken; what a framework has reserved ahead counts, too
+    memory_used_bytes: int | None  # memory in use; memory that a framework has reserved counts, too
     power_watts: float | None  # power drawn by the whole board; since Ampere an average over the last second
 
 

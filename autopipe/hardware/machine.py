@@ -34,7 +34,7 @@ class Mount:
 
     kind: str  # the file system type, such as `ext4`, `overlay` or `cgroup2`
     inner: str  # the folder inside the file system that is mounted
-    point: str  # where it is mounted
+    point: str  # its mount point
     options: tuple[str, ...]  # of the file system; a cgroup v1 hierarchy lists its controllers here
 
 
@@ -147,7 +147,7 @@ def _folders(mount: Mount, group: str, root: Path) -> tuple[Path, ...]:
 class Cpu:
     """The processor as seen from this process."""
 
-    model: str  # the name in /proc/cpuinfo, or the architecture where there is none (Arm)
+    model: str  # the name in /proc/cpuinfo, or the architecture without one (Arm)
     cores: int  # logical cores that this process may keep busy; see `usable_cores`
     logical_cores: int  # logical cores of the machine, hyper-threads counted
 
@@ -253,7 +253,7 @@ class Memory:
     """Main memory. Two are equal if they have the same size, however full."""
 
     usable_bytes: int  # the least of the machine's memory and the limits of all enclosing cgroups
-    # what could be allocated when this was read, page cache that can be given up counted as free
+    # allocatable bytes at the time of reading; page cache that can be dropped counts as free
     available_bytes: int = field(compare=False)
 
 

@@ -203,7 +203,7 @@ class Sample:
     tree: TreeReading
     # CPU time of everything on the cores that may be used until now, time stolen by a hypervisor included
     machine_cpu_seconds: float
-    gpus: tuple[GpuUse, ...]  # what each GPU does, for anybody
+    gpus: tuple[GpuUse, ...]  # the use of each GPU by all processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +292,7 @@ _LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of e
 _SHARE: Final = 0.0025  # of the time, that looking may take: all processes of the machine are gone through
 
 
-_BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and what was stolen; guests are in the first two
+_BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and steal; guests are in the first two
 
 
 def busy_seconds(proc: Path = PROC) -> float:

@@ -330,7 +330,7 @@ def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
     def find() -> None:
         try:
             found.set_result(batches_digest(workload, shard))
-        except Exception as error:  # noqa: BLE001  raised where the digest is asked for
+        except Exception as error:  # noqa: BLE001  raised by the caller of the digest
             found.set_exception(error)
 
     threading.Thread(target=find, name="digest of the data", daemon=True).start()

@@ -306,15 +306,15 @@ _MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one 
 class Recipe:
     """Everything that a worker, thread or process, needs to make a sample. It pickles."""
 
-    source: Source  # where samples are read; in another storage form, its samples have the first ops behind them
-    steps: tuple[Step, ...]  # what is done to each sample, in order
-    fixed_steps: int  # how many of the first steps give the same result in every epoch; a cache may hold what they give
+    source: Source  # of samples; in another storage form, they are stored after the first ops
+    steps: tuple[Step, ...]  # the ops of each sample, in order
+    fixed_steps: int  # how many of the first steps are deterministic; a cache may hold their results
     fixed_spec: SampleSpec  # the sample after these
     spec: SampleSpec  # the sample after all steps: a row of the batch
     seed: int  # the workload's seed
     on_bad_sample: Literal["error", "skip"]  # see `Workload`
     cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
-    trace: str | None = None  # the folder to which notes go of what is done when; None: nobody takes any
+    trace: str | None = None  # the folder of notes for a time line; None: no notes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,11 +323,11 @@ class LoadJob:
 
     recipe: Recipe  # how samples are made
     order: BatchOrder  # which samples make up each batch
-    finish: Finish  # what is left to do to a batch on the device
+    finish: Finish  # the ops left for the device
     bad_sample_log: str  # the file that lists skipped samples
-    identity: Callable[[], str]  # returns a digest of what fixes the sequence of batches
-    finishing: Finishing  # finishes batches for whoever trains without a model of Keras
-    setup: ModelSetup  # what of the configuration the model's speed depends on
+    identity: Callable[[], str]  # returns a digest of all that fixes the sequence of batches
+    finishing: Finishing  # finishes batches for a training without a Keras model
+    setup: ModelSetup  # the settings on which the model's speed depends
 
     def at_a_time(self, queue_size: int) -> int:
         """Return how many small batches a worker may make in one go: those of one call, or a few.

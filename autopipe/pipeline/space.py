@@ -85,13 +85,13 @@ class Parameter:
     """One parameter on one machine."""
 
     name: str  # `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`
-    # what it may be, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends
+    # its values, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends
     values: tuple[Value, ...]
     is_range: bool = False  # whether whole numbers between the values make sense as well
     log: bool = False  # whether equal ratios, not equal differences, are equal steps
-    # it counts only where each of these earlier parameters has one of the values named
+    # it counts only if each of these earlier parameters has one of the values
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    # where the file names what is yet to be measured; `values` are then those of a machine where nothing waits
+    # set if the file names a bound that is yet to be measured; `values` are then those of a machine without waits
     unmeasured: Unmeasured | None = None
 
     def counts(self, params: Mapping[str, Value]) -> bool:
@@ -299,7 +299,7 @@ def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ..
     low, high = (end if isinstance(end, int) else evaluate(end, names) for end in written.range)
     if low > high and not _named(written):
         raise BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
-    high = max(low, high)  # e.g. `range: [1, gpus]` where there is no GPU
+    high = max(low, high)  # e.g. `range: [1, gpus]` without a GPU
     if written.log:
         if low < 1:
             raise BoundError(f"a `log` range starts at 1 or above, but this one starts at {low}")

@@ -1,4 +1,4 @@
-"""What a step of a model does. Imports next to nothing: the command line names it in its help."""
+"""The kinds of a model's step. Imports next to nothing: the command line names it in its help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Mode(enum.StrEnum):
-    """What a step does."""
+    """The kind of a step."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"

@@ -230,7 +230,7 @@ class Plan:
 
     source: SampleSpec  # the sample as it is read
     prefix: tuple[Step, ...]  # deterministic; the same in every epoch
-    body: tuple[Step, ...]  # what follows, from the first random op on
+    body: tuple[Step, ...]  # the ops from the first random one on
     suffix: tuple[Step, ...]  # acts on each value alone; may run on a batch, also on the device
 
     @property
@@ -247,7 +247,7 @@ class Plan:
 
     @property
     def compact(self) -> SampleSpec:
-        """The sample before the suffix: what is sent to a device that finishes."""
+        """The sample before the suffix, as it is sent to a device that finishes."""
         steps = self.prefix + self.body
         return steps[-1].after if steps else self.source
 

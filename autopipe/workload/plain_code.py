@@ -40,16 +40,16 @@ class PlainSource:
     # `self`
     opened: str
     count: str  # an expression. In TensorFlow: over how many samples they are shuffled; in NumPy: how many there are
-    # in NumPy, what `load` takes for the sample `index`; in TensorFlow, `load` itself, or a partial of it
+    # in NumPy, the arguments of `load` for the sample `index`; in TensorFlow, `load` itself, or a partial of it
     taken: str = "load"
-    arguments: tuple[str, ...]  # the names of what `load` takes
+    arguments: tuple[str, ...]  # the names of the arguments of `load`
     reading: Lines = dataclasses.field(default_factory=list)  # the first lines of `load`, which make the parts of that
     # lines at the top of the file, and the code of functions that list the samples
     constants: Lines = dataclasses.field(default_factory=list)
     functions: str = ""  # code
-    # what the caller passes, by name: data that no file holds
+    # the caller's arguments, by name: data that no file holds
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # whether what `load` takes are rows of arrays, which are given or are constants in capitals
+    # whether the arguments of `load` are rows of arrays, which are given or are constants in capitals
     is_arrays: bool = False
 
 
@@ -62,7 +62,7 @@ def columns(spec: SampleSpec) -> tuple[str, ...]:
         return ("x", "y")
     paths = spec.structure.paths
     found = tuple(slot if key is None else f"{slot}_{_NO_NAME.sub('_', str(key))}" for slot, key in paths)
-    if len({name.upper() for name in found}) == len(found):  # also where they name constants
+    if len({name.upper() for name in found}) == len(found):  # also as names of constants
         return found
     return tuple(slot if key is None else f"{slot}_{number}" for number, (slot, key) in enumerate(paths))
 
@@ -84,7 +84,7 @@ def parts(step: Step) -> tuple[str, ...]:
 def part_of(spec: SampleSpec, part: str) -> Field:
     """Return the field of an existing part."""
     field = dict(zip(columns(spec), spec.columns, strict=True))[part]
-    assert field is not None  # nobody asks for a y that is not there
+    assert field is not None  # callers ask for existing parts only
     return field
 
 

@@ -31,7 +31,7 @@ SLOTS = ("x", "y", "sample_weight")
 class Structure:
     """The place of each part of a flat sample in x, y and sample_weight."""
 
-    paths: tuple[Path, ...]  # by position; the second is ("y", None), for a part that is None, where there is no target
+    paths: tuple[Path, ...]  # by position; the second is ("y", None), for the missing target
 
     @classmethod
     def of(cls, value: Any, is_image: Callable[[Path, Any], bool]) -> Structure | None:
@@ -337,7 +337,7 @@ def is_int64(number: int) -> bool:
     return -(2**63) <= number < 2**63
 
 
-Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None where there is no target
+Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None without a target
 
 
 # -------------------- gather

@@ -21,7 +21,7 @@ class Workload:
 
     Attributes:
         data: one of autopipe's sources, or any object with `__len__` and `read(index)`.
-        ops: what is done to each sample, in order.
+        ops: the ops on each sample, in order.
         batch_size: samples a batch, over all devices together.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         seed: all randomness comes from it.

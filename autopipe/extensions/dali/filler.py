@@ -42,7 +42,7 @@ class DaliSettings:
     batch_size: int  # files a batch, at most
     num_threads: int  # threads of DALI's own
     prefetch_queue_depth: int  # batches under way, at most
-    device: Literal["cpu", "gpu"]  # where files are decoded, and images resized
+    device: Literal["cpu", "gpu"]  # of decoding and resizing
     size: tuple[int, int] | None  # the (height, width) that images are resized to; None: they stay as they are
 
 
@@ -206,7 +206,7 @@ class DaliFiller:
         self._decoder.take()
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        if not self._begun:  # where nothing is begun ahead
+        if not self._begun:  # if nothing is begun ahead
             self.begin(indices)
         begun = self._begun.popleft()
         decoded = zip(begun.decoding, self._decoder.take(), strict=False)
@@ -235,7 +235,7 @@ class _AtHand:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.at_hand: dict[int, Sample | BaseException] = {}  # samples as the source returned them, or what it raised
+        self.at_hand: dict[int, Sample | BaseException] = {}  # samples as the source returned them, or its errors
         self.images: dict[int, NDArray[np.uint8]] = {}  # those that are decoded
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Runs somebody's training script as it is, and looks over the shoulder of `keras.Model.fit`.
+"""Runs a user's training script unchanged, and watches its calls of `keras.Model.fit`.
 
-`python -m autopipe.extensions.diagnose.child --fd N SCRIPT [ARGUMENTS]`: what was seen goes to the descriptor, one JSON
+`python -m autopipe.extensions.diagnose.child --fd N SCRIPT [ARGUMENTS]`: findings go to the descriptor, one JSON
 object a line. The script imports Keras, and nothing here does before, so that the script chooses its backend. Once
-enough was seen the process ends on the spot, before the script can save a model that was hardly trained.
+enough was seen the process ends at once, before the script can save a model that was hardly trained.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def kind_of_data(x: Any) -> str:
         return "a generator"
     for kind in type(x).__mro__:
         package = kind.__module__.partition(".")[0]
-        if package == "autopipe":  # what a trainer gives to `fit`
+        if package == "autopipe":  # a trainer's data for `fit`
             return "autopipe"
         if package == "tensorflow" and hasattr(x, "element_spec"):
             return "tf.data.Dataset"

@@ -37,7 +37,7 @@ class Look:
 
     seconds: float = 10.0  # of training, the compiling of its first step left out
     steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
-    alone_seconds: float = 1.6  # how long the model runs alone, twice where it augments
+    alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
 
     def is_enough(self, steps: list[Step]) -> bool:
         rest = steps[WARM_UP_STEPS:]
@@ -170,7 +170,7 @@ class Onlooker(keras.callbacks.Callback):
             if not self._done:
                 self._batch = batch
             yield batch
-            del batch  # its memory goes back to a loader before the next one is asked for, but for what Keras keeps
+            del batch  # its memory, unless Keras keeps it, goes back to a loader before the next one is asked for
 
     def _tell(self, state: tuple[Any, ...]) -> None:
         self._done = True

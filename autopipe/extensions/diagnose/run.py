@@ -32,7 +32,7 @@ class Request:
     steps: int | None = None  # how many steps instead
     callbacks: bool = False  # run the script's callbacks that may write files, too
     keep_running: bool = False  # let the script go on to its end, and look at every `fit`
-    quiet: bool = False  # send what the script prints on stdout to stderr
+    quiet: bool = False  # send the script's stdout to stderr
 
 
 def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
@@ -57,7 +57,7 @@ def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
 
 
 def _run(request: Request, told: IO[bytes]) -> int:
-    from autopipe.measure.trial.child import import_path  # not where `Diagnose` is all that is imported
+    from autopipe.measure.trial.child import import_path  # not at import: `Diagnose` needs none of it
 
     options = [f"--fd={told.fileno()}", f"--seconds={request.seconds}"]
     options += [] if request.steps is None else [f"--steps={request.steps}"]
@@ -81,7 +81,7 @@ def _run(request: Request, told: IO[bytes]) -> int:
         while True:
             try:
                 return process.wait()
-            except KeyboardInterrupt:  # the script gets it, too; what was seen by then is shown
+            except KeyboardInterrupt:  # the script gets it, too; the findings so far are shown
                 continue
 
 

@@ -33,7 +33,7 @@ class Watched(Value):
 
     status: Literal["watched"] = "watched"
     schema_version: Literal[1] = 1
-    data: str | None = None  # what the training is fed from, such as "tf.data.Dataset"; None where that was not seen
+    data: str | None = None  # the kind of the training's data, such as "tf.data.Dataset"; None if unknown
     backend: str  # of Keras
     batch_size: int = pydantic.Field(ge=1)  # samples of a full batch
     steps: int = pydantic.Field(ge=1)  # how many were timed
@@ -42,7 +42,7 @@ class Watched(Value):
     waiting_seconds: float = pydantic.Field(ge=0)  # the part in which the training's thread waited for a batch
     between_seconds: float = pydantic.Field(ge=0)  # the part between steps: callbacks, the progress bar, Keras
     first_step_seconds: float = pydantic.Field(ge=0)  # the first step of all, which compiles
-    # the model on one batch, again and again; None where that could not be timed
+    # the model on one batch, repeated; None if that could not be timed
     alone_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     augmentation: tuple[str, ...] = ()  # classes of the layers in the model that draw random changes
     # the model alone with these layers passing their input on
@@ -50,7 +50,7 @@ class Watched(Value):
     cores: float = pydantic.Field(gt=0)  # that the process may use
     resources: Resources = Resources()  # of the process and all it started
     left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they may write files
-    warnings: tuple[str, ...] = ()  # what to know before the figures are believed
+    warnings: tuple[str, ...] = ()  # doubts about the figures
 
     @property
     def images_per_second(self) -> float:

@@ -31,11 +31,11 @@ class Member:
     """A workload on a machine."""
 
     workload: str  # its name, or its study's
-    machine: Hardware | None  # None where nobody noted it
-    winner: str | None  # the fastest configuration; None where nothing was measured
-    images_per_second: float | None  # what it does
-    gain: float | None  # times the best of its baselines; None where it was compared with nothing
-    measured_at: datetime.datetime | None  # when, with time zone; None where nothing was measured
+    machine: Hardware | None  # None if it was not recorded
+    winner: str | None  # the fastest configuration; None without a measurement
+    images_per_second: float | None  # of the winner
+    gain: float | None  # times the best of its baselines; None without a comparison
+    measured_at: datetime.datetime | None  # with time zone; None without a measurement
     state: Literal["fits", "stale", "elsewhere"]  # here and now; "elsewhere" is another machine's
     best_on_similar: float | None = None  # images/s of the same workload and data on machines like it, at most
     trials: int | None = None  # of its study; None for an artefact
@@ -57,7 +57,7 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
         try:
             artifact = files.read(path)
         except ArtifactError:
-            continue  # of somebody else, or cut: `autopipe show` says which
+            continue  # a foreign file, or a cut one: `autopipe show` says which
         for profile in artifact.profiles:
             of = profile.workload
             alike = f"{of.ops}/{of.batch_size}/{of.model}/{of.samples}/{of.mean_bytes:.0f}"

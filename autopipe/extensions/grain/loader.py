@@ -34,7 +34,7 @@ from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch
 
 _ENDLESS = 2**48  # batches
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where Grain's workers put batches
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # Grain's workers put batches there
 
 
 class Grain(LoaderConfig):
@@ -179,7 +179,7 @@ class _GrainLoader(WorkloadLoader):
             from absl import flags
 
             if not flags.FLAGS.is_parsed():
-                flags.FLAGS.mark_as_parsed()  # as a program of absl's would have; Grain reads some where workers start
+                flags.FLAGS.mark_as_parsed()  # as a program of absl's would have; Grain reads some when workers start
             each = self._knobs.of_each(self._knobs.buffer_size)
             options = MultiprocessingOptions(num_workers=self._knobs.workers, per_worker_buffer_size=each)
             batches = batches.mp_prefetch(options, worker_init_fn=_begin_worker)
@@ -219,7 +219,7 @@ class _InThreads:
         batch = self._kernel.spec.empty(len(indices))
         try:
             bad = self._kernel.fill(epoch, indices, batch)
-        except BaseException as error:  # noqa: BLE001  # Grain's pools must not see what ends a thread
+        except BaseException as error:  # noqa: BLE001  # Grain's pools must not see an error that ends a thread
             failure = worker_failure(error)
             raise failure from failure.__cause__
         return batch, tuple(bad)

@@ -36,7 +36,7 @@ _MOST_CHUNKS = 200_000  # whose places are looked up: every process does it anew
 _HEAP_BYTES = 16  # of its header: signature, version and size
 _OBJECT = struct.Struct("<HH4xQ")  # header of an object in a heap: number, references, bytes
 _ALIGNED = 8  # bytes
-_PROBES = 8  # rows that are compared with what the library reads
+_PROBES = 8  # rows that are compared with the library's
 
 Gather: TypeAlias = Callable[[NDArray[np.integer], NDArray[Any]], None]
 """Writes the rows of some numbers to an array that has a row for each."""
@@ -58,7 +58,7 @@ def rows_of(dataset: Any, path: str) -> Rows:
     if direct is not None and _agree(direct, by_library, len(dataset)):
         return direct
     if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
-        with contextlib.suppress(OSError):  # what is damaged spoils its own rows alone
+        with contextlib.suppress(OSError):  # a damaged part spoils its own rows alone
             return np.asarray(_in_own_order(dataset)[:])
     return by_library
 

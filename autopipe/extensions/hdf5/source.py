@@ -27,15 +27,15 @@ class HDF5(Columns):
 
     Datasets in one piece, or in chunks of whole rows, and encoded images that are not compressed again, are read
     without the lock that h5py has for a process, so that threads do not wait for each other; small arrays, whole
-    batches by one call. Others, such as those with `compression=`, are read by h5py, and slowly in a shuffled order
-    where they are cut into chunks of many rows: chunks of one row are best.
+    batches by one call. Others, such as those with `compression=`, are read by h5py, and slowly in a shuffled order if
+    they are cut into chunks of many rows: chunks of one row are best.
 
     Args:
         path: the file; a relative path starts at the folder of the script that writes it.
         x: the name of the dataset that holds the images or other arrays. For a model with several inputs: a dictionary
-            of such names by what the model calls its inputs, or a list of them.
+            of such names by the names of the model's inputs, or a list of them.
         y: the same for the targets; None for x alone.
-        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
+        sample_weight: the same for the weights of the samples in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: the file is missing or no HDF5 file, lacks a dataset, or they are not equally long.

@@ -29,13 +29,13 @@ class HuggingFace(Columns):
         dataset: one split, such as `load_dataset("imagefolder", data_dir="photos", split="train")`, or the path of one
             that `save_to_disk` wrote.
         image: the column of images: of the feature `Image`, or of bytes of image files, or of arrays. For a model with
-            several inputs: a dictionary of columns by what the model calls its inputs, or a list of them.
+            several inputs: a dictionary of columns by the names of the model's inputs, or a list of them.
         label: the column of labels (whole numbers, `ClassLabel`), targets (numbers, lists of numbers) or masks (of the
             feature `Image`), or several, as for `image`; None for images alone.
         sample_weight: the column that weights each sample in the loss, as in Keras's `fit`.
 
     Attributes:
-        classes: the names of the classes where the labels are a `ClassLabel`, else None.
+        classes: the names of the classes if the labels are a `ClassLabel`, else None.
 
     Raises:
         DataError: it is no such dataset, or lacks a column.
@@ -120,7 +120,7 @@ class Parquet(HuggingFace):
     Args:
         files: a glob such as "train-*.parquet", or a sequence of paths; relative ones start at the script's folder.
         image: the column of images: bytes of image files, or `{"bytes", "path"}` as Hugging Face writes them. For a
-            model with several inputs: a dictionary of columns by what the model calls its inputs, or a list of them.
+            model with several inputs: a dictionary of columns by the names of the model's inputs, or a list of them.
         label: the column of labels or targets, or several, as for `image`; None for images alone.
         sample_weight: the column that weights each sample in the loss, as in Keras's `fit`.
 

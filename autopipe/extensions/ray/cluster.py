@@ -28,7 +28,7 @@ _REACH_SECONDS = 10.0
 _LEAST_STORE_BYTES = 200 << 20  # Ray refuses less than 75 MiB
 _TCP = "ray://"
 _TRIES = 3
-_LOST_BY_SERVER = "Starting Ray client server failed"  # what Ray's proxier.py says
+_LOST_BY_SERVER = "Starting Ray client server failed"  # the message of Ray's proxier.py
 _AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; Ray's own choice is 15
 
 
@@ -158,7 +158,7 @@ def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), av
     return found
 
 
-# -------------------- what nodes said
+# -------------------- answers of nodes
 
 
 def require_data(missing: Sequence[tuple[str, str]]) -> None:
@@ -245,7 +245,7 @@ def _require_reachable(address: str) -> None:
     """
     host, colon, port = address.removeprefix(_TCP).rpartition(":")
     if address == "auto" or not (colon and port.isdecimal()):
-        return  # Ray looks for it, or says what is wrong with it
+        return  # Ray looks for it, or names its fault
     socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
 
 

@@ -1,7 +1,7 @@
 """A conversion whose shards are made by the nodes of a Ray cluster, as a conversion on this machine would make them.
 
 Each task writes one part of the shards, so no two write to one file; a part that a lost node began is run again
-elsewhere, and keeps what is finished and sound. The data and the folder have to lie where every node sees them.
+elsewhere, and keeps what is finished and sound. Every node must see the data and the folder.
 """
 
 from __future__ import annotations

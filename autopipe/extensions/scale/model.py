@@ -39,7 +39,7 @@ class Interconnect:
     """The connection between devices."""
 
     bytes_per_second: float  # that a device sends while it receives as much: the "bus bandwidth" of nccl-tests
-    source: str  # where the figure comes from
+    source: str  # the origin of the figure
 
 
 INTERCONNECTS: Mapping[str, Interconnect] = {
@@ -65,11 +65,11 @@ class Measured:
 
     batch_size: int  # the workload's, over all devices
     step_seconds: Mapping[int, float]  # of one device without any exchange, by its samples
-    gradient_bytes: int  # what devices exchange each step
-    interconnect: Interconnect  # what lies between them
+    gradient_bytes: int  # exchanged by devices each step
+    interconnect: Interconnect  # the connection between them
     # seconds of a step that was measured on several devices, by (devices, samples over all of them)
     together: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    loader_core_seconds: float = 0.0  # that making an image costs the cores; 0 where it is not known
+    loader_core_seconds: float = 0.0  # for an image; 0 if unknown
     cached: bool = False  # whether that is with all samples in a cache in memory
     model_core_seconds: float = 0.0  # that an image costs the cores while the model trains
     cores: float = 1.0  # that both share
@@ -113,7 +113,7 @@ class Row:
     images_per_second: float  # with the loader's limit
     efficiency: float  # that over as many times the rate of one device that never waits; 1 is perfect
     speedup: float  # that over the rate of one device
-    limit: Limit  # what keeps it from being perfect
+    limit: Limit  # the reason why it is not perfect
     cores: float  # that feeding the devices takes, if they are never to wait
     measured: bool  # whether the step was measured, and not predicted
 
@@ -125,9 +125,9 @@ class Scaling:
     strong: tuple[Row, ...]  # rows of which all share the workload's batch
     weak: tuple[Row, ...]  # rows in which each device gets a whole batch of that size
     verdict: str  # in a sentence
-    measured: Measured  # what the rows were made of
+    measured: Measured  # the source of the rows
     virtual: bool = False  # whether devices are virtual: parts of the CPU
-    notes: tuple[str, ...] = ()  # what was not measured, and why
+    notes: tuple[str, ...] = ()  # missing measurements, with reasons
 
 
 def loader_core_seconds(ops: Sequence[OpCost], *, cached: bool) -> float:

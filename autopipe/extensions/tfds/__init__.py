@@ -17,7 +17,7 @@ class TFDS(Columns):
     """Examples of a dataset of TensorFlow Datasets, read by number as by `tfds.data_source`. It needs the extra `tfds`.
 
     Images stay encoded until a worker decodes them. The dataset has to be prepared in the form array_record, which
-    `tfds.data_source` does; it downloads what is not there.
+    `tfds.data_source` does; it downloads missing files.
 
     Args:
         name: of the dataset, with its configuration and version where they matter, such as "beans" or "cifar10:3.0.2".
@@ -26,10 +26,10 @@ class TFDS(Columns):
             model calls its inputs, or a list of them.
         label: the feature that holds the label or the mask, or several, as for `image`; None for images alone.
         sample_weight: the feature that weights each sample in the loss, as in Keras's `fit`.
-        data_dir: where prepared datasets lie; by default where TensorFlow Datasets has them.
+        data_dir: the folder of prepared datasets; by default that of TensorFlow Datasets.
 
     Attributes:
-        classes: the names of the classes where the label is a `ClassLabel`, else None.
+        classes: the names of the classes if the label is a `ClassLabel`, else None.
 
     Raises:
         DataError: there is no such dataset, split or feature.

@@ -1,1 +1,1 @@
-"""The command `autopipe whatif`: what a machine that is not here would do, by what a tune has measured on this one."""
+"""The command `autopipe whatif`: predicts another machine from the measurements of a tune on this one."""

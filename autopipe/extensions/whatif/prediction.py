@@ -28,7 +28,7 @@ from autopipe.values import Estimate, Value
 
 _EVIDENCE = 8  # configurations that predictions are compared with, the fastest
 _LEAST_ERROR = 0.05
-_FEW_PAIRS_ERROR = 0.15  # where too few were measured to tell
+_FEW_PAIRS_ERROR = 0.15  # if there are too few measurements
 _FEW_PAIRS = 3
 
 
@@ -40,8 +40,8 @@ class Measured:
     batch_size: int  # samples a batch
     winner: PipelineConfig  # the configuration that was chosen
     pairs: Sequence[tuple[PipelineConfig, float]]  # configurations and their images/s, the winner's among them
-    cache_bytes: int | None = None  # what a cache of all samples holds; None where that is not known
-    memory_bytes: int | None = None  # of the machine; None where that is not known
+    cache_bytes: int | None = None  # of a cache of all samples; None if unknown
+    memory_bytes: int | None = None  # of the machine; None if unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def correction(measured: Measured) -> Correction:
     )
 
 
-_FAR = 2.0  # times what was measured
+_FAR = 2.0  # times the measured values
 _ALL_CORES = 0.7  # of the cores: a model that takes more is taken to grow with them
 _TIE = 0.02
 _FOR_A_CACHE = 0.8  # of the memory; the rest is the training's and the system's
@@ -93,7 +93,7 @@ class Machine:
     read_latency_seconds: float | None = None  # of one read with no other beside it
     batch_size: int | None = None  # samples a batch
     storage_factor: float = 1.0  # how many times as fast the storage is, latency and bandwidth
-    # usable memory, which a cache of all samples may take where it fits and is worth it
+    # usable memory, which a cache of all samples may take if it fits and pays
     memory_bytes: float | None = None
 
 
@@ -112,14 +112,14 @@ class WhatIf(Value):
     images_per_second: Estimate  # of `config`, the best configuration, with its range
     config: PipelineConfig
     limit: float = pydantic.Field(ge=0)  # the most that it can reach there
-    limit_kind: str  # what sets that
+    limit_kind: str  # the part that sets the limit
     sentence: str  # the same in words
     model_images_per_second: float = pydantic.Field(gt=0)  # the model alone
     # by how much predictions were off in the study, as a ratio: 0.1 is 10 % up or down
     error: float = pydantic.Field(ge=0)
     pairs: int = pydantic.Field(ge=0)  # how many predictions that rests on
-    buys: tuple[Buy, ...] = ()  # what more of something would bring there, the largest first
-    notes: tuple[str, ...] = ()  # what was taken for granted, and how far this is from what was measured
+    buys: tuple[Buy, ...] = ()  # gains of one more of something, the largest first
+    notes: tuple[str, ...] = ()  # assumptions, and the distance from the measurements
 
 
 def read(artifact: Path) -> Measured:

@@ -172,7 +172,7 @@ class SlotPool:
             slot, arrays, forks = self._lent.get(loan, (None, [], 0))
             if slot is None or any(array() is not None for array in arrays) or self._lent.pop(loan, None) is None:
                 continue
-            if forks == _Forks.count:  # else a child may still read what lies there
+            if forks == _Forks.count:  # else a child may still read that memory
                 self.release(slot)
 
 
@@ -258,7 +258,7 @@ class MemoryCache:
         rooms = [(rows[row, ...], part) for part, rows in zip(sample, self._parts, strict=True) if rows is not None]
         if not all(has_room(room, part) and np.asarray(part).dtype == room.dtype for room, part in rooms):
             return  # one of another dtype would come out of the cache as something else than it went in
-        with contextlib.suppress(OverflowError):  # a whole number of Python's own; who makes the batch names the sample
+        with contextlib.suppress(OverflowError):  # a whole number of Python's own; the kernel names the sample
             for room, part in rooms:
                 room[...] = part
             self._filled[row] = True

@@ -71,7 +71,7 @@ _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
 class Feeder(Protocol):
     """A dataset of any kind."""
 
-    # Whether each epoch goes on where the one before stopped: the dataset has no end, or an epoch is a part of it.
+    # Whether each epoch goes on after the one before: the dataset has no end, or an epoch is a part of it.
     goes_on: bool
 
     def length(self) -> int | None:

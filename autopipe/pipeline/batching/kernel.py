@@ -152,9 +152,9 @@ class Kernel:
         self._recipe = recipe
         self._cache = cache
         singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
-        self._tail = recipe.steps[singles:]  # what mixes the samples of a batch, and what follows
+        self._tail = recipe.steps[singles:]  # the ops that mix samples of a batch, and later ones
         self._single = self._tail[0].before if self._tail else recipe.spec
-        # Each step with whether its result may be written where it belongs at once.
+        # Each step, and True if its result may be written to its final place at once.
         steps = [(step, step.after.x == self._single.x) for step in recipe.steps[:singles]]
         self._fixed = steps[: recipe.fixed_steps]
         self._rest = steps[recipe.fixed_steps :]
@@ -241,7 +241,7 @@ class Kernel:
         bad: list[BadSample] = []
         for row, index in enumerate(indices.tolist()):
             drawn = [column[row] for column in numbers]
-            out = x[row, ...]  # a view, even where a sample is one number
+            out = x[row, ...]  # a view, even if a sample is one number
             made = self._make(index, drawn, out)
             if isinstance(made, BadSampleError):
                 index, made = self._replacement(index, drawn, out, made, bad)

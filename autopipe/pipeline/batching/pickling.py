@@ -31,7 +31,7 @@ def pickled(made: Recipe | Conversion, loader: str) -> bytes:
     try:
         with _by_value(_users_modules(made)):
             body = cloudpickle.dumps(made)
-    except Exception:  # noqa: BLE001  # what a user's module holds may fail in any way; by reference may still do
+    except Exception:  # noqa: BLE001  # a user's module may fail in any way; a reference may still work
         try:
             body = cloudpickle.dumps(made)
         except Exception as error:
@@ -58,8 +58,8 @@ class RemoteFailure:
     """The answer of another process that failed."""
 
     def __init__(self, error: AutopipeError, traceback: str) -> None:
-        self.error = error  # what the owner raises
-        self.traceback = traceback  # where it came from, as text
+        self.error = error  # the owner raises it
+        self.traceback = traceback  # as text
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteFailure:

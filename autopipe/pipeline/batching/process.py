@@ -143,7 +143,7 @@ class WorkerProcess:
         self._socket.settimeout(_POLL_SECONDS)
         try:
             while True:
-                gone = self._process.poll() is not None  # asked first: what it has sent before is there by now
+                gone = self._process.poll() is not None  # asked first: earlier messages have arrived by now
                 try:
                     return worker.receive(self._socket)
                 except TimeoutError:
@@ -162,7 +162,7 @@ class WorkerProcess:
             status = self._end()
             self._start()
         self.lost += 1
-        if self.lost & (self.lost - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: a log is not filled by what goes on and on
+        if self.lost & (self.lost - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: repeated losses do not fill the log
             _LOG.warning(
                 "A worker process %s and was replaced; its batch is made anew. So far that happened %d times to this "
                 "worker. %s",

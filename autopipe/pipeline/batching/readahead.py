@@ -29,7 +29,7 @@ from autopipe.pipeline.batching.stream import starting
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.sample import Source
 
-_LEAST_LATE_SECONDS = 0.05  # what takes less is waited for: the machine itself may put a thread aside for so long
+_LEAST_LATE_SECONDS = 0.05  # shorter reads are waited for: the machine itself may pause a thread for so long
 _LATE = 2.0  # times the median of the last reads, and more than 19 of 20 of them take
 _LAST_READS = 200  # by which it is known how long reads take
 _FEWEST_READS = 40  # before any of them counts as late
@@ -74,7 +74,7 @@ class ReadAhead:
     the source says `idempotent = False`. That is done to one read in 20 at most, on average.
     """
 
-    read_many = None  # what is read ahead comes sample by sample
+    read_many = None  # samples are read ahead one by one
 
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
         """Start `readers` threads that read from `source` whatever is not in `there` (the cache) already. Raise
@@ -185,7 +185,7 @@ class ReadAhead:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            with self._lock:  # `close` ends what has not begun to run, and then it cannot
+            with self._lock:  # `close` cancels waiting reads, and then it cannot
                 if self._closed:
                     return
                 wanted = task.answer.set_running_or_notify_cancel()
@@ -199,7 +199,7 @@ class ReadAhead:
         began = time.monotonic()
         try:
             found = self._source.read(task.index)
-        except BaseException as error:  # noqa: BLE001  # whoever makes the sample gets it
+        except BaseException as error:  # noqa: BLE001  # the maker of the sample gets it
             self._failed(task, error)
             return
         with self._lock:

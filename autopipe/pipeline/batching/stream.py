@@ -73,7 +73,7 @@ def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None
         ) from error
 
 
-_RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: what children must not inherit
+_RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: children must not inherit their threads
 
 
 def require_safe_fork(instead: str, *, in_training: bool = False) -> None:
@@ -271,7 +271,7 @@ class BatchStream(Generic[T]):
             self._out -= count
             self._work.notify_all() if self._ahead else self._work.notify(count)
             if isinstance(result, _Failure):
-                self._last_epoch = -1  # whoever goes on after an error starts afresh
+                self._last_epoch = -1  # a consumer that goes on after an error starts afresh
                 raise result.error
             return count, result
 

@@ -1,6 +1,6 @@
-"""Loaders whose workers fill whole batches: what threads and processes have in common.
+"""Loaders whose workers fill whole batches: the common base of threads and processes.
 
-Each worker is a thread that takes a task, gets a slot, has it filled and delivers it. What fills the slot is the only
+Each worker is a thread that takes a task, gets a slot, has it filled and delivers it. The filler is the only
 difference: the thread itself, or a process of its own that the thread waits for.
 """
 
@@ -33,7 +33,7 @@ from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader
 from autopipe.workload.sample import Batch, Source
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
-Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: what ended a group before its end
+Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: the error that ended a group early
 
 
 class Filler(Protocol):
@@ -284,7 +284,7 @@ class Worker:
             return
         rows = len(task.indices)
         failure: BaseException | None = None
-        while rows > 0:  # where one of several batches fails, those before it are made all the same
+        while rows > 0:  # if one of several batches fails, those before it are made all the same
             try:
                 bad = self.filler.fill(slot, task.epoch, task.indices[:rows])
             except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it

@@ -171,7 +171,7 @@ class TraceLog:
                     path = Path(self._folder) / f"{os.getpid()}-{id(self)}.jsonl"
                     self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 os.write(self._file, "".join(self._pending).encode())
-            except OSError:  # no room for more: what is taken note of goes on
+            except OSError:  # no room for more: the noted work goes on
                 self._left = 0
             self._pending.clear()
         self._written = now
@@ -189,7 +189,7 @@ T = TypeVar("T")
 
 NOTE_SECONDS: Final = 4e-6
 """What a note takes, or less."""
-_SHARE: Final = 0.005  # of the time of what is noted
+_SHARE: Final = 0.005  # of the time of the noted work
 _FLIGHT_SECONDS: Final = 5 * NOTE_SECONDS / _SHARE  # from one noted batch to the next: a flight is five notes
 
 

@@ -41,7 +41,7 @@ class WrappedData:
         # The values that each of its parameters may take in a search.
         self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
-        self.wanted_steps = steps  # batches of an epoch, where it was told
+        self.wanted_steps = steps  # batches of an epoch, if given
         dataset = self.make(self.defaults)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
         self._batch, self.structure, self._like = first_batch(dataset)

@@ -60,11 +60,11 @@ class Fault:
 class Placement:
     """Turns a compact batch into the arguments of a step."""
 
-    strategy: DeviceStrategy  # where its arrays go
-    prefetch: int = 0  # how many batches are placed ahead, where that starts a transfer
+    strategy: DeviceStrategy  # the target of its arrays
+    prefetch: int = 0  # how many batches are placed ahead, if that starts a transfer
     even: bool = True  # whether a batch that devices cannot share equally is refused: training would weigh it wrongly
     class_weight: Mapping[int, float] | None = None  # the weight of each class, as Keras means it
-    on_host: bool = False  # whether batches stay NumPy arrays, because somebody else places them
+    on_host: bool = False  # whether batches stay NumPy arrays, because the caller places them
 
     def __call__(self, batch: Batch, spec: SampleSpec) -> DeviceBatch:
         """Return a flat batch of samples of `spec` on the model's device: (x,), (x, y) or (x, y, sample_weight)."""

@@ -22,7 +22,7 @@ _LOST = ("Gloo", "NCCL", "ncclRemoteError", "connection closed", "heartbeat", "U
 
 
 class JaxParallel(SharingStrategy):
-    """Every device holds all variables and takes an equal part of each batch. A step computes what one device would."""
+    """Every device holds all variables and takes an equal part of each batch. A step computes the same as on one."""
 
     def __init__(self, devices: int) -> None:
         """Take the first `devices` accelerators, or that many virtual CPU devices if those were asked for. Raise
@@ -78,7 +78,7 @@ class JaxParallel(SharingStrategy):
     def place(self, array: Any) -> Any:
         if self.rank != (0, 1):
             return array  # Keras puts the parts of several processes together
-        self.check_evaluation_rows(array.shape[0])  # Keras places what it gets once more, in equal parts
+        self.check_evaluation_rows(array.shape[0])  # Keras places the result once more, in equal parts
         return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
 
 
@@ -96,4 +96,4 @@ def _split_cpu(devices: int) -> None:
         return  # JAX refuses to be told twice
     # The errors: JAX is already running, or too old for the option. What there is, is counted next.
     with contextlib.suppress(RuntimeError, AttributeError):
-        jax.config.update("jax_num_cpu_devices", devices)  # the CPU's devices only; no effect where JAX uses another
+        jax.config.update("jax_num_cpu_devices", devices)  # the CPU's devices only; no effect if JAX uses another

@@ -123,7 +123,7 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
     """
     x, *_ = triple(finished_batch(loader))
     inputs = getattr(model, "inputs", None) or []
-    if not inputs:  # no functional model: what it takes is not known
+    if not inputs:  # no functional model: its inputs are unknown
         return
     if len(leaves(x)) > 1 or len(inputs) > 1:
         _check_parts(model, x)

@@ -1,7 +1,7 @@
 """A stand-in for an accelerator that this machine does not have: a model whose step only takes time.
 
-Usable as the model of a workload, so that a CPU machine can answer what it would take to feed such a device. The time
-is spent asleep, so that the loader has the cores, as beside a real device. No framework is imported here.
+Usable as the model of a workload, so that a CPU machine can find the loader that such a device needs. The time is spent
+asleep, so that the loader has the cores, as beside a real device. No framework is imported here.
 """
 
 from __future__ import annotations

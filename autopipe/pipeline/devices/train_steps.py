@@ -159,7 +159,7 @@ class _Compiled:
     kind: str
     finish: Finish
     together: int
-    compiled_by: Any  # what `compile()` made; it makes another each time
+    compiled_by: Any  # the object of the last `compile()`; each call makes another
     function: Any
 
 

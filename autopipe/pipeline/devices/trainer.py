@@ -95,7 +95,7 @@ def callback_list(given: Any) -> tuple[Any, ...]:
 
 
 class StepLogs(dict[str, Any]):
-    """What Keras passes as `logs`: a dict of numbers. `np.asarray(logs)` waits until all of them are known."""
+    """The `logs` of a Keras callback: a dict of numbers. `np.asarray(logs)` waits until all of them are known."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(sorted(values.items()))  # the order of Keras's own
@@ -103,7 +103,7 @@ class StepLogs(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return _number(super().__getitem__(name))
 
-    def __iter__(self) -> Iterator[str]:  # without it, dict(logs) and {**logs} would copy what is stored
+    def __iter__(self) -> Iterator[str]:  # without it, dict(logs) and {**logs} would copy the stored values
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -342,7 +342,7 @@ class Trainer:
         return self.model.history
 
     def evaluate(self, data: Any, **keras_arguments: Any) -> Any:
-        """Return what Keras's `evaluate` returns.
+        """Return the result of Keras's `evaluate`.
 
         Args:
             data: samples, taken in order and without chance; a loader; or anything that Keras takes.
@@ -355,7 +355,7 @@ class Trainer:
             return self.model.evaluate(x, **keras_arguments)
 
     def predict(self, data: Any, **keras_arguments: Any) -> Any:
-        """Return what Keras's `predict` returns.
+        """Return the result of Keras's `predict`.
 
         Args:
             data: samples, taken in order and without chance; a loader; or anything that Keras takes.

@@ -79,7 +79,7 @@ class PlainModule:
     """A file of plain code, and the user's functions that it needs."""
 
     code: str  # of the file
-    given: Mapping[str, Any]  # what its function or class is called with, by name
+    given: Mapping[str, Any]  # the arguments of its function or class, by name
     functions: Mapping[str, Callable[..., Any]]  # the user's own that the code does not import, by name
 
 

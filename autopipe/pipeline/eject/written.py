@@ -41,8 +41,8 @@ _IMPORTS: Final = (
 )
 """What stands in code that needs an import: of Python's own library, and of others."""
 
-MOST_OF_MEMORY: Final = 0.5  # that arrays, or what is kept of samples, may take
-_NO_JPEG: Final = (".png", ".gif", ".bmp")  # of what TensorFlow's `decode_jpeg` reads
+MOST_OF_MEMORY: Final = 0.5  # that arrays, or kept samples, may take
+_NO_JPEG: Final = (".png", ".gif", ".bmp")  # formats that TensorFlow's `decode_jpeg` reads, too
 _OF_BATCHES: Final = re.compile(r"(\w+) = tf\.image\.random_flip_\w+\(\1\)")  # which flips each image by itself
 _JPEG: Final = b"\xff\xd8"
 
@@ -67,13 +67,13 @@ class Written:
 
     source: PlainSource  # how samples are got at
     constants: Lines  # lines at the top of the file
-    prefix: Lines  # what is the same in every epoch
-    body: Lines  # what differs from epoch to epoch
-    mixing: Lines  # what puts the samples of a batch into one another
-    suffix: Lines  # what is done to a whole batch
-    is_joined: bool = False  # whether the body ends with what else would be done to a whole batch
+    prefix: Lines  # the deterministic ops
+    body: Lines  # the ops that differ from epoch to epoch
+    mixing: Lines  # the ops that combine samples of a batch
+    suffix: Lines  # the ops on a whole batch
+    is_joined: bool = False  # whether the body ends with the ops of the suffix
     finished: str  # the variables of a sample's parts in a batch
-    packed: str  # a batch as the model takes it: with its parts in dictionaries or tuples, where it has several
+    packed: str  # the model's batch: its parts in dictionaries or tuples if it has several
     functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
     jpegs: frozenset[str] = frozenset()  # the parts that are read as JPEG files, and nothing else
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of a form, by what stands in its code

@@ -27,7 +27,7 @@ from autopipe.pipeline.config import LoaderConfig, Value
 from autopipe.pipeline.loader import Loader, LoadJob, closed
 from autopipe.workload.sample import Batch
 
-_BUFFERED = 16  # batches that such a dataset may hold ahead; nobody can ask it
+_BUFFERED = 16  # batches that such a dataset may hold ahead; it does not tell
 
 
 class Wrapped(LoaderConfig):

@@ -37,7 +37,7 @@ from autopipe.workload.data.paths import spread
 from autopipe.workload.sample import Sample
 
 _PROBES = 16
-_PROBES_UNDECODED = 256  # where a sample costs no more than reading its file
+_PROBES_UNDECODED = 256  # if a sample costs no more than reading its file
 _SPARE_BYTES = 1 << 20  # records, indexes and folders
 
 Progress = Callable[[int, int], None]
@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
 class Converted:
     """The result of `convert`."""
 
-    folder: Place  # where the set is
+    folder: Place  # of the set
     manifest: Manifest | None  # of the whole set, or None while parts of it are missing
     samples: int  # how many samples this run wrote
     kept: int  # how many samples were there already

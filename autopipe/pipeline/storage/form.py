@@ -98,7 +98,7 @@ _NO_NUMBERS = np.empty(0)
 class Conversion:
     """Samples of a source after the first ops. It pickles if the source does."""
 
-    source: Source  # where samples are read
+    source: Source  # of samples
     steps: tuple[Step, ...]  # the ops that are done before a sample is kept
     spec: SampleSpec  # the sample after them
     # whether an unreadable sample is noted, and raised again when the kept set is read, instead of ending the
@@ -106,7 +106,7 @@ class Conversion:
     skip_bad: bool = False
     source_digest: str  # tells whether the source is still the same
     ops_digest: str  # tells whether the ops are still the same
-    # tells the same of what their functions look up elsewhere, by name
+    # the same for objects that their functions look up elsewhere, by name
     looked_up: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -95,14 +95,14 @@ class Header(Sealed):
     source_digest: str  # of the data that the samples come from
     ops: tuple[str, ...]  # the ops that are done, for people
     ops_digest: str  # of these ops
-    looked_up: dict[str, str] = {}  # what their functions look up elsewhere: its digest by its name
+    looked_up: dict[str, str] = {}  # digests of the objects that their functions look up elsewhere, by name
     cut: int  # how many they are
     samples: int = pydantic.Field(ge=1)  # how many samples there are
     samples_per_shard: int = pydantic.Field(ge=1)  # of all shards but the last, which has the rest
-    x: FieldRecord  # what is kept of x, or of its first part
-    y: FieldRecord | None  # what is kept of y, or of its first part
-    others: tuple[FieldRecord, ...] = ()  # what is kept of further parts
-    # where each part belongs, as in `Structure.paths`; none of a plain (x, y)
+    x: FieldRecord  # x, or its first part, as kept
+    y: FieldRecord | None  # y, or its first part, as kept
+    others: tuple[FieldRecord, ...] = ()  # further parts as kept
+    # the place of each part, as in `Structure.paths`; empty for a plain (x, y)
     paths: tuple[tuple[str, str | int | None], ...] = ()
 
     @pydantic.model_validator(mode="after")
@@ -185,7 +185,7 @@ def _unsound(cls: type[Sealed], path: Place, why: str) -> StorageError:
 
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
-_FEWEST_SAMPLES = 64  # of a shard, where there are enough anyway: with less, its files cost more than its samples
+_FEWEST_SAMPLES = 64  # of a shard, if there are enough: with fewer, its files cost more than its samples
 _LAYOUT_MOST_SHARDS = 128  # so that all of them can be mapped, and few files are open
 _SHARD_FILE = re.compile(r"[a-z]+-(\d{5})\.[a-z.]+")
 _OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")

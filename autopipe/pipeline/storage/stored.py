@@ -168,7 +168,7 @@ def _same(kept: Part, made: Part) -> bool:
 # A journal keeps the progress, so that a stopped inspection continues. Nothing else is written.
 
 
-_CHUNK = 64  # samples; what a look that is killed has to do again, for each worker
+_CHUNK = 64  # samples that each worker of a killed inspection repeats
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
@@ -178,8 +178,8 @@ class BadFile(Value):
     """A sample that would stop a training."""
 
     index: int = pydantic.Field(ge=0)
-    name: str  # the path of its file, or what else a person calls it
-    reason: str  # what is wrong with it
+    name: str  # the path of its file, or another name for people
+    reason: str  # its fault
 
 
 class FileVerification(Value):
@@ -266,7 +266,7 @@ def _pool(workers: int) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
     pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="autopipe-look")
     try:
         yield pool
-    finally:  # after Ctrl-C: what has begun ends, what has not does not begin
+    finally:  # after Ctrl-C: running reads end, waiting ones never begin
         pool.shutdown(cancel_futures=True)
 
 

@@ -37,16 +37,16 @@ class Arrays:
     built alike.
 
     A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
-    so save a large one with `numpy.save` and pass its path. Rows are read-only views, and copies only where their bytes
+    so save a large one with `numpy.save` and pass its path. Rows are read-only views, and copies only if their bytes
     are in another order than this machine's.
 
-    x is taken for images where its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
+    x is taken for images if its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
     numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
 
     Args:
         x: an array or the path of a .npy file, from the script's own folder; the first axis counts the samples.
         y: the same for the targets; None for x alone.
-        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
+        sample_weight: the same for the weights of the samples in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: the lengths differ, there are no rows, or a file is no .npy file of plain numbers.
@@ -246,7 +246,7 @@ def _mapped(file: Path) -> NDArray[Any]:
 def _whole_file(array: NDArray[Any]) -> Path | None:
     """Return the .npy file that `array` maps as a whole, so that worker processes can map it too."""
     if not isinstance(array, np.memmap) or array.filename is None or array.mode == "c":
-        return None  # of mode "c", copy on write: what was changed is in memory alone
+        return None  # of mode "c", copy on write: changes are in memory alone
     file = Path(array.filename)
     try:
         again = np.load(file, mmap_mode="r", allow_pickle=False)

@@ -96,7 +96,7 @@ def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     except AutopipeError:
         raise
-    except Exception as error:  # of damaged files libraries raise what they stumble over
+    except Exception as error:  # libraries raise many errors for damaged files
         raise DataError(
             f"`{os.fspath(path)}` cannot be read as {what}: {error.__cause__ or str(error) or type(error).__name__}"
         ) from error
@@ -107,7 +107,7 @@ class Columns(abc.ABC):
 
     x_kind: Any  # a FieldKind, or a tuple or a dictionary of them
     y_kind: Any
-    classes: tuple[str, ...] | None = None  # the names of the classes where the library knows them
+    classes: tuple[str, ...] | None = None  # the names of the classes if the library knows them
     _selection: Selection
     _rows: Any
 
@@ -126,7 +126,7 @@ class Columns(abc.ABC):
         """Return the mean size of the readable ones of 64 rows."""
         sizes = []
         for row in spread(len(self), _PROBES):
-            with contextlib.suppress(Exception):  # what is wrong with a row is said where it is used
+            with contextlib.suppress(Exception):  # a bad row raises its error at its use
                 sizes.append(sum(len(part) if isinstance(part, bytes) else part.nbytes for part in self._values(row)))
         return sum(sizes) / max(1, len(sizes))
 

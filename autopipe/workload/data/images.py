@@ -41,7 +41,7 @@ class ImagePairs:
     Args:
         images: the folder of images, or its URL; folders below it count too.
         masks: the folder of masks, laid out in the same way.
-        mask_suffix: what a mask's name has more than its image's, such as "_L" where `0001.png` goes with `0001_L.png`.
+        mask_suffix: the suffix of a mask's name after its image's, such as "_L" if `0001.png` goes with `0001_L.png`.
 
     Attributes:
         remote: the kind of URL, such as "s3", if one of both is behind one; else None.
@@ -277,7 +277,7 @@ _LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and
 class ImageFolder:
     """Images in one folder for each class; y is the number of the class, in sorted order of the folders' names.
 
-    Images count wherever they lie below their class's folder. Hidden files and folders, and files that are no images by
+    Images at any depth below their class's folder count. Hidden files and folders, and files that are no images by
     their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out, with a warning of those that are images by
     another (gif, heic, ...); links are followed.
 
@@ -287,11 +287,11 @@ class ImageFolder:
         class_names: which folders are classes, in this order; by default all of them, sorted.
         labels: "inferred" from the folders; None for images alone; or a whole number for each image, in the order of
             their folders and names, for images in one folder or in any folders.
-        label_mode: what y is: "int" for the number, "categorical" for a float32 vector with a one in its place,
-            "binary" for a float32 vector of one number where there are two classes, or None for images alone.
+        label_mode: the form of y: "int" for the number, "categorical" for a float32 vector with a one in its place,
+            "binary" for a float32 vector of one number for two classes, or None for images alone.
         validation_split: share of the images that are for validation.
         subset: "training" or "validation": which part this source has. With the same seed, the parts are those of
-            `keras.utils.image_dataset_from_directory`, where all images are ones that both read (no webp, tif, gif).
+            `keras.utils.image_dataset_from_directory`, if both read all images (no webp, tif, gif).
         seed: of the split; None takes the last images for validation, as Keras does with `shuffle=False`.
 
     Attributes:

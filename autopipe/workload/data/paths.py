@@ -1,7 +1,7 @@
 """Image files of a folder: found, named compactly and read.
 
-A million names are one `bytes` object and two arrays, because every worker process gets a copy. What the files mean
-(classes, masks, columns) is the business of the sources beside this module; nothing here decodes an image.
+A million names are one `bytes` object and two arrays, because every worker process gets a copy. The meaning of the
+files (classes, masks, columns) is the business of the sources beside this module; nothing here decodes an image.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # gzip, zlib
 _SCAN_BYTES = 1 << 18  # read at once while short records are scanned
-_FETCH_BYTES = 1 << 23  # the same over a network, where a request costs as much as a megabyte
+_FETCH_BYTES = 1 << 23  # the same over a network: a request costs as much as a megabyte
 
 
 def masked_crc(data: bytes) -> int:
@@ -92,8 +92,8 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
 
     Args:
         path: the file, or a URL.
-        size: of what is behind a URL, in bytes.
-        version: what changes with the content behind a URL.
+        size: of the object behind a URL, in bytes.
+        version: a tag that changes with the content behind a URL.
 
     Raises:
         DataError: the file is missing, no regular file, no TFRecord file, compressed, or cut short.

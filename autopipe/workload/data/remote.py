@@ -1,7 +1,7 @@
-"""Files behind a URL: listed once, named compactly, read. The counterpart of `paths` for what is on no disk.
+"""Files behind a URL: listed once, named compactly, read. The counterpart of `paths` for objects on no disk.
 
-A listing is in the order of a local folder's, so that the same files make the same batches wherever they lie. An
-installed package opens file systems and says what their failures mean: a `Reader`, in the entry point group
+A listing is in the order of a local folder's, so that the same files make the same batches from any place. An
+installed package opens file systems and translates their failures: a `Reader`, in the entry point group
 `autopipe.url_schemes`. Their methods are those of fsspec's.
 """
 
@@ -20,15 +20,15 @@ from autopipe.errors import BadSampleError, ConfigError, DataError
 from autopipe.workload.data.paths import EXTENSIONS, OTHER_EXTENSIONS, PathList, short_digest, spread
 from autopipe.workload.data.url import is_url, require_no_password, scheme, shown
 
-Info: TypeAlias = dict[str, Any]  # what fsspec says of an object; its keys differ from one file system to the next
+Info: TypeAlias = dict[str, Any]  # fsspec's metadata of an object; its keys differ from one file system to the next
 
 _ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
 _OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
-_ASK_AT_MOST = 256  # objects that are asked about where there is no listing; each is a request
+_ASK_AT_MOST = 256  # objects to ask about without a listing; each is a request
 _UNKNOWN = -1
 _NO_LISTING = ("http", "https")
 _TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
-_TIMES = ("mtime", "modified", "created")  # where a file system has nothing better
+_TIMES = ("mtime", "modified", "created")  # if a file system has nothing better
 _AT_ONCE = 32  # requests for listings and sizes
 _ANY_SCHEME = "any"
 

@@ -60,9 +60,9 @@ class TableColumns:
         """Return the plain code that reads the samples.
 
         Args:
-            places: the table, the folder that relative paths start from, and what separates the columns.
+            places: the table, the folder that relative paths start from, and the separator of the columns.
             spec: a sample as it is read.
-            classes: the names of the classes where labels are texts; of several columns, one such for each.
+            classes: the names of the classes if labels are texts; of several columns, one such for each.
             labels: the dtype of the labels.
             tensorflow: whether it is TensorFlow that reads the images.
         """
@@ -124,7 +124,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
-# What R, pandas, databases and Python write beside "nan", and people where they know no number.
+# Missing numbers as R, pandas, databases, Python and people write them, beside "nan".
 _NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
 
 
@@ -192,7 +192,7 @@ class Table:
     Labels that are all whole numbers are used as they are. If they are all numbers, y is a float32 value (regression).
     Otherwise each distinct text is a class, numbered in sorted order; numbers of which some are missing (nan, NA),
     infinite or written with decimal commas are refused. Of several columns, y is a vector of all of them: whole numbers
-    where all columns are labels or classes, else float32.
+    if all columns are labels or classes, else float32.
 
     Args:
         csv: the file, or its URL; its first row names the columns, which are separated by commas, semicolons or tabs.
@@ -200,13 +200,13 @@ class Table:
         label: the column with the labels, or several columns; None for images alone.
         features: columns of numbers that belong to the image, for a model with two inputs: x is then a dictionary of
             "image" and "features", a float32 vector.
-        sample_weight: the column with what weights each sample in the loss.
-        label_mode: "number" for float32 values also where all of them are whole numbers; "class" for classes also where
-            their names are numbers; "auto" for what they look like, as told above.
+        sample_weight: the column that weights each sample in the loss.
+        label_mode: "number" for float32 values also if all of them are whole numbers; "class" for classes also if their
+            names are numbers; "auto" decides by their form, as above.
         root: the folder or URL that relative paths start from; by default the one that holds the CSV file.
 
     Attributes:
-        classes: the names of the classes where labels are texts, else None; of several columns, one such for each.
+        classes: the names of the classes if labels are texts, else None; of several columns, one such for each.
         remote: the kind of URL that the images are behind, such as "s3"; None for files on a disk.
 
     Raises:

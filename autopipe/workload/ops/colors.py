@@ -143,7 +143,7 @@ class RandomContrast(PixelOp):
         mean = (_totals(array) / (array.shape[0] * array.shape[1])).astype(np.float32)
         if array.dtype == np.uint8:
             return look_up(array, to_levels((LEVELS[:, None] - mean) * factor + mean, array.dtype)[None])
-        largest(array.dtype)  # refuses what has no levels
+        largest(array.dtype)  # refuses a dtype without levels
         return to_levels((array.astype(np.float32) - mean) * factor + mean, array.dtype)
 
     def batches_of(self, field: Field) -> bool:  # of others, a sum rounds by the order of its numbers
@@ -317,7 +317,7 @@ class RandomSaturation(_ColourOp):
             below = cv2.convertScaleAbs(cv2.subtract(tops, array), alpha=factor)  # rounds half to even
             return cv2.subtract(tops, below)
         # At the most so that the smallest level comes to be 0. By planes, and by OpenCV's own mixed products, it takes
-        # 0.12 ms of 224 x 224, where arrays of 32-bit floats take 0.79.
+        # 0.12 ms for 224 x 224; arrays of 32-bit floats take 0.79.
         span = cv2.subtract(most, cv2.min(cv2.min(planes[0], planes[1]), planes[2]))
         gain: NDArray[Any] = cv2.divide(most, span, dtype=cv2.CV_32F)  # of grey 0 / 0: no number
         np.fmin(gain, np.float32(factor), out=gain)

@@ -43,8 +43,8 @@ _MASK_FLAGS = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIE
 _COLOUR_SPACES = {3: "RGB", 1: "GRAY"}
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
 _JPEG = b"\xff\xd8"
-# Halves, quarters and eighths are what libjpeg has fast code for, and what OpenCV and TensorFlow offer, too; all three
-# give the same pixels.
+# libjpeg has fast code for halves, quarters and eighths, and OpenCV and TensorFlow offer them, too; all three give the
+# same pixels.
 _RATIOS = (2, 4, 8)
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -67,15 +67,15 @@ class Decode(Op):
 
     Attributes:
         channels: 3 for RGB, 1 for grey.
-        strict: refuse a JPEG of which libjpeg says that it is corrupt. False takes what it makes of it, grey or shifted
-            blocks, as OpenCV, PIL and TensorFlow do. A file that is cut short is refused in any case.
+        strict: refuse a JPEG of which libjpeg says that it is corrupt. False takes its result, grey or shifted blocks,
+            as OpenCV, PIL and TensorFlow do. A file that is cut short is refused in any case.
         max_pixels: the largest image, as height times width; its header is looked at before it is decoded.
         orientation: "exif" to rotate images and masks as their EXIF tags say, "ignore" to leave them as they are
-            stored. None ignores the tags, too, and warns where one of the samples that are looked at first has one.
+            stored. None ignores the tags, too, and warns if one of the first samples has one.
         reduce: decode a large JPEG to a half, a quarter or an eighth of its height and width, whichever is the smallest
-            that is not below this (height, width); True takes that of the resize that follows. libjpeg leaves out what
-            a smaller image does not need, so that it takes a part of the time, and smooths where bilinear would skip
-            pixels: the pixels are others than those of a whole image that is resized. Other formats and masks are
+            that is not below this (height, width); True takes that of the resize that follows. libjpeg leaves out
+            details that a smaller image does not need, so that it takes a part of the time, and smooths pixels that
+            bilinear would skip: the result differs from a whole image that is resized. Other formats and masks are
             decoded whole.
 
     Every loader reads a PNG in 8 bits of grey or RGB if the checksums of its chunks are right. The second checksum, the
@@ -373,7 +373,7 @@ def png_pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
             return None
     except (struct.error, KeyError):
         return None
-    import kornia_rs.io  # only where it is used: it looks for CUDA's compiler
+    import kornia_rs.io  # only at its use: it looks for CUDA's compiler
 
     try:
         found: NDArray[np.uint8] = kornia_rs.io.decode_image_png_u8(data, (height, width), mode)

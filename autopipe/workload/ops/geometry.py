@@ -115,7 +115,7 @@ _KNOWN = frozenset(map(np.dtype, ("uint8", "uint16", "int16", "float32", "float6
 class RandomAffine(PixelOp):
     """Rotate, shift, shear and zoom an image around its centre, by numbers of the sample's own.
 
-    What each pixel shows is found as Keras's `ImageDataGenerator` does: its place is zoomed, sheared, shifted and then
+    The source of each pixel is found as in Keras's `ImageDataGenerator`: its place is zoomed, sheared, shifted and then
     rotated.
 
     Attributes:
@@ -125,10 +125,10 @@ class RandomAffine(PixelOp):
         zoom: (lower, upper): how many times as much of the scene is seen; below 1 enlarges, above 1 makes smaller. One
             number z stands for (1 - z, 1 + z).
         keep_aspect: whether height and width are zoomed alike; otherwise each by a number of its own.
-        fill: what is seen beyond the edges: "reflect" (abcd|dcba), "nearest" (the edge's pixels), "wrap" (the other
+        fill: the pixels beyond the edges: "reflect" (abcd|dcba), "nearest" (the edge's pixels), "wrap" (the other
             side), or "constant".
-        value: what "constant" gives an image.
-        mask_value: what it gives a mask.
+        value: of "constant", for an image.
+        mask_value: of "constant", for a mask.
         interpolation: "bilinear" or "nearest"; masks always take the nearest pixel.
     """
 
@@ -266,10 +266,10 @@ class RandomErasing(PixelOp):
     Attributes:
         probability: of painting at all, 0 to 1.
         area: the rectangle's smallest and largest share of the image.
-        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; what would be larger than
-            the image is cut to it.
-        value: what is painted: one level, or one for each channel.
-        mask_value: what a mask gets where the op is `on="both"`.
+        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; a larger rectangle is cut
+            to the image.
+        value: the paint: one level, or one for each channel.
+        mask_value: of a mask, if the op is `on="both"`.
     """
 
     probability: float = 0.5

@@ -148,7 +148,7 @@ def _has_end_after_scan(data: bytes) -> bool:
     """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
     with contextlib.suppress(IndexError, struct.error):
         for marker, at in jpeg_segments(data):
-            if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
+            if marker == 0xDA:  # start of scan: entropy-coded data follow, without FF D9
                 return data.find(b"\xff\xd9", at) >= 0
     return False
 

@@ -118,9 +118,9 @@ class On(_Around):
     an op on targets acts on y if that is one part. Parts that no op acts on are passed through as they are.
 
     Attributes:
-        parts: the key of a part in its dictionary, or what messages call it ("x.left", "y.0"); or several of them,
-            which get the same random numbers. Of two ops by two `On`, each draws its own.
-        op: what is done to them.
+        parts: the key of a part in its dictionary, or its name in messages ("x.left", "y.0"); or several of them, which
+            get the same random numbers. Of two ops by two `On`, each draws its own.
+        op: the op on them.
 
     Example:
         ```python
@@ -201,7 +201,7 @@ class OnParts(_Around):
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         images = {lane[0] for lane in self.lanes}
         for (x_at, y_at), x, y in self._lanes(spec):
-            if len(images) > 1:  # nobody has said of which of them there is a mask
+            if len(images) > 1:  # the image of the mask is ambiguous
                 y_at = y = None
             self.op.look([_of(sample, (x_at, y_at)) for sample in samples], SampleSpec(x, y))
 

@@ -93,7 +93,7 @@ def _pass_interrupt(error: BaseException) -> None:
 
 
 _PROBES = 4  # samples looked at: the first, the last and two between
-_ATTEMPTS = 20  # samples tried to find readable ones where bad samples are skipped
+_ATTEMPTS = 20  # samples tried to find readable ones if bad samples are skipped
 _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 

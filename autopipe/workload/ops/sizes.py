@@ -165,8 +165,8 @@ class Pad(PixelOp):
     Attributes:
         height: pixels.
         width: pixels.
-        value: what an image is padded with.
-        mask_value: what a mask is padded with.
+        value: of the padding of an image.
+        mask_value: of the padding of a mask.
     """
 
     in_pixels: ClassVar[bool] = True
@@ -246,8 +246,8 @@ class ResizeKeepingAspect(PixelOp):
         height: pixels.
         width: pixels.
         interpolation: as of `Resize`; masks always take the nearest pixel.
-        value: what an image is padded with.
-        mask_value: what a mask is padded with.
+        value: of the padding of an image.
+        mask_value: of the padding of a mask.
     """
 
     height: int
@@ -393,8 +393,8 @@ class RandomResizedCrop(PixelOp):
         height: pixels after resizing.
         width: pixels after resizing.
         area: the rectangle's smallest and largest share of the image.
-        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; what would be larger than
-            the image is cut to it.
+        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; a larger rectangle is cut
+            to the image.
         interpolation: as of `Resize`; masks always take the nearest pixel.
     """
 

@@ -66,7 +66,7 @@ class Rescale(_ValueOp):
 
     Attributes:
         scale: factor.
-        offset: what is added afterwards.
+        offset: added afterwards.
     """
 
     scale: float
