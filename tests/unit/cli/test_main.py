@@ -177,7 +177,7 @@ def test_debug_behind_a_script_is_the_scripts(
         raise WorkloadError(f"{script} failed with {arguments}.")
 
     command = types.SimpleNamespace(watch=watch, CONTEXT={"allow_interspersed_args": False})
-    monkeypatch.setattr(main.registry, "loaded", lambda group, kind: [("watch", command)])
+    monkeypatch.setattr(registry, "loaded", lambda group, kind: [("watch", command)])
     ended = autopipe(*ours, "train.py", "--debug")
     assert ended.err.endswith("error: train.py failed with ['--debug'].\n")
     assert ended.err.startswith("Traceback") is ("--debug" in ours)
