@@ -68,7 +68,7 @@ class When:
 
     stale: bool = False  # if the profile does not fit this machine and workload any more, by fingerprints and age
     drifted: bool = False  # if the pipeline, measured again for some 30 s, is slower than it was
-    dry_run: bool = False  # not at all: only tell whether it would be
+    dry_run: bool = False  # only report whether it would retune
 
     @property
     def always(self) -> bool:
@@ -83,12 +83,12 @@ class When:
 class Retuned:
     """The result of a retune."""
 
-    checked: Result | None = None  # what was found before, where that was asked for; if it fits, nothing was done
-    would: bool = False  # whether a search would have been run, but for a dry run
+    checked: Result | None = None  # the check before, if requested; if it fits, nothing was done
+    would: bool = False  # a search would have been run, but for a dry run
     result: SearchResult | None = None  # of the search; None if there was none
     profile: Profile | None = None  # this machine's now; None if nothing was written
-    kept: bool = False  # whether the former configuration stays, because no other was proved faster
-    converted: bool = False  # whether the samples that the profile's configuration reads lie converted beside it
+    kept: bool = False  # the former configuration stays, because no other was proved faster
+    converted: bool = False  # the samples that the profile's configuration reads lie converted beside it
 
 
 def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword

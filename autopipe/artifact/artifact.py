@@ -104,7 +104,7 @@ def _no_file(file: Path) -> ArtifactError:
         return ArtifactError(
             f"The artefact is a file, but `{file}` is a folder.", hint=f"Name the file in it: {file / 'autopipe.json'}"
         )
-    below = file.parent / "tuned" / file.name  # where `autopipe tune` writes it
+    below = file.parent / "tuned" / file.name  # the place to which `autopipe tune` writes it
     if below.is_file():
         return ArtifactError(f"There is no artefact `{file}`.", hint=f"Name the one in the folder below: {below}")
     beside = [entry.name for entry in file.parent.glob("*.json")] if file.parent.is_dir() else []
@@ -132,7 +132,7 @@ def _sentence(error: pydantic.ValidationError) -> str:
 # The file is read right before it is written, under a lock: what was read before a search may be minutes old.
 
 
-_PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: whoever holds the lock for longer hangs
+_PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: a process that holds the lock for longer hangs
 _POLL_SECONDS: Final = 0.02
 
 
@@ -190,7 +190,7 @@ def alone(file: Path) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             path = file.with_name(f".{file.name}.lock")
             held.callback(os.close, _locked(path))
-            held.callback(_remove, path)  # first: whoever waits for it sees that it is gone, and makes another
+            held.callback(_remove, path)  # first: a waiting process sees that it is gone, and makes another
         yield
 
 
@@ -236,7 +236,7 @@ def merge(paths: Sequence[Path], out: Path) -> Artifact:
         merged = pick.merge([read(path) for path in paths])
         moved = reference.moved(merged.workload, paths[0].absolute().parent, out.absolute().parent)
         merged = merged.model_copy(update={"workload": moved})
-        with contextlib.suppress(OSError):  # the write says what is wrong
+        with contextlib.suppress(OSError):  # the write raises the reason
             out.parent.mkdir(parents=True, exist_ok=True)
         write(merged, out)
     return merged

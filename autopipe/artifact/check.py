@@ -67,12 +67,12 @@ class Result:
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()  # why it is not "fits"; empty if it is
-    age_days: int  # how old the profile is
-    profile: Profile | None  # the profile that was checked; None where the machine has none
+    age_days: int  # of the profile
+    profile: Profile | None  # the checked one; None if the machine has none
     recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
-    share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None where nothing was measured
-    images_per_second: Estimate | None = None  # now; None where nothing was measured
-    only_software: bool = False  # whether other versions of software are all that is in the way of "fits"
+    share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None if nothing was measured
+    images_per_second: Estimate | None = None  # now; None if nothing was measured
+    only_software: bool = False  # only other versions of software keep it from "fits"
 
     @property
     def fits_but_for_software(self) -> bool:

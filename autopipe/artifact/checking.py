@@ -87,7 +87,7 @@ def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
         at = time.monotonic()
         try:
             rounds.append(_round(runner, config, _AGAIN))
-        except NothingMeasuredError:  # of what passes by, the first round is none the worse
+        except NothingMeasuredError:  # after a temporary failure, the first round is still valid
             break
         took = time.monotonic() - at
     return Rates.by_turns(rounds)

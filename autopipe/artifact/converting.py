@@ -50,7 +50,7 @@ class Job:
 
     conversion: Conversion  # the samples and the ops that are done to them
     storage: Storage
-    folder: Place  # where the set is written
+    folder: Place  # of the set
     sizes: Mapping[int, float]  # the bytes that the whole set takes, by the number of ops that are done before
 
     def run(

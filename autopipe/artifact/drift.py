@@ -111,9 +111,9 @@ class Promise:
 
     images_per_second: Estimate  # measured when it was tuned
     data_wait_share: float  # measured when it was tuned
-    cores: int | None = None  # that it could use then; None where that is not known
+    cores: int | None = None  # that it could use then; None if not known
     warm_up_epochs: int = 0  # epochs that do not count, because a cache fills in them
-    artifact: Path = Path("autopipe.json")  # where it is
+    artifact: Path = Path("autopipe.json")  # its file
 
 
 class Cause(enum.StrEnum):

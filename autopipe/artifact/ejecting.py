@@ -24,7 +24,7 @@ class Ejected:
     """Code without autopipe."""
 
     code: str
-    config: PipelineConfig  # what it does
+    config: PipelineConfig  # that it implements
     share: float  # its images/s as a part of the tuned configuration's, both as they were measured
 
 

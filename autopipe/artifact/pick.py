@@ -19,17 +19,17 @@ from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_ha
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import JsonObject
 
-_USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
+_USUAL_BACKEND = "tensorflow"  # Keras's default
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The profile for a machine."""
 
-    config: PipelineConfig  # what to run
-    profile: Profile  # where it comes from
-    match: Match  # how the profile's machine compares with this one
-    warning: str | None = None  # what the user should know; None where the profile is this machine's own
+    config: PipelineConfig  # to run
+    profile: Profile  # of the configuration
+    match: Match  # the profile's machine compared with this one
+    warning: str | None = None  # for the user; None if the profile is this machine's own
 
 
 def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:

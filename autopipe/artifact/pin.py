@@ -39,7 +39,7 @@ class Name:
     """A workload that may be imported."""
 
     text: str  # "train.py:workload" with an absolute path, or "package.module:workload"
-    may_call: bool  # whether the name may be a function, which is called: code has named it, and not the artefact alone
+    may_call: bool  # the name may be a function, which is called: code has named it, and not the artefact alone
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class Stored:
     artifact: Artifact
     # its name, or the object for a workload without code; it has not been imported
     workload: Workload | protocol.Reference
-    given: str | None = None  # "train.py:workload", where it was given in place of the one that the artefact names
+    given: str | None = None  # "train.py:workload", if given in place of the one that the artefact names
 
 
 def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:

@@ -43,7 +43,7 @@ def of_object(workload: Workload) -> FileReference | ModuleReference | None:
         if not isinstance(attributes, dict) or name == "__mp_main__":  # another name of __main__, in this process only
             continue
         named = (key for key, value in list(attributes.items()) if value is workload and not key.startswith("_"))
-        attribute = next(named, None)  # IPython keeps what a cell gave as `_`
+        attribute = next(named, None)  # IPython keeps the result of a cell as `_`
         if attribute is None:
             continue
         file = attributes.get("__file__")

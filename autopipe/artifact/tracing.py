@@ -15,7 +15,7 @@ from autopipe.hardware import disk
 from autopipe.pipeline.batching import traced
 from autopipe.pipeline.config import PipelineConfig
 
-_MOST_OF_A_TRIAL = 6000  # events, where there are many trials
+_MOST_OF_A_TRIAL = 6000  # events, if there are many trials
 
 
 class TraceWarning(UserWarning):

@@ -31,7 +31,7 @@ from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, Search
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
-_HIDDEN = ("schema",)  # for programs that read artefacts; not among what a user of `--help` looks for
+_HIDDEN = ("schema",)  # for programs that read artefacts, not for users of `--help`
 # The headings of `--help`, and below each the core's commands, the most used first. Commands of extensions follow them,
 # below the heading that their module has as `GROUP`.
 _GROUPS = {
@@ -86,7 +86,7 @@ def application() -> typer.Typer:
         cls=_Grouped,
         no_args_is_help=True,
         add_completion=False,
-        rich_markup_mode=None,  # Rich's help takes 0.3 s of imports, which is most of what `--help` may take
+        rich_markup_mode=None,  # Rich's help takes 0.3 s of imports, most of the time that `--help` may take
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -155,7 +155,7 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
     With `more` an empty line is added: output that is larger than the buffer was not kept when it was refused.
     """
     try:
-        if sys.stdout is not None:  # as it is where the shell closed it
+        if sys.stdout is not None:  # None if the shell closed it
             sys.stdout.write("\n" * more)
             sys.stdout.flush()
     except OSError as refusal:
@@ -201,7 +201,7 @@ def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    with contextlib.suppress(OSError):  # stderr takes no more, which must not end what warns
+    with contextlib.suppress(OSError):  # a failing stderr must not end the program that warns
         print(f"warning: {message}", file=sys.stderr)
 
 

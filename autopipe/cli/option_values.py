@@ -111,7 +111,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
                 params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
                 knobs = LOADERS[kind].model_fields.items()
                 needed = [name for name, field in knobs if field.is_required() and field.annotation is int]
-                params |= {f"{kind}.{name}": workers for name in needed}  # threads that it must be told, too
+                params |= {f"{kind}.{name}": workers for name in needed}  # it has to be given that number
     for key, values in split:
         if key != "loader":
             for name in _names(key, str(params["loader"])):

@@ -103,7 +103,7 @@ class Chosen:
     """The workload of a command."""
 
     workload: Workload | str  # its name, or the object for a workload without code
-    named: ImagesReference | None = None  # what an artefact says of it, for a workload without code
+    named: ImagesReference | None = None  # an artefact's reference to a workload without code
 
     @property
     def arguments(self) -> str:
@@ -324,7 +324,7 @@ class SearchOptions:
         return Settings(
             space=self.space,
             began=began,
-            end_seconds=time.monotonic() - began,  # to write and to exit takes about as long as what was imported
+            end_seconds=time.monotonic() - began,  # writing and exiting take about as long as the imports did
             storage=self.storage or storage.url_of(study),
             trials=self.trials,
             budget_seconds=option_values.seconds(self.budget, "--budget"),

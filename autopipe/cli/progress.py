@@ -54,7 +54,7 @@ class Progress:
         self._confirming = (1, 0)
         self._noted: set[str] = set()
         self._status = Status(self, console=console)
-        self.watcher = Watcher(  # what a tune has to tell
+        self.watcher = Watcher(  # the listeners of a tune
             on_machine=self._machine, on_request=self._request, on_search=self._search, on_trial=self._trial
         )
 
@@ -111,7 +111,7 @@ class Progress:
     def _(self, event: events.TrialFinished) -> None:
         outcome, config = event.outcome, event.config.short()
         asker, detail = event.origin.asker, event.origin.detail
-        is_proof = asker is Asker.PROOF  # which measures again what the best was chosen by
+        is_proof = asker is Asker.PROOF  # it measures again the value by which the best was chosen
         better = event.best is not None and (self._best is None or event.best > self._best)
         if event.best is not None and not is_proof:
             self._best = event.best

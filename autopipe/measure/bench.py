@@ -187,7 +187,7 @@ class Alone:
 
     reading: Reading  # its rate
     core_seconds_per_image: float  # processor time of an image, all threads
-    transfer_seconds_per_image: float | None = None  # to the device; None where a batch is used where it lies
+    transfer_seconds_per_image: float | None = None  # to the device; None if a batch is used in place
 
 
 class Bench:
@@ -317,7 +317,7 @@ class FirstSteps:
         self._report, self._together, self._clock = report, together, clock
         self._last = clock()
         self._steps_began = False
-        self._long: list[float] = []  # what the first two that were long took, in seconds
+        self._long: list[float] = []  # seconds of the first two long ones
 
     def phase(self, phase: Phase) -> None:
         """Ignored: the measurement is in a phase of its own."""

@@ -20,7 +20,7 @@ MODEL_SHARE = 0.9
 AS_FAST = 0.97
 """The share of the best rate from which a baseline leaves nothing to gain."""
 
-_FAR = 3.0  # times what is reached, as where three equal parts take turns: a limit beyond that explains nothing
+_FAR = 3.0  # times the rate: three equal parts that take turns give so much; a limit beyond that explains nothing
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
 
@@ -28,8 +28,8 @@ _BUSY = 0.5  # of the cores: model and loader that take more of them together ge
 class Bottleneck:
     """The bottleneck of a configuration."""
 
-    limit: Limit | None  # the one in its way; None where nothing that was measured comes near the rate
-    sentence: str  # the same in words, with what would lift it
+    limit: Limit | None  # the limiting one; None if no measured limit is near the rate
+    sentence: str  # the same in words, with the remedy
 
     @property
     def kind(self) -> Kind | None:

@@ -37,7 +37,7 @@ from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
 
-_ROUND_SECONDS = 2.0  # as predicted; four of them or so are gone through
+_ROUND_SECONDS = 2.0  # predicted; about four of them run
 _EDGE_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0  # with a round that takes far longer than was predicted: a part of it has to do
 
@@ -95,9 +95,9 @@ _FEWEST_READERS, _MOST_READERS = 4, 64
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _READ_FILES = 400
-_COLD_READS = 4000  # samples that reads go through where none may be in memory; 64 at a time take as many in a second
+_COLD_READS = 4000  # samples that are read if none may be in memory; 64 at a time take as many in a second
 _QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that their taker holds
-_MEMORY_SHARE = 0.8  # of what is free, for its batches
+_MEMORY_SHARE = 0.8  # of the free memory, for its batches
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +105,9 @@ class LoaderCosts:
     """Costs of making samples with all cores busy."""
 
     images_per_second: Estimate  # the loader alone, without a model that waits for its batches
-    op_costs: tuple[OpCost, ...]  # core-seconds by op; their sum is what the loader alone took
-    reads: ReadCosts | None  # how reading scales; None if no sample could be read
-    tail: SampleTail  # how unequal samples are
+    op_costs: tuple[OpCost, ...]  # core-seconds by op; they add up to those of the loader alone
+    reads: ReadCosts | None  # scaling of reads; None if no sample could be read
+    tail: SampleTail  # spread between samples
     compact_bytes: int  # of a sample before the last ops that may run on a device
     finished_bytes: int  # of a sample as the model takes it
 
@@ -142,7 +142,7 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     cached: float | None = None
     if plan.cut(len(plan.prefix)).is_fixed:
         in_time = max(part.batch_size, min(_SAMPLES, len(workload.data), int(rate.value * _SECONDS)))
-        in_time -= in_time % part.batch_size  # what an epoch leaves over is no cache's, and read in the next
+        in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)

@@ -22,8 +22,8 @@ from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
 from autopipe.values import Estimate
 
 _COPY = 1 / 4e9  # seconds to move one byte in memory, once
-_SHARPNESS = {True: 8.0, False: 3.0}  # how close to the slowest part the whole comes: with and without a queue
-_MUCH = 0.25  # of the processor time: workers who wait for less keep the cores busy, but for what was measured badly
+_SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest part: with and without a queue
+_MUCH = 0.25  # of the processor time: workers that wait for less keep the cores busy, apart from errors of measurement
 _MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
 
 
@@ -33,11 +33,11 @@ class Costs:
 
     ops: tuple[OpCost, ...]  # reading first, then each op in order
     model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
-    model_core_seconds: float = 0.0  # what an image costs the cores while the model trains
-    cores: float | None = None  # usable ones; None where not known
+    model_core_seconds: float = 0.0  # of an image while the model trains
+    cores: float | None = None  # usable ones; None if not known
     cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
-    reads: ReadCosts | None = None  # how reading scales; None where it was not measured
-    read_bytes_per_second: float | None = None  # what the disk gives where the files are not in memory; else None
+    reads: ReadCosts | None = None  # scaling of reads; None if not measured
+    read_bytes_per_second: float | None = None  # of the disk if the files are not in memory; else None
     bytes_per_image: float = 0.0  # as it is read
     depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
     compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
@@ -296,8 +296,8 @@ class Limit:
     kind: Kind
     images_per_second: float  # the rate it allows
     op: str | None = None  # the op that takes most of it, for those kinds that ops make
-    workers: bool = False  # whether it is the number of workers, and not of cores
-    elsewhere: bool = False  # whether it is the cores elsewhere
+    workers: bool = False  # True if it is the number of workers, and not of cores
+    elsewhere: bool = False  # True if it is the cores elsewhere
     without_model: float | None = None  # the rate it would allow the loader alone, if the model takes of it, too
 
 
@@ -306,8 +306,8 @@ class Bounds:
     """All limits of a configuration, with filled caches."""
 
     limits: tuple[Limit, ...]  # the lowest first; the model's is always among them
-    work: Work  # what the loader does for an image
-    costs: Costs  # what they were made of
+    work: Work  # of the loader for an image
+    costs: Costs  # that the bounds were made of
     config: PipelineConfig
 
     @property

@@ -26,7 +26,7 @@ _LOOKED_AT = 64  # samples whose files may be in memory
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Describe a workload with its plan and its built model."""
-    resident = _resident_share(workload)  # before samples are read for what follows
+    resident = _resident_share(workload)  # before other steps read samples
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
     digests = fingerprint.workload_digest(workload, model_structure.model_digest(model))

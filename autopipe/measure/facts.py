@@ -281,7 +281,7 @@ class Description(Value):
     # digests of the deterministic first ops: of none, the first, the first two and so on
     first_ops: tuple[str, ...] = ()
     backend: str
-    accelerators: int = pydantic.Field(default=0, ge=0)  # how many the backend sees; 0 where it trains on the CPU
+    accelerators: int = pydantic.Field(default=0, ge=0)  # visible to the backend; 0 if it trains on the CPU
     hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; `batch_size` is one host's part of it
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
@@ -295,7 +295,7 @@ class Description(Value):
     ops: tuple[OpRecord, ...] = ()  # the ops themselves, in order
     model_digest: str  # of the model's structure, without its weights
     epochs: int | None = None
-    wrapped: WrappedDataset | None = None  # what a dataset of the user's takes; None where autopipe makes the batches
+    wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches
 
     @property
     def depths(self) -> dict[str, int]:
@@ -315,7 +315,7 @@ class Limits:
     memory_bytes: int | None = None  # `--max-memory`, for the process tree of the training
     workers: int | None = None  # `--max-workers`
     cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
-    convert: bool = True  # whether samples may be kept in another form on disk; `--convert` and `--no-convert`
+    convert: bool = True  # samples may be kept in another form on disk; `--convert` and `--no-convert`
     # `--only`: {"loader": ("threads", "tfdata")}
     only: Mapping[str, tuple[config.Value, ...]] = field(default_factory=dict)
 
@@ -331,11 +331,11 @@ class Facts:
     gpus: int = 0
     gpus_reason: str = ""  # why there are no more
     memory_bytes: int | None = None  # memory that is free for this run
-    disk_bytes: int | None = None  # free bytes where converted samples would be kept
-    accelerator: bool = True  # whether the model trains on something else than the cores, which batches are sent to
-    reads_at_once: int | None = None  # how many reads at a time are of use, by measurement; 1 where reads do not wait
-    workers_at_once: int | None = None  # how many workers are of use, by measurement: above the cores where they wait
-    workers_beside_reads: int | None = None  # the same where others read for them
+    disk_bytes: int | None = None  # free bytes for converted samples
+    accelerator: bool = True  # the model trains on a device to which batches are sent, and not on the cores
+    reads_at_once: int | None = None  # useful reads at a time, by measurement; 1 if reads do not wait
+    workers_at_once: int | None = None  # useful workers, by measurement: more than the cores if they wait
+    workers_beside_reads: int | None = None  # the same if others read for them
     workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
     # settings that can run without any gain, with the reason, such as {("channels", "first"): "there is no
     # accelerator"}; tried if the user names them

@@ -32,7 +32,7 @@ from autopipe.workload.op import Plan
 from autopipe.workload.workload import Workload
 
 _ENDLESS = 10**9  # epochs; the probe ends the training
-_SECONDS = 1.5  # how long filling a cache, or writing a part, may take
+_SECONDS = 1.5  # for filling a cache, or writing a part
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Part:
 
     workload: Workload  # with that part of the data
     share: float = 1.0  # of the data, 0 to 1
-    conversion: ConversionCost | None = None  # what writing it took, if it was converted
+    conversion: ConversionCost | None = None  # of writing it, if it was converted
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class Feed:
     files: Sequence[str]  # that the training reads
     part: Part
     alone: float | None  # images/s of the model on a batch that is already there, if that is known
-    tunes_itself: bool  # whether tf.data chooses settings while the training runs
-    once: int | None = None  # how many epochs may be read if each file has to come from the disk; None: any number
+    tunes_itself: bool  # tf.data chooses settings while the training runs
+    once: int | None = None  # epochs that may be read if each file has to come from the disk; None: any number
 
     @property
     def rereads(self) -> bool:
@@ -150,7 +150,7 @@ class Parts:
             return Part(workload=self._workload)
         rate = makes() if converts else 1 / (1 / makes() + 1 / trains)
         wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
-        wanted -= wanted % self._workload.batch_size  # what an epoch leaves over is no cache's, and read in the next
+        wanted -= wanted % self._workload.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))

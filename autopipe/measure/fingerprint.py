@@ -94,7 +94,7 @@ BACKEND: Final = "Keras backend"
 """The `field` of that difference."""
 
 _PROBES = 16
-_UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
+_UNKNOWN = "unknown"  # before the workload is imported, the place of its data is not known
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
 _LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
 
@@ -189,7 +189,7 @@ class Difference:
 class Match:
     """The result of comparing two machines."""
 
-    level: MatchLevel  # what decides
+    level: MatchLevel  # the decisive one
     differences: tuple[Difference, ...] = ()  # in the hardware; none if it is the same
     software: tuple[Difference, ...] = ()  # differing versions: no other machine, but a profile may be stale
 

@@ -48,7 +48,7 @@ class Fed:
     """Arguments of `fit`."""
 
     arguments: Mapping[str, Any]  # of `fit`
-    settle_seconds: float = 0.0  # how long its own tuning gets before it is timed
+    settle_seconds: float = 0.0  # time for its own tuning before it is timed
     workers: int = 1  # threads or processes that make whole batches
 
 
@@ -86,7 +86,7 @@ class ForeignCode:
         def opened() -> Iterator[Open]:
             start = Start(settle_seconds=fed.settle_seconds)
             yield Open(meter=Meter(workload.batch_size, fed.workers, wanted.stop_rule, start), train=train)
-            gc.collect()  # what a framework's iterators still read ahead ends with them
+            gc.collect()  # a framework's iterators stop reading ahead
 
         most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
         return Feed(
@@ -106,7 +106,7 @@ class ForeignCode:
         """Write and import the code of `eject`, and call it for the data that it gives to `fit`."""
         plain = module.module(self._workload, form, plan=self._plan, own=False)
         every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
-        if every > 1:  # what is kept takes as long to read as a trial can wait
+        if every > 1:  # the kept samples take as long to read as a trial can wait
             mapped = "    dataset = dataset.map("
             code = plain.code.replace(mapped, f"    dataset = dataset.shard({every}, 0)\n{mapped}", 1)
             plain = dataclasses.replace(plain, code=code)

@@ -49,8 +49,8 @@ class MeasureOptions(_Options):
     ends_at: float | None = None
     # of the model alone, for a session that does not measure it
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
-    folder: str | None = None  # where samples that are converted for it are written; None: the temporary folder
-    trace: str | None = None  # a folder for notes of what is done when; None: no notes
+    folder: str | None = None  # for samples that are converted for it; None: the temporary folder
+    trace: str | None = None  # a folder for notes of the timeline; None: no notes
 
     @property
     def stop_rule(self) -> StopRule:
@@ -70,7 +70,7 @@ class CeilingOptions(OfSetup, _Options):
     again: bool = False  # measure the model once more, even if this process has done so
     samples: int | None = pydantic.Field(default=None, ge=1)  # of a batch, over all devices; None for the workload's
     elsewhere: PipelineConfig | None = None  # whose workers run elsewhere: count the cores that they have there
-    exchange: bool = False  # measure, too, what the exchange of gradients between the devices takes
+    exchange: bool = False  # also measure the exchange of gradients between the devices
 
 
 class StepOptions(OfSetup):
@@ -78,7 +78,7 @@ class StepOptions(OfSetup):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    seconds: float = pydantic.Field(default=2.0, gt=0)  # how long to look, without compiling
+    seconds: float = pydantic.Field(default=2.0, gt=0)  # duration, without compilation
 
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
@@ -95,7 +95,7 @@ class Trained:
     began: float  # when that was, by `time.monotonic`
     ended: float  # when the last step had ended
     regime: Regime  # the state of the page cache
-    files_ready: bool  # whether there was time to bring all files into that state
+    files_ready: bool  # there was time to bring all files into that state
 
 
 def measurement(trained: Trained) -> Measurement:

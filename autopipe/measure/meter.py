@@ -19,8 +19,8 @@ AUTOTUNE_SECONDS = 1.0
 """Time for tf.data's own tuning: it looks after 10, 20, 40, ... ms, so most has happened by then."""
 MOST_BEFORE_SECONDS = 2.0
 """The most seconds of reading files outside of windows in a trial."""
-_SLOW_STEP_SECONDS = 0.25  # of such steps, none is spent on waiting for workers to spread out
-_SHORT_EPOCH_SECONDS = 1.0  # a first epoch that ends so soon is left out, with what is done in it but once
+_SLOW_STEP_SECONDS = 0.25  # slow steps are not spent on waiting for workers to spread out
+_SHORT_EPOCH_SECONDS = 1.0  # a first epoch this short is left out, with its one-time work
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Meter:
         self.epoch_steps: int | None = None
         self.filled_at: float | None = None  # when the last of the fill steps had ended; None before
         self.began_at: float | None = None  # when the first window began; None before
-        self.reading: Reading | None = None  # what the windows say; None while they say too little
+        self.reading: Reading | None = None  # of the windows; None while there are too few
         self._filled_steps = 0
         self._began_steps = 0
         self._edges: list[Edge] = []
@@ -173,7 +173,7 @@ class Meter:
 WARM_UP_STEPS = 2
 """The first step compiles, and from the second on the queues' initial content is used up."""
 
-_RISES = 0.1  # of the time: what waiting may grow by before the figures are called early
+_RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ class StepClock:
             finally:
                 self._waited += self._clock() - asked
             yield batch
-            del batch  # whoever took it may be done with it before the next is asked for
+            del batch  # its consumer may be done with it before it takes the next
 
     def step_ended(self, images: int) -> None:
         now = self._clock()

@@ -32,11 +32,11 @@ from autopipe.workload.sample import Sample
 from autopipe.workload.workload import Workload
 
 _TURN_SECONDS = 0.06  # of one thread, and of several
-_FEW_THREADS = 4  # that begin; four times as many follow where these do not wait for each other
+_FEW_THREADS = 4  # that begin; four times as many follow if these do not wait for each other
 _MOST_THREADS = 64
-_CHEAP_SECONDS = 0.00002  # what takes less is mostly Python's own work, all of it under the lock
+_CHEAP_SECONDS = 0.00002  # a shorter op is mostly Python's own work, all of it under the lock
 _SEEN = 0.25  # of the processor time: less waiting is noise
-_FREE_BYTES = 2**16  # for each thread that takes turns: zlib lets go of the lock for so many
+_FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
 
 
@@ -145,14 +145,14 @@ Clock: TypeAlias = Callable[[], tuple[float, float]]
 _BLOCKS = 5
 _BATCHING = "batching"
 _FEWEST = 8  # samples to look at, however long they take
-WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
+WAITS_SECONDS = 0.0001  # shorter waits come from the machine's other work
 _PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
-CERTAIN = 4.0  # times what a thread waits for its core: from so much on an op, or a read, waits by itself
+CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
 _MUCH_LESS = 0.8  # of the same time, for a decoder to be another one and not the machine
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
-_MEMORY_SHARE = 0.5  # of what is free, for the samples that threads make at a time
+_MEMORY_SHARE = 0.5  # of the free memory, for the samples that threads make at a time
 
 
 def thread_clock() -> tuple[float, float]:
@@ -165,7 +165,7 @@ class SampleCosts:
     """What samples cost."""
 
     ops: tuple[OpCost, ...]  # reading and each op, one sample after the other in one thread
-    tail: SampleTail  # how unequal the samples are
+    tail: SampleTail  # spread between samples
 
 
 def op_costs(
@@ -220,7 +220,7 @@ def _shares_alone(
     """Measure the read and each op in a process of its own, as shares; some samples are made once more."""
     few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
     with processes.claimed():
-        again(names[few[0]])  # what is imported at the first call
+        again(names[few[0]])  # imports at the first call
         rows = [(row, busy[at]) for at in few if (row := again(names[at])) is not None]
     if not rows:
         return [1.0] * busy.shape[1]

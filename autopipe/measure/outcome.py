@@ -43,13 +43,13 @@ class FailureKind(enum.StrEnum):
     HUNG = "hung"  # not a sign of life for the whole deadline of a phase
     CRASHED = "crashed"  # the process died, or raised an unexpected error
     TIMEOUT = "timeout"  # alive, but not done in the time a trial may take
-    INTERRUPTED = "interrupted"  # it was told to end
+    INTERRUPTED = "interrupted"  # it was ended from outside
 
 
 class Window(Value):
     """Some consecutive training steps, timed together."""
 
-    images: int = pydantic.Field(ge=1)  # images trained on; where a queue emptied meanwhile, those that the loader made
+    images: int = pydantic.Field(ge=1)  # images trained on; if a queue emptied meanwhile, those that the loader made
     seconds: float = pydantic.Field(gt=0)  # time from the end of the window before to the end of this one
     waiting_seconds: float = pydantic.Field(default=0.0, ge=0)  # the part of it in which the model waited for a batch
 
@@ -85,14 +85,14 @@ class Ran(Value):
 class ConversionCost(Value):
     """Raw costs of writing a trial's part of the data in another form; `autopipe.measure.costs` derives the rest."""
 
-    cut: int = pydantic.Field(ge=0)  # how many ops were done before a sample was kept
+    cut: int = pydantic.Field(ge=0)  # ops that were done before a sample was kept
     samples: int = pydantic.Field(ge=1)  # in the part
     bytes: int = pydantic.Field(ge=0)  # of the part's files
     workers: int = pydantic.Field(ge=1)  # threads that wrote
     # of all of it, before the first shard and after the last included
     seconds: float = pydantic.Field(ge=0)
     shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)  # samples of each shard
-    shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)  # how long each shard took in its thread
+    shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)  # duration of each shard in its thread
 
 
 class Measurement(Value):
@@ -113,14 +113,14 @@ class Measurement(Value):
     data_share: float = pydantic.Field(default=1.0, gt=0, le=1)
     # batches before the first window, in which buffers could still hide the loader's rate
     discarded_batches: int = pydantic.Field(default=0, ge=0)
-    stable: bool  # whether the interval got narrow enough; if not, `warnings` says what to do
+    stable: bool  # the interval got narrow enough; if not, `warnings` has advice
     warnings: tuple[str, ...] = ()
     # the share of the measured time in which the model waited, 0 to 1
     data_wait_share: float = pydantic.Field(ge=0, le=1)
     resources: Resources = Resources()
     # files were in memory ("warm") or on disk ("cold") when the trial began
     page_cache: Literal["warm", "cold"]
-    files_ready: bool = True  # whether there was time to bring all of them there
+    files_ready: bool = True  # there was time to bring all of them there
     ran: Ran
     # costs of writing the trial's part of the data, if the configuration reads a converted form
     conversion: ConversionCost | None = None
@@ -143,8 +143,8 @@ class TrialFailure(Value):
     schema_version: Literal[1] = 1
     kind: FailureKind
     phase: Phase
-    message: str  # the rule that was broken and what was found
-    hint: str | None = None  # what to do about it
+    message: str  # the broken rule and the received value
+    hint: str | None = None  # the remedy
     log_tail: str = ""  # the last lines that the trial's process printed
     config: JsonObject | None = None  # the configuration, or None if it failed before any was tried
     config_key: str | None = None
@@ -171,7 +171,7 @@ class Agreement(Value):
     largest_value: float = pydantic.Field(default=0.0, ge=0)  # of any pixel in the reference, which tells its scale
     missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
     repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
-    message: str | None = None  # what else differs; or why it could not run, if so
+    message: str | None = None  # another difference; or the reason why it could not run
 
     @property
     def has_run(self) -> bool:
@@ -183,7 +183,7 @@ class Verification(Value):
 
     status: Literal["verified"] = "verified"
     schema_version: Literal[1] = 1
-    compared: bool = True  # whether batches were; those of a wrapped dataset were only looked at
+    compared: bool = True  # batches were compared; those of a wrapped dataset were only looked at
     agreements: tuple[Agreement, ...]
 
 

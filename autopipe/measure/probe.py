@@ -37,7 +37,7 @@ class Probe(keras.callbacks.Callback):
         """
         super().__init__()
         self._when_filled = when_filled
-        self.meter = meter  # what it has read
+        self.meter = meter  # with the readings
         self.cpu_seconds = 0.0  # of this process over all windows
         self._loader = loader
         self._report = report
@@ -125,7 +125,7 @@ class TracedLoader(TimedLoader):
             if self.taken % len(self) == 0:
                 self._log.instant("epoch end")
             yield batch
-            del batch  # its taker may be done with it before the next is asked for
+            del batch  # its consumer may be done with it before it takes the next
 
 
 class StepNotes(keras.callbacks.Callback):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autopipe.values import Estimate
 
-FEWEST_PAIRS = 3  # with fewer, an interval rests on what is known of the noise beside
+FEWEST_PAIRS = 3  # with fewer, an interval also rests on other knowledge of the noise
 REPEATABILITY = 2.8
 """Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
 
@@ -34,7 +34,7 @@ class Comparison:
 
     ratio: float  # geometric mean of the pairs' ratios
     interval: Interval  # 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by
-    pairs: int  # how many pairs it rests on
+    pairs: int  # their number
 
     @property
     def few(self) -> bool:

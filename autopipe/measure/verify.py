@@ -57,7 +57,7 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
     part = dataclasses.replace(workload, data=Subset(workload.data, samples), drop_remainder=False)
     part = dataclasses.replace(part, batch_size=min(part.batch_size, len(part.data)))
     encoded = planner.make_plan(part).source.x.kind is FieldKind.ENCODED
-    ops = (Decode(strict=False),) if encoded else ()  # a loader may take nothing but what it decodes
+    ops = (Decode(strict=False),) if encoded else ()  # a loader may take only samples that it decodes
     numbered = dataclasses.replace(part, data=_Numbers(len(part.data), encoded=encoded), ops=ops)
     reference = _Epoch.of(part, numbered, _REFERENCE)
     return Verification(

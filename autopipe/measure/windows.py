@@ -22,7 +22,7 @@ from autopipe.values import Estimate
 
 _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
-_TREND = 0.01  # growth of a queue, as a share of what is trained on, that can be neglected
+_TREND = 0.01  # negligible growth of a queue, as a share of the images trained on
 _WINDOW_SECONDS = 0.1  # long against the clock and against waiting for the device
 _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
@@ -35,7 +35,7 @@ class StopRule:
     # most time in windows that count; then the trial ends, stable or not. With discarded ones, at most twice as long
     max_seconds: float = 3.0
     half_width: float = 0.03  # the interval is narrow enough at this share of the median on either side
-    ends_at: float = math.inf  # on the trial's clock; from then on what was seen has to do
+    ends_at: float = math.inf  # on the trial's clock; from then on the windows so far have to do
     hopeless_below: float | None = None  # images/s; a trial whose interval lies wholly below it ends early. None: never
 
 
@@ -45,7 +45,7 @@ class Edge:
 
     seconds: float  # when, on the trial's clock, with all work before it done
     images: int  # images trained on since the first edge
-    waited_seconds: float = 0.0  # how long the model waited for batches since then
+    waited_seconds: float = 0.0  # the model's waiting for batches since then
     # mean images in the loader's queue since the edge before; None if unknown
     queued: float | None = None
 
@@ -57,11 +57,11 @@ class Reading:
     windows: tuple[Window, ...]  # those that count
     left_out: int  # images trained on in windows at the beginning that do not count, because a queue still filled
     rate: Estimate  # images per second
-    done: bool  # whether to stop
-    stable: bool  # whether the interval is narrow enough and nothing drifts
-    emptied: bool = False  # whether a queue emptied, so that the windows' images are those that the loader made
-    cut_short: bool = False  # whether it stopped because it could not win any more
-    warnings: tuple[str, ...] = ()  # what is wrong, with advice; once it is done
+    done: bool  # the trial can stop
+    stable: bool  # the interval is narrow enough and nothing drifts
+    emptied: bool = False  # a queue emptied, so that the windows' images are those that the loader made
+    cut_short: bool = False  # it stopped because it could not win any more
+    warnings: tuple[str, ...] = ()  # problems with advice; only when done
 
 
 def read(

@@ -160,7 +160,7 @@ def _interval(row: Row) -> str:
 # ---------------------------------------------------------------- pay-back
 
 _SHADES = ("win", "guess", "part", "other", "base")
-_LEAST_ONCE = 0.02  # of an epoch: what costs less once pays at once
+_LEAST_ONCE = 0.02  # of an epoch: a lower one-time cost pays at once
 _UNITS = ((3600.0 * 2, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 

@@ -24,7 +24,7 @@ class Column:
 
     title: str  # above it
     show: Callable[[Row], str]  # a row's text in it
-    numeric: bool = True  # whether it is figures, which stand flush right
+    numeric: bool = True  # figures are flush right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,11 @@ class Section:
 
     key: str  # its name in `report.json`
     title: str
-    text: str  # what to see in it, in a sentence or two
+    text: str  # its message, in a sentence or two
     table: Table  # its figures
-    draw: Callable[[float], Drawing] | None = None  # draws them, so wide; None where there is nothing to draw
-    caption: str = ""  # how to read the picture
-    more: tuple[str, Sequence[str]] | None = None  # worth keeping, but in nobody's way: a heading and lines, in a fold
+    draw: Callable[[float], Drawing] | None = None  # draws them at a width; None if there is nothing to draw
+    caption: str = ""  # an explanation of the picture
+    more: tuple[str, Sequence[str]] | None = None  # details: a heading and lines, in a fold
 
 
 # ---------------------------------------------------------------- a picture with one row a line

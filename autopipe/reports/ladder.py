@@ -18,7 +18,7 @@ from autopipe.reports.svg import Drawing
 from autopipe.search.result import Result, Winner
 from autopipe.values import Estimate
 
-_ROOM = 1.12  # beyond the highest of what matters
+_ROOM = 1.12  # beyond the highest shown rate
 _TOLD = {
     Kind.STORAGE_LATENCY: "storage, by its latency",
     Kind.STORAGE_BANDWIDTH: "storage, by its bandwidth",
@@ -36,11 +36,11 @@ class Rung:
 
     name: str
     images_per_second: float
-    interval: list[float] | None = None  # 95 % of it; None where it is arithmetic on what was measured
-    css: str = "part"  # what kind of thing it is
-    narrowest: bool = False  # whether it is what keeps the winner from being faster
-    spared: bool = False  # whether the winner does without it
-    in_training: bool = False  # whether it was seen in training
+    interval: list[float] | None = None  # 95 % of it; None if it is computed from measurements
+    css: str = "part"  # its kind
+    narrowest: bool = False  # it is the winner's bottleneck
+    spared: bool = False  # the winner does without it
+    in_training: bool = False  # it was measured in training
 
 
 def rungs(result: Result) -> list[Rung]:
@@ -169,7 +169,7 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
             found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
     rate = best.images_per_second.value
     way = bottleneck.bottleneck(limits, rate, best.share_of_model).limit
-    if way is not None and way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
+    if way is not None and way.kind not in {each.kind for each in limits.limits}:  # one of several together
         found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
     found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
     counts = (each.images_per_second for each in found if not each.spared)
@@ -219,7 +219,7 @@ class Step:
     core_seconds: float  # processor time
     lock_seconds: float = 0.0  # the part of it under Python's lock
     wait_seconds: float = 0.0  # waiting
-    spared: bool = False  # whether the winner does without it
+    spared: bool = False  # the winner does without it
 
     @property
     def whole(self) -> float:

@@ -120,7 +120,7 @@ class Scale:
     last: float  # the value at `end`
     begin: float  # a coordinate
     end: float  # a coordinate
-    log: bool = False  # whether equal ratios, not equal differences, lie equally far apart
+    log: bool = False  # equal ratios, not equal differences, have equal distances
 
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value, limited to the axis."""

@@ -46,7 +46,7 @@ def render(result: Result) -> RenderableType:
     grid.add_row("Stopped", f"{result.stop.message} {ended}")
     for note in verdict.notes(result):
         grid.add_row(Text("Note", style="bold yellow"), note)
-    headline = Table.grid()  # keeps to the width of the terminal, also where other lines need not
+    headline = Table.grid()  # keeps to the width of the terminal, even if other lines need not
     headline.add_row(Text(verdict.headline(result), style="bold"))
     parts: list[RenderableType] = [headline, Text(), _rates(result, best), Text()]
     if result.paybacks:

@@ -23,7 +23,7 @@ from autopipe.reports import wording
 from autopipe.search.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
 
 _CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none
-_SPENT = 0.5  # of a budget: with what is left of it, the same command again may do nothing
+_SPENT = 0.5  # of a budget: with the rest of it, the same command again may do nothing
 _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
@@ -35,8 +35,8 @@ class Case(enum.Enum):
 
     ALONE = enum.auto()  # there is no baseline
     SAME = enum.auto()  # the baseline is the winner
-    CLOSE = enum.auto()  # not told apart, and close
-    UNSTEADY = enum.auto()  # not told apart, though the winner seems to be ahead
+    CLOSE = enum.auto()  # no significant difference, and close
+    UNSTEADY = enum.auto()  # no significant difference, though the winner seems to be ahead
     BUSY = enum.auto()  # the baseline keeps the model busy
     BEHIND = enum.auto()  # the baseline is ahead, by rates that were not measured side by side
     SIDE_BY_SIDE = enum.auto()  # the winner is ahead in rounds of both, but not by the rates that are shown
@@ -233,7 +233,7 @@ def _how_to_go_on(result: Result) -> str:
     if result.study_url is None:
         return "its study was in memory, so give the next one a longer budget"
     kind = (result.study or "").partition("-")[0]
-    if kind == "retune":  # each begins a study of its own, with what is known
+    if kind == "retune":  # each begins a study of its own, with the known configurations
         return "give `autopipe retune` a longer `--budget`"
     if kind != "joint" and result.budget_seconds is not None and result.seconds > _SPENT * result.budget_seconds:
         return "the same command with a longer `--budget` continues the study, and with `--fresh` starts a new one"

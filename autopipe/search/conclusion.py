@@ -270,7 +270,7 @@ def _ceiling(session: Session, best: Point) -> Ceiling | None:
     return ceiling.model_copy(update={"bound_images_per_second": bound, "depths": depths})
 
 
-# ---------------------------------------------------------------- what it is compared with
+# ---------------------------------------------------------------- comparisons
 
 
 def _baseline(session: Session, baseline: measurer.Baseline, proved: Confirmation | None) -> Baseline:

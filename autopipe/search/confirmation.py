@@ -19,7 +19,7 @@ from autopipe.values import Estimate
 
 MOST_OF_OTHERS = 2  # pieces of other people's code that are proved against; of the rest a trial tells enough
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
-_MAYBE = 0.03  # what is measured farther behind the best, in log units, is not tried for being cheap
+_MAYBE = 0.03  # in log units: a configuration farther behind the best is not tried for being cheap
 _CLEAR = 3.0  # times the repeatability limit: one block decides
 _SHORTEST_SECONDS = 1e-3
 
@@ -30,7 +30,7 @@ class Confirmation(decision.Verdict):
 
     rates: dict[str, Estimate]  # images/s of every finalist in the confirmation run, by key
     reached_share: Estimate | None  # of the model alone, side by side with it; None if that was not measured
-    rounds: decision.Blocks  # images/s of each finalist in each block, by key: who is far behind does not run again
+    rounds: decision.Blocks  # images/s of each finalist in each block, by key; one far behind does not run again
     # the same over the whole training, one-time costs included, if its length is known: these are compared
     scores: decision.Blocks
 
@@ -128,7 +128,7 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
         entered[:] = [each for each in entered if each.key not in failed]
         running = [each for each in running if each.key not in failed]
         if not any(each.may_win for each in entered):
-            return  # nobody is left whom baselines could be compared with
+            return  # nothing is left to compare baselines with
         first = decision.leader(entered, measured_blocks(session, entered), session.surrogate())
         if first is not None and not _no_time(session, 1):
             alone = model_ceilings.look_again(session, by_key[first].config)

@@ -56,7 +56,7 @@ class Finalist:
 
     key: str
     config: PipelineConfig
-    cost: tuple[float, ...]  # what it takes beside its rate; the lower wins a tie
+    cost: tuple[float, ...]  # beside its rate; the lower wins a tie
     baseline: str | None = None  # its name if it is a baseline
     may_win: bool = True  # False for a baseline that the user's limits rule out: it only serves for comparison
 

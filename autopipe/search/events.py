@@ -101,10 +101,10 @@ class CeilingMeasured(Event):
 class BudgetPlanned(Event):
     """The plan of the budget, as far as it is known before the first trial."""
 
-    budget_seconds: float  # how long everything may take
+    budget_seconds: float  # of the whole search
     spent_seconds: float  # on importing and building the workload, and on measuring the model alone
     trial_seconds: float  # that one trial will take, about
-    trials: int  # how many fit, about, those of a confirmation run included
+    trials: int  # that fit, about, those of a confirmation run included
     needed_seconds: float  # for the least that says something: a baseline and one other configuration
     advised_seconds: float  # for a search of some trials, and its confirmation run
 
@@ -128,7 +128,7 @@ class TrialFinished(Event):
     origin: AskedBy  # who asked for it
     config: PipelineConfig  # what ran
     outcome: Measurement | TrialFailure  # what came of it
-    value: float | None  # what the study maximises, over all measurements of this configuration; None if it failed
+    value: float | None  # the objective over all measurements of this configuration; None if it failed
     best: float | None  # the best value so far
 
 

@@ -22,21 +22,21 @@ from autopipe.pipeline.config import STORAGES, Params, PipelineConfig, Value, fr
 from autopipe.pipeline.space import Space
 
 MOST_CANDIDATES = 10_000
-_FEW = 4  # times what is of use, by measurement: a search looks no farther
+_FEW = 4  # times the useful number, by measurement: a search does not try more
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
 
 class Rule(enum.StrEnum):
     """The rule that leaves a configuration out."""
 
-    FOREIGN = "foreign"  # somebody else's code
+    FOREIGN = "foreign"  # foreign code
     ONLY = "only"  # `--only`
     INVALID = "invalid"  # no such configuration
     IMPOSSIBLE = "impossible"  # with this workload or on this machine
     DEVICES = "devices"
-    POINTLESS = "pointless"  # brings nothing, by what was measured
+    POINTLESS = "pointless"  # brings nothing, by the measurements
     TWIN = "twin"  # runs as another does
-    CONVERT = "convert"  # nobody asked for a conversion
+    CONVERT = "convert"  # needs a conversion, which was not asked for
     DISK = "disk"
     CUT = "cut"
     CACHE = "cache"
@@ -248,7 +248,7 @@ class Drop:
 class Trimmed:
     """The remaining configurations of a space."""
 
-    space: Space  # as it was, but for what the user limited it to with `only`
+    space: Space  # the given one, limited by `only`
     candidates: tuple[Candidate, ...]  # the configurations that can run, each once
     drops: tuple[Drop, ...]  # why the others are left out, the commonest reason first
 
@@ -315,7 +315,7 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
     if trimmed.space.unmeasured and bounds:
         try:
             return trim(trimmed.space.measured(bounds), facts)
-        except SpaceError:  # it may be for nothing but what is not worth a trial
+        except SpaceError:  # only useless configurations may use it
             return trim(trimmed.space.measured(bounds), facts.unmeasured)
     dropped = Counter({Rejection(drop.rule, drop.reason): drop.configs for drop in trimmed.drops})
     left = []
@@ -346,7 +346,7 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[Rejection]) -> S
 
     for parameter in space:
         values = [value for value in parameter.values if worth(parameter.name, value)]
-        if values:  # if not, the user has asked for it, and each of them gets its reason
+        if values:  # else the user has asked for it, and each of them gets its reason
             space = space.only(parameter.name, values)
     for name in {"devices", "channels"} & {each.name for each in space}:
         reasons = {value: useless(name, value, facts) for value in space[name].values}

@@ -142,7 +142,7 @@ def _text(name_or_file: str) -> tuple[str, str]:
         raise SpaceError(f"{path} cannot be read: {error}.") from error
 
 
-# ---------------------------------------------------------------- YAML, and where in it
+# ---------------------------------------------------------------- YAML, and positions in it
 
 _Lines = dict[core.Path, int]
 

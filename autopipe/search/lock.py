@@ -27,10 +27,10 @@ MEASURING = "autopipe-measuring"
 PATIENCE_SECONDS = 3600.0
 """The longest wait unless it is given."""
 
-_STOPPED_SECONDS = 15.0  # the longest wait for a process that is stopped: it may be gone on with in a moment
+_STOPPED_SECONDS = 15.0  # the longest wait for a stopped process, which may continue in a moment
 _POLL_SECONDS = 0.2
 _CREDENTIALS = struct.Struct("3i")  # process, user and group, as SO_PEERCRED gives them
-_BACKLOG = 128  # nobody is ever let in: whoever knocks only reads whose door it is
+_BACKLOG = 128  # no connection is accepted: a client only reads the owner of the socket
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def _taken(door: socket.socket, name: str) -> bool:
 class _Holder:
     """The process that holds the lock, as the kernel knows it."""
 
-    process: int = 0  # its id; 0 where it cannot be seen from here
+    process: int = 0  # its id; 0 if it cannot be seen from here
     user: int = -1
 
     def __str__(self) -> str:

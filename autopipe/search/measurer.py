@@ -28,9 +28,9 @@ class Baseline:
 
     name: str
     config: PipelineConfig
-    required: bool = False  # whether nothing can be concluded without it, however short the time is
-    incumbent: bool = False  # whether it stays the configuration to use unless another one is proved faster
-    unable: TrialFailure | None = None  # why it cannot run here, if so; it is not tried then
+    required: bool = False  # the result needs it, however short the time is
+    incumbent: bool = False  # it stays the configuration to use unless another one is proved faster
+    unable: TrialFailure | None = None  # the reason why it cannot run here, if any; it is not tried then
     # returns the same with this many workers, which help because reads wait; None: it has no number of workers
     with_workers: Callable[[int], Baseline] | None = None
 

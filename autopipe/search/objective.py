@@ -86,8 +86,8 @@ class Point:
     key: str
     measurements: tuple[Measurement, ...]  # oldest first, at least one
     estimate: Estimate  # images/s over all their windows
-    value: float  # what the study maximises
-    feasible: bool  # whether it is what the user allows, by its settings and by every measurement
+    value: float  # the objective
+    feasible: bool  # within the user's limits, by its settings and by every measurement
 
 
 # -------------------- origin: the reason of a trial, which a study holds as a word
@@ -153,11 +153,11 @@ class Row:
     origin: AskedBy  # who asked for it
     config: PipelineConfig  # what ran
     key: str  # of the configuration
-    outcome: Measurement | TrialFailure | None  # what came of it; None if the trial was cut off
-    value: float | None  # what the study holds as its value
+    outcome: Measurement | TrialFailure | None  # None if the trial was interrupted
+    value: float | None  # the study's value
     predicted: float | None  # the cost model's images/s
-    feasible: bool  # whether it kept the user's limits, as measured, when it was told
-    seconds: float  # how long it took, all in all
+    feasible: bool  # within the user's limits at that time, as measured
+    seconds: float  # in total
 
     @property
     def running_seconds(self) -> float:

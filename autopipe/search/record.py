@@ -448,11 +448,11 @@ class Kept:
 
     name: str
     workload: str  # the digest of its workload
-    data: str  # the digest of its data; empty where nobody noted it
-    hardware: str  # its machine, as JSON; empty where nobody noted it
-    trials: int  # how many were finished
-    best: tuple[PipelineConfig, float] | None  # the fastest that was measured, and its images/s; None where none was
-    last_at: datetime.datetime | None  # when its last trial ended or began; None where it has none
+    data: str  # the digest of its data; empty if not recorded
+    hardware: str  # its machine, as JSON; empty if not recorded
+    trials: int  # finished ones
+    best: tuple[PipelineConfig, float] | None  # the fastest measured one, and its images/s, if any
+    last_at: datetime.datetime | None  # the end or beginning of its last trial, if any
     began_at: datetime.datetime | None  # when it was opened first; None if that was not noted
 
 

@@ -78,7 +78,7 @@ class Winner(Value):
     stable: bool = True
     page_cache: Literal["warm", "cold"] = "warm"
     share_of_model: Share | None = None  # of the model alone, side by side with it if that was measured
-    limit: str | None = None  # what keeps it from being faster, in words
+    limit: str | None = None  # its bottleneck, in words
     limit_kind: Kind | None = None  # None if nothing that was measured comes near its rate
     limit_op: str | None = None  # the op that takes most of it
 
@@ -91,8 +91,8 @@ class Baseline(Value):
     config: JsonObject
     images_per_second: Estimate | None = None  # None if it was not measured
     failure: TrialFailure | None = None  # why not, if it failed
-    incumbent: bool = False  # whether it stays unless another one is proved faster
-    files_ready: bool = True  # whether all files were in memory, or out of it, when its trial began
+    incumbent: bool = False  # it stays unless another one is proved faster
+    files_ready: bool = True  # all files were in memory, or out of it, when its trial began
 
 
 class Ratio(Value):
@@ -137,7 +137,7 @@ class Effect(Ratio):
     setting: str
     value: bool | int | float | str
     other: bool | int | float | str
-    measured: bool  # whether the other value ran; else the search's model of all trials speaks for it
+    measured: bool  # the other value ran; else the ratio is the surrogate's
     paired: Estimate | None = None  # the ratio in rounds of the confirmation run in which both ran
 
 
@@ -161,8 +161,8 @@ class Payback(Value):
     free_bytes: int | None = None
     saved_seconds: float  # in each epoch, against the best configuration that needs no conversion
     epochs: float | None  # after which it has paid: 0 at once, None never
-    overruled: bool  # whether it is faster than the winner and pays only after the training's epochs
-    advice: bool  # whether only the user's leave to convert is missing
+    overruled: bool  # it is faster than the winner and pays only after the training's epochs
+    advice: bool  # only the user's permission to convert is missing
 
 
 class LeftOut(Value):

@@ -79,8 +79,8 @@ def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
 
 
 _ALONE = 4  # trials before the surrogate learns anything
-_FAILED_SPREAD = 0.15  # of what a failure stands for, in log units
-_FAR_BELOW = math.log(0.3)  # what is predicted that far below the best measured is not tried before the rest
+_FAILED_SPREAD = 0.15  # of the value of a failure, in log units
+_FAR_BELOW = math.log(0.3)  # a prediction this far below the best measured is tried last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class SamplerContext:
     trend: Callable[[PipelineConfig], float]  # the logarithm of a prediction; 0 if there is none
     # the value of each tried configuration, by key; None if it failed or breaks a limit
     worth: Callable[[], Mapping[str, float | None]]
-    busy: Callable[[], Collection[str]] = tuple  # keys of what other processes that share the study measure just now
+    busy: Callable[[], Collection[str]] = tuple  # keys of configurations that other processes sharing the study run now
     surrogate: Callable[[], Surrogate]  # over all candidates and all that was measured, once something was
 
 
@@ -134,12 +134,12 @@ class SurrogateSampler(BaseSampler):
 
     def _gains(self, measured: Mapping[str, float], failed: Sequence[str], free: Sequence[str]) -> Array:
         surrogate, lowest = self._context.surrogate(), math.log(min(measured.values()))
-        if failed:  # what is like a failure is likely to fail as well
+        if failed:  # configurations similar to a failure are likely to fail as well
             surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
         best = float(surrogate.marginal(list(measured))[0].max())
         return expected_gain(*surrogate.marginal(free), best)
 
-    # ------------------------------------------------------------ what Optuna asks
+    # ------------------------------------------------------------ Optuna's interface
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return distributions(self._context.space)

@@ -56,7 +56,7 @@ class Site:
     machine: Machine
     described: Description
     space: OnMachine  # as its file was read
-    folder: Path  # where converted samples would be kept
+    folder: Path  # for converted samples
 
     @property
     def hardware(self) -> Hardware:
@@ -141,7 +141,7 @@ def data_warnings() -> Callable[[TrialEvent], None]:
 class Watcher:
     """The listeners of a search."""
 
-    on_machine: Callable[[Machine], None] = lambda found: None  # told the machine, first of all
+    on_machine: Callable[[Machine], None] = lambda found: None  # gets the machine, first of all
     # gets the request of a retune, with that of the tune before it
     on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
@@ -383,7 +383,7 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
     return found
 
 
-_ONES_OWN = ("trials", "budget_seconds", "seed")  # what each process that joins a study may be asked for by itself
+_ONES_OWN = ("trials", "budget_seconds", "seed")  # settings that may differ between processes of a shared study
 
 
 def require_joinable(settings: Settings) -> None:

@@ -14,8 +14,8 @@ from autopipe.pipeline.config import ModelSetup, Value
 
 Setting = tuple[str, Value]
 
-_PAYS = 1.05  # times the rate of fewer (devices, say): a smaller gain is not worth what more of them cost
-_FASTER = 1.02  # times the rate of the usual value of what is no number: less is noise
+_PAYS = 1.05  # times the rate of fewer (devices, say): a smaller gain is not worth their cost
+_FASTER = 1.02  # times the rate of the usual value of a setting that is no number: less is noise
 # The gain of the most is the largest, so that noise hides it last; if they do not pay, fewer do not either.
 _MOST_FIRST = ("steps_per_execution",)
 _NOT_JUDGED = ("finish",)  # the loader's work depends on it as well

@@ -54,7 +54,7 @@ _PAUSE_SECONDS = 0.2
 _TABLES = 4  # that Optuna makes one after the other, and may be outrun at
 _PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 _READY_SECONDS = 30.0
-_GRPC_PORT = 13000  # the one that Optuna takes where none is given
+_GRPC_PORT = 13000  # Optuna's default
 
 _Answer = TypeVar("_Answer")
 
@@ -64,7 +64,7 @@ class Patience:
     """The wait for a locked storage or a silent server."""
 
     seconds: float = 60.0
-    on_wait: Callable[[str], None] = lambda reason: None  # told the reason, once for each wait
+    on_wait: Callable[[str], None] = lambda reason: None  # gets the reason, once for each wait
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
     sleep: Callable[[float], None] = time.sleep  # waits so many seconds
 

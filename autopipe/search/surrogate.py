@@ -22,11 +22,11 @@ from autopipe.pipeline.config import PipelineConfig, Value, from_config
 Array = NDArray[np.floating[Any]]
 Rows = NDArray[np.intp]
 
-_WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # how fast likeness falls with a setting's distance
+_WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # decrease of similarity with a setting's distance
 _TYPICAL_WEIGHT = 0.3
-_AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # how far rates stray from the trend, in log units
+_AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # deviation of rates from the trend, in log units
 _NOISES = (0.01, 0.03, 0.1)
-_SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # if repeats show what it is
+_SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # if repeats show the noise
 _OWNS = (0.0, 0.01, 0.03, 0.1)  # of a configuration, apart from those like it
 _DRIFTS = (0.003, 0.01, 0.03, 0.1, 0.3)  # of the machine, from block to block
 _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope around 1, and of the common level
@@ -44,11 +44,11 @@ class Reading(NamedTuple):
 class Learnt:
     """The weight of each setting, the noise, and the drift between blocks."""
 
-    weights: tuple[float, ...]  # how fast likeness falls with each setting's distance
-    amplitude: float  # how far rates stray from the trend
-    own: float  # by how much a configuration differs from what those that are alike say
-    noise: float  # what a measurement is off beyond its own variance
-    drift: float  # what all measurements of a block are off together
+    weights: tuple[float, ...]  # decrease of similarity with each setting's distance
+    amplitude: float  # deviation of rates from the trend
+    own: float  # deviation of a configuration from the similar ones
+    noise: float  # error of a measurement beyond its own variance
+    drift: float  # common error of all measurements of a block
 
 
 class Features:
@@ -108,7 +108,7 @@ def _settings(config: PipelineConfig, cores: int) -> dict[str, float | str]:
 
 def _coordinate(value: Value) -> float | str:
     if isinstance(value, str | bool) or not 0 <= value < math.inf:
-        return str(value)  # a number below 0 is a sign, such as tf.data.AUTOTUNE: it is not less than the others
+        return str(value)  # a number below 0, such as tf.data.AUTOTUNE, is a symbol, and not less than the others
     return math.log2(1.0 + value)
 
 
@@ -226,7 +226,7 @@ class Surrogate:
         return shared
 
     def _covariance(self, learnt: Learnt) -> Array:
-        if self._alike is None or self._alike[0] != learnt.weights:  # most of what is tried in turn has the same
+        if self._alike is None or self._alike[0] != learnt.weights:  # most models that are tried in turn have the same
             self._alike = learnt.weights, np.exp(-(self._distances @ np.asarray(learnt.weights)))
         prior = learnt.amplitude**2 * self._alike[1] + self._common
         prior.flat[:: len(prior) + 1] += learnt.own**2
@@ -254,7 +254,7 @@ class Surrogate:
         """
         repeated = self._repeated
         goes_on = before is not None and before.features.names == self.features.names and before._repeated == repeated
-        in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else drift and noise cannot be told apart
+        in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else drift and noise cannot be separated
         noises, drifts = _SHOWN_NOISES if repeated else _NOISES, _DRIFTS if in_blocks else ()
         typical = (_TYPICAL_WEIGHT,) * len(self.features.names)
         best = Learnt(typical, amplitude=0.4, own=0.0, noise=0.03, drift=drifts[0] if drifts else 0.0)

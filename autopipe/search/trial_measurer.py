@@ -50,7 +50,7 @@ _WHERE_POSSIBLE = (
     "tf.data-cache",
     KERAS_WORKERS,
     "directory",
-)  # of others the reason against is told
+)  # for others the reason is reported
 
 
 class TrialMeasurer:
@@ -129,7 +129,7 @@ class TrialMeasurer:
         for runner in runners:
             runner.begin()
         for runner in runners:
-            runner.start()  # what fails, fails again in its trial, and is told there
+            runner.start()  # a failure happens again in its trial, and is reported there
 
     def close(self) -> None:
         """End all processes of foreign code, also if Ctrl-C comes meanwhile."""
@@ -138,7 +138,7 @@ class TrialMeasurer:
                 ending.callback(runner.close)
 
     def _runner_of(self, code: str) -> TrialRunner:
-        assert self._foreign is not None  # else no such baseline was named
+        assert self._foreign is not None  # else such a baseline was not named
         if code not in self._runners:
             self._runners[code] = self._foreign(code)
         return self._runners[code]

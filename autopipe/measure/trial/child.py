@@ -146,8 +146,8 @@ class Launch:
     environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
     sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    hosts: int = 1  # how many hosts share each batch; what is measured is one host's part of it
-    code: str | None = None  # what a session of foreign code runs; see `autopipe.measure.trial.protocol.Load`
+    hosts: int = 1  # hosts that share each batch; one host's part of it is measured
+    code: str | None = None  # of a session of foreign code; see `autopipe.measure.trial.protocol.Load`
 
 
 class Child:
@@ -227,7 +227,7 @@ class Child:
         """Return the lines it sent; empty if there were none in this time. Raises EOFError if it is dead or has closed
         its channel, and everything it sent has been returned.
         """
-        alive = self.is_alive()  # asked first: what a dead process has sent is all there by now
+        alive = self.is_alive()  # read first: all data of a dead process have arrived by now
         lines = self._channel.receive(timeout_seconds if alive else 0.0)
         if not lines and not alive:
             raise EOFError  # a grandchild may hold the other end open

@@ -75,7 +75,7 @@ class Watch:
 
     def __init__(self, deadlines: Deadlines, phase: Phase, now: float) -> None:
         self.phase = phase  # the phase it is in
-        self.phase_seconds: dict[Phase, float] = {}  # how long each phase took, up to the last clock reading
+        self.phase_seconds: dict[Phase, float] = {}  # durations up to the last clock reading
         self._deadlines = deadlines
         self._began = self._heard = self._counted = now
 
@@ -113,8 +113,8 @@ class Memory:
     """The memory of a trial, as far as it is known."""
 
     peak_bytes: int  # the most that its processes were seen to hold
-    limit_bytes: int  # what they may hold
-    oom_kills: int = 0  # how often the kernel killed a process of their cgroup for memory meanwhile
+    limit_bytes: int  # of their memory
+    oom_kills: int = 0  # processes of their cgroup that the kernel killed for memory meanwhile
 
     @property
     def exceeded(self) -> bool:
@@ -205,7 +205,7 @@ _MESSAGE_LIMIT = 2000
 _OUT_OF_MEMORY_NAMES = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})  # TensorFlow's; PyTorch's and CuPy's
 _OUT_OF_MEMORY_WORDS = ("RESOURCE_EXHAUSTED", "out of memory", "Unable to allocate", "Cannot allocate memory")
 
-_GRAPH = "Graph execution error:"  # how TensorFlow begins, with the place in its graph, before it says what happened
+_GRAPH = "Graph execution error:"  # begins TensorFlow's text, with the place in its graph, before the cause
 _AROUND = re.compile(
     rf"{_GRAPH}|Detected at node |\s+File \"|<stack traces unavailable>|\s*\[\[|\d+ root error|.*most recent call last"
 )
@@ -280,7 +280,7 @@ def kind_of(error: BaseException, phase: Phase) -> FailureKind:
             return FailureKind.BUILD
         case errors.DataError() | errors.OpError():
             return FailureKind.BAD_DATA
-    if _has_too_few_outputs(error):  # which shows at the first batch that has such a label
+    if _has_too_few_outputs(error):  # an error that shows at the first batch with such a label
         return FailureKind.BUILD
     match phase:
         case Phase.START | Phase.IMPORT:

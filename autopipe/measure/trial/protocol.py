@@ -119,7 +119,7 @@ class Load(Value):
     session: str = DEFAULT_SESSION
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; what is measured is one host's part of it
+    hosts: int = pydantic.Field(default=1, ge=1)  # hosts that share each batch; one host's part of it is measured
     code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
 
 

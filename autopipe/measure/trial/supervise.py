@@ -39,7 +39,7 @@ class Recycling:
     # "warm" keeps a child for many trials, as importing a framework takes seconds; "process": a fresh one for each
     isolation: Literal["warm", "process"] = "warm"
     trials: int = 50  # the most that one child serves
-    growth_bytes: int = 1 << 30  # how much more memory it may hold than after its first trial
+    growth_bytes: int = 1 << 30  # memory that it may hold beyond that after its first trial
 
 
 def _process_settings(setup: ModelSetup) -> Hashable:
@@ -94,7 +94,7 @@ class TrialRunner:
         self._tenure = _Tenure(None)
         self._limit_bytes = 0
         self._loading = False  # begun, and not waited for
-        self.until = math.inf  # the reading of `time.monotonic` at which whatever is asked for is cut
+        self.until = math.inf  # the `time.monotonic` reading at which any request is cut
 
     def __enter__(self) -> Self:
         return self
@@ -268,7 +268,7 @@ class TrialRunner:
             return None
         if now >= self.until:
             return failures.cut(watch.phase)
-        if watch.phase is not Phase.START:  # before that, it would not know what the signal means
+        if watch.phase is not Phase.START:  # before that, the signal would end it
             child.dump_stacks()
         if kind is FailureKind.TIMEOUT:
             return failures.overdue(watch.phase, watch.elapsed_seconds(now))
