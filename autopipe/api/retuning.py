@@ -75,7 +75,6 @@ class When:
         return not (self.stale or self.drifted)
 
     def asks_for(self, checked: Result) -> bool:
-        """Return True if these findings are a reason to retune."""
         return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
 
 

@@ -193,7 +193,6 @@ def run(
 
 
 def _call(workload: Workload | str, **named: object) -> str:
-    """Return the line of Python that tunes again."""
     given = repr(workload) if isinstance(workload, str) else "workload"
     told = [f"{name}={value!r}" for name, value in named.items() if value is not None or name == "budget"]
     return f"ap.tune({', '.join([given, *told])})"

@@ -131,7 +131,6 @@ def _sentence(error: pydantic.ValidationError) -> str:
 #
 # The file is read right before it is written, under a lock: what was read before a search may be minutes old.
 
-
 _PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: a process that holds the lock for longer hangs
 _POLL_SECONDS: Final = 0.02
 

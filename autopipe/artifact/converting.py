@@ -85,7 +85,6 @@ class Job:
         )
 
     def _default_workers(self) -> int:
-        """Return one thread per core, and more if they wait for a network."""
         cores = machine.usable_cores()
         remote = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
         return max(cores, _REMOTE_WORKERS) if remote else cores

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # -------------------- exports
 
-
 GROUP: Final = "autopipe.exporters"
 HELP: Final = {
     "images_per_second": "Samples trained a second in the last epoch.",
@@ -87,7 +86,6 @@ def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
 
 
 # -------------------- drift
-
 
 LEAST_SHARE: Final = 0.5
 """A training below this share of its promise is too slow, however wide the interval of the promise is."""

@@ -92,7 +92,6 @@ def _imported(named: Workload | protocol.Reference) -> Workload:
 
 
 def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:
-    """Return the profile's other configurations with their images/s, the fastest first."""
     return [
         (config, rate)
         for known, rate in profile.result.measured()

@@ -55,7 +55,6 @@ def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
 
 
 def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
-    """Return one configuration of each kind: the one with the most workers."""
     kinds: dict[tuple[str, ...], PipelineConfig] = {}
     for config in configs:
         kind = (config.loader.kind, config.cache, config.storage, config.finish, config.channels)

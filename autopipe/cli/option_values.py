@@ -52,7 +52,6 @@ def size(text: str, option: str) -> int:
 
 
 def _with_a_unit(text: str, option: str, *units: str) -> str | None:
-    """Suggest units for a number that has none."""
     if _NUMBER.fullmatch(text.strip()) is None:
         return None
     return f"A number needs a unit: {' or '.join(f'{option} {text.strip()}{unit}' for unit in units)}."

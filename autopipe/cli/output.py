@@ -167,7 +167,6 @@ def say_renewed(artifact: Path, profile: Profile, workload: str | None, argument
 
 
 def _say_before(config: PipelineConfig, folder: Path, workload: str) -> None:
-    """Print how to convert the samples, if the configuration reads converted ones."""
     if config.storage == "files":
         return
     form, deepest = config.storage, config.cut == "deepest"

@@ -88,7 +88,6 @@ class Progress:
         self.say("machine", machine.one_line())
 
     def _request(self, settings: Settings) -> None:
-        """Print the options that a retune takes from the tune before it."""
         self._ends = None if settings.budget_seconds is None else self._began + settings.budget_seconds
         if said := asking.written(settings):
             self.say("as before", said)

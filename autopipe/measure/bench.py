@@ -220,7 +220,6 @@ class Bench:
 
     @contextlib.contextmanager
     def noted(self, log: TraceLog | None) -> Iterator[None]:
-        """Record steps and transfers in `log`, if there is one."""
         if log is None:
             yield
             return

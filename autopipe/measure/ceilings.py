@@ -112,7 +112,6 @@ class LoaderCosts:
     finished_bytes: int  # of a sample as the model takes it
 
     def rate(self, at_once: int) -> float:
-        """Return the images/s of the loader with so many reads at a time."""
         made = self.images_per_second.value
         if self.reads is None or not self.reads.waits:
             return made
@@ -191,7 +190,6 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
 
 
 def _read_bytes_per_second(workload: Workload, made: LoaderCosts | None) -> float | None:
-    """Measure the storage at the most reads at a time that still brought a gain."""
     at_once = 0 if made is None or made.reads is None else min(_MOST_READERS, made.reads.at_once)
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
     return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None

@@ -92,7 +92,6 @@ class Costs:
         return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
 
     def sent_bytes(self, finish: str) -> int:
-        """Return the bytes of an image in the batches."""
         return self.finished_bytes if finish == "host" else self.compact_bytes
 
     def transfer(self, config: PipelineConfig) -> float:
@@ -119,7 +118,6 @@ class Work:
 
     @property
     def lock_seconds(self) -> float:
-        """Processor time under Python's lock."""
         return sum(op.lock_seconds_per_image for op in self.paid)
 
     @property
@@ -312,12 +310,10 @@ class Bounds:
 
     @property
     def images_per_second(self) -> float:
-        """The highest rate that the configuration can reach."""
         return self.limits[0].images_per_second
 
     @property
     def model_images_per_second(self) -> float:
-        """The rate of the model alone."""
         return next(each.images_per_second for each in self.limits if each.kind is Kind.MODEL)
 
 

@@ -40,7 +40,6 @@ class OpCost(Value):
 
     @property
     def alone(self) -> OpCost:
-        """Return the cost in a process of its own."""
         if (busy := self.alone_seconds_per_image) is None:
             return self
         locked = min(self.lock_seconds_per_image, busy)
@@ -343,7 +342,6 @@ class Facts:
 
     @property
     def converting(self) -> Facts:
-        """Return a copy in which samples may be kept in another form."""
         return replace(self, limits=replace(self.limits, convert=True))
 
     @property

@@ -104,7 +104,6 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
 
 
 def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
-    """List the files that a trial reads for this many samples."""
     if STORAGES[config.storage].converts:
         root = place(workload.converted)
         return [str(path) for path in root.rglob("*")] if isinstance(root, Path) else []

@@ -32,7 +32,6 @@ from autopipe.workload.workload import Workload
 
 # -------------------- changes of ops, in words; their digest shows that there are any
 
-
 _MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
 """Matches a function or a callable object: its module, name and the digest of its code."""
 
@@ -81,7 +80,6 @@ def _setting(name: str, before: str, now: str) -> str:
 
 
 # -------------------- fingerprint
-
 
 MEMORY_TOLERANCE: Final = 0.05
 """A kernel's own memory varies a little from one start to the next."""

@@ -166,9 +166,7 @@ class Meter:
         )
 
 
-# -------------------- step clock: for each step of a training, its wait, its computation and its interval. No
-# framework.
-
+# -------------------- step clock: for each step, its wait, its computation and its interval. No framework.
 
 WARM_UP_STEPS = 2
 """The first step compiles, and from the second on the queues' initial content is used up."""
@@ -240,7 +238,6 @@ class StepClock:
         self._last = now
 
     def pause_ended(self) -> None:
-        """Forget the time since the last step, which was not the training's."""
         self._last = self._clock()
 
 

@@ -52,7 +52,6 @@ class Probe(keras.callbacks.Callback):
             self.meter.epoch_steps = known["steps"]
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Count on; Keras restarts at 0."""
         if self._steps:
             self.meter.epoch_steps = self._steps
         self._earlier, self._steps = self._earlier + self._steps, 0

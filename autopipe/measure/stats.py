@@ -43,12 +43,10 @@ class Comparison:
 
     @property
     def faster(self) -> bool:
-        """True if the first is significantly faster."""
         return self.interval.low > 1.0
 
     @property
     def slower(self) -> bool:
-        """True if the first is significantly slower."""
         return self.interval.high < 1.0
 
 

@@ -68,7 +68,6 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
 def _each(
     configs: Sequence[PipelineConfig], look: Callable[[PipelineConfig], Agreement], report: Report
 ) -> tuple[Agreement, ...]:
-    """Look at each configuration; a failure gives the reason why it cannot be used."""
     found = []
     for config in configs:
         try:
@@ -204,7 +203,6 @@ def repeats(
 
 
 def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]]) -> str | None:
-    """Name the change of the training that the two epochs of a configuration show."""
     varies = as_it_is[0] != as_it_is[1]
     if varies and epochs[0] == epochs[1]:
         return (
@@ -228,7 +226,6 @@ def _beginning(
 
 
 def _digests(batch: Any, most: int) -> Iterator[bytes]:
-    """Yield a digest of each of the first `most` samples of a batch."""
     parts = [part for slot in batch for part in leaves(slot) if part is not None]
     for row in range(min(most, len(parts[0]))):
         found = hashlib.blake2b(digest_size=16)

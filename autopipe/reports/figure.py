@@ -107,7 +107,6 @@ class Rows:
             self.drawing.behind(x, middle - 11.0, x, middle + 11.0, css)
 
     def axis(self, show: Callable[[float], str], unit: str, most: int = 6) -> None:
-        """Draw the axis below the rows, with faint lines through them."""
         drawing, y = self.drawing, self._top + 2.0
         for tick in self.scale.ticks(4 if self.stacked else most):
             x = self.scale(tick)

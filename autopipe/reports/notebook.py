@@ -65,7 +65,6 @@ class Live:
             self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
 
     def _heard(self, event: Event) -> bool:
-        """Record an event; True if it changes the output."""
         match event:
             case WaitingForMachine():
                 self._doing = "waiting for another tune on this machine"

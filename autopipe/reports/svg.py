@@ -82,7 +82,6 @@ class Drawing:
         self._parts.append(f"<text {_css(css)}{placed}>{html.escape(text)}</text>")
 
     def whisker(self, low: float, high: float, y: float) -> None:
-        """Draw a horizontal interval."""
         self.line(low, y, high, y, "whisker")
         for end in (low, high):
             self.line(end, y - 3.5, end, y + 3.5, "whisker")

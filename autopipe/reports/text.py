@@ -134,7 +134,6 @@ def _elsewhere(result: Result, best: Winner, config: PipelineConfig) -> str:
 
 
 def _devices(result: Result) -> str:
-    """Return the result of each number of devices."""
     parts = []
     for each in result.devices:
         kind = " virtual" if result.virtual_devices and each.devices > 1 else ""

@@ -152,7 +152,6 @@ class Budget:
         )
 
     def used_up(self) -> Stop | None:
-        """Return a stop if time or trials are used up, or nothing is left to try."""
         stop = self._stop(2 * self._trials_in_confirmation() * self._session.trial_seconds())
         if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
             stop = self._stop(self._confirmation_seconds())
@@ -211,7 +210,6 @@ class Budget:
     # ------------------------------------------------------------ at the ceiling
 
     def of_a_baseline(self) -> Stop | None:
-        """Return a stop if a usable baseline leaves nothing to gain."""
         for each in self.baselines:
             point = self._session.points().get(each.config.key())
             stop = self._looked_at(f"The baseline {each.name}", point, self._settings.ceiling_share)

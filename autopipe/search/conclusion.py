@@ -106,7 +106,6 @@ def _cost_profile(session: Session, point: Point) -> CostProfile:
 
 # -------------------- conclusion
 
-
 _ORIGINS = {
     Asker.BASELINE: Origin.BASELINE,
     Asker.SEED: Origin.PREDICTION,
@@ -365,7 +364,6 @@ def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, s
 
 
 def _bare(failure: TrialFailure | None) -> TrialFailure | None:
-    """Return a failure without its log and its configuration, which the study has."""
     if failure is None:
         return None
     return failure.model_copy(update={"log_tail": "", "config": None, "config_key": None})
@@ -386,7 +384,6 @@ def _over_limits(session: Session) -> Iterator[Resources]:
 
 
 def _others_cores(rows: Sequence[Row]) -> float:
-    """Return the cores used by other programs: the median of all trials."""
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
     return median([each / 100 for each in others if each is not None] or [0.0])
 

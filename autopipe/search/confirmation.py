@@ -190,7 +190,6 @@ def entered(session: Session, baselines: Sequence[Baseline]) -> list[decision.Fi
 def _affordable(
     session: Session, entered: Sequence[decision.Finalist], baselines: Sequence[Baseline]
 ) -> list[decision.Finalist]:
-    """Return the affordable finalists: all, or the best and the required or fastest baseline."""
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
     room = session.seconds_left(proving=True) / (ENOUGH_BLOCKS * trial)
     if room >= len(entered):

@@ -232,7 +232,6 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surro
 
 # -------------------- effects
 
-
 _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
 
 

@@ -113,7 +113,6 @@ class _Holder:
         return False
 
     def advice(self) -> str:
-        """Suggest how to go on."""
         if not self.process:
             return "Wait until it has ended: it may be in another container that shares this one's network."
         if self.user != os.getuid():

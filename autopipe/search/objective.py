@@ -128,7 +128,6 @@ class AskedBy:
         return cls(Asker.SAMPLER, word)
 
     def __str__(self) -> str:
-        """Return the word that a study holds, which `parse` reads."""
         if self.asker is Asker.SAMPLER:
             return self.detail
         return f"{self.asker}:{self.detail}" if self.detail else str(self.asker)
@@ -140,7 +139,6 @@ class AskedBy:
 
 
 # -------------------- row: one trial of a study as a search reads it
-
 
 _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
 

@@ -106,7 +106,6 @@ class Record:
         self._keep(self._block_ceilings, {**kept, str(block): ceiling.model_dump_json()})
 
     def keep_end(self) -> None:
-        """Note in a shared study that a search has ended."""
         if self._shared:
             self._keep(ENDED, _now())
 
@@ -153,7 +152,6 @@ class Record:
     def describe(
         self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy, predicted: float | None
     ) -> None:
-        """Note a trial's configuration before it runs."""
         for name, value in _described(config, origin, predicted).items():
             trial.set_user_attr(name, value)
 
@@ -198,7 +196,6 @@ class Record:
             kept.do(lambda: run_again(kept.study, kept.trials()[number]))
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
-        """Mark a trial whose configuration cannot run."""
         self._refuse(trial, reason)
         self._write(trial)
 
@@ -532,5 +529,4 @@ def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
 
 
 def _rate(row: Row) -> float:
-    """Return the images/s of a trial; its value is less if one-time costs were charged."""
     return row.outcome.images_per_second.value if isinstance(row.outcome, Measurement) else row.value or 0.0

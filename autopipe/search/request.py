@@ -22,7 +22,6 @@ class SimulatedStep(Value):
 
     @property
     def text(self) -> str:
-        """Return it as on a command line."""
         milliseconds = f"{1e3 * self.step_seconds:g}ms"
         return milliseconds if self.batch_size is None else f"{milliseconds}/{self.batch_size}"
 

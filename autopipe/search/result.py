@@ -112,7 +112,6 @@ class Ratio(Value):
 
     @property
     def decided(self) -> bool:
-        """True if the difference is significant."""
         return self.faster or self.slower
 
 
@@ -260,7 +259,6 @@ class Result(Value):
 
     @property
     def failed(self) -> int:
-        """The number of trials without a measurement."""
         return sum(each.images_per_second is None for each in self.trials)
 
     @property

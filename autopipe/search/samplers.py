@@ -77,7 +77,6 @@ def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
 
 # -------------------- samplers
 
-
 _ALONE = 4  # trials before the surrogate learns anything
 _FAILED_SPREAD = 0.15  # of the value of a failure, in log units
 _FAR_BELOW = math.log(0.3)  # a prediction this far below the best measured is tried last

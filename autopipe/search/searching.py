@@ -118,7 +118,6 @@ def workload_digest(described: Description) -> WorkloadDigest:
 
 # -------------------- searching
 
-
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
 _LOOKED_AT = 256  # samples of a wrapped dataset, after the search
 _LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end

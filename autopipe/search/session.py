@@ -114,7 +114,6 @@ class Session:
         return allowed
 
     def is_short(self) -> bool:
-        """True if there is no time for two more trials."""
         return self.seconds_left() < 2 * self.trial_seconds()
 
     def tried(self) -> set[str]:
@@ -126,11 +125,9 @@ class Session:
         return [row for row in self.record.rows() if row.block is None]
 
     def ended_rows(self) -> list[Row]:
-        """Return the same without interrupted trials."""
         return [row for row in self.search_rows() if row.outcome is not None]
 
     def points(self) -> dict[str, Point]:
-        """Return all measurements so far, by key."""
         rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         for key in {row.key: None for row in rows if row.number not in self._gathered}:
             self._points[key] = self._point(key, [each for each in rows if each.key == key])
@@ -160,7 +157,6 @@ class Session:
         return all(excess <= 0 for excess in self._excesses(row.config, row.outcome).values())
 
     def best(self) -> Point | None:
-        """Return the best point within the limits, or None."""
         points = [point for point in self.points().values() if point.feasible]
         return max(points, key=lambda point: (point.value, point.key), default=None)
 
@@ -198,7 +194,6 @@ class Session:
         return 0.0 if known is None or not self.settings.seeding else math.log(self._promise(config, known))
 
     def trial_seconds(self) -> float:
-        """Return the duration of a trial here, or 0 if none has run."""
         took = [row.seconds for row in self.record.rows() if row.outcome is not None]
         return median(took) if took else 0.0
 

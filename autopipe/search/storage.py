@@ -215,7 +215,6 @@ class StoredStudy:
         return None
 
     def trials(self) -> list[FrozenTrial]:
-        """Return all trials, by number; none if the storage has failed."""
         return self.do(lambda: self.study.get_trials(deepcopy=False)) or []
 
     def claim(self, number: int, owner: Mapping[str, str]) -> bool:
@@ -230,7 +229,6 @@ class StoredStudy:
         return self.do(lambda: self._written(trial, number))
 
     def fail_stale(self) -> None:
-        """Finish the trials of processes that died, by their heartbeats."""
         with experimental():
             self.do(lambda: optuna.storages.fail_stale_trials(self.study))
 

@@ -73,7 +73,6 @@ class Features:
         self._points: Array = np.array([[self._place(name, row) for name in self.names] for row in rows], dtype=float)
 
     def rows(self, keys: Collection[str]) -> Rows:
-        """Return the row numbers of configurations."""
         return np.array([self._row[key] for key in keys], dtype=np.intp)
 
     def distances(self, first: Rows, second: Rows) -> Array:
@@ -176,7 +175,6 @@ class Surrogate:
         return mean, np.sqrt(np.maximum(before - np.sum(half**2, axis=0), 1e-12))
 
     def value(self, key: str) -> float:
-        """Return the most likely value of a configuration."""
         return math.exp(float(self._mean(self.features.rows([key]))[0][0]))
 
     def best(self, keys: Collection[str]) -> str:

@@ -246,7 +246,6 @@ def succeeded(answer: T | TrialFailure) -> T:
 
 # -------------------- the error of a search without a result
 
-
 _REASONS_SHOWN = 3
 
 

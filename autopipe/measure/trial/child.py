@@ -204,7 +204,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id, which is also that of the group."""
         return self._process.pid
 
     def folder_for_sets(self) -> str | None:
@@ -243,7 +242,6 @@ class Child:
         return group.memory_bytes(self.pid)
 
     def dump_stacks(self) -> None:
-        """Make it print the stack of each of its threads."""
         before = self.log.size_bytes
         self._process.send_signal(signal.SIGUSR1)
         give_up = time.monotonic() + _DUMP_SECONDS

@@ -91,7 +91,6 @@ class Watch:
         return now - self._began
 
     def left_seconds(self, now: float) -> float:
-        """The seconds until the next deadline."""
         silent = self._heard + self._deadlines.of(self.phase)
         return max(0.0, min(silent, self._began + self._deadlines.request_seconds) - now)
 

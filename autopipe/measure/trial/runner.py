@@ -142,7 +142,6 @@ def _prepare_devices() -> None:
 
 
 def _of_one_host(workload: Workload, hosts: int) -> Workload:
-    """Reduce a workload to one host's part of each batch."""
     if workload.batch_size % hosts:
         raise WorkloadError(
             f"Each batch must divide equally between {hosts} hosts, but `batch_size` is {workload.batch_size}.",
@@ -178,7 +177,6 @@ def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
 
 
 def _code(name: str) -> str | Callable[[], Any]:
-    """Find the foreign code of a session: plain code by its name, or the user's function."""
     return workload_import.load_function(name) if ":" in name else name
 
 

@@ -133,7 +133,6 @@ class TrialRunner:
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
-        """Measure the ceiling of all configurations with this setup of the model."""
         request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
         return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
 
@@ -288,7 +287,6 @@ class TrialRunner:
 
 
 def _writing_to(folder: str | None, request: protocol.Measure) -> protocol.Measure:
-    """Return a request with the folder for its converted samples, if any."""
     return request if folder is None else request.model_copy(update={"options": {**request.options, "folder": folder}})
 
 

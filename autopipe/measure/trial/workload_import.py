@@ -73,7 +73,6 @@ def _require_no_arguments(function: Callable[..., Any], said: str) -> None:
 
 
 def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType, str, str]:
-    """Import a name; returns the module, the module's own name, and the attribute's."""
     target, _, attribute = reference.rpartition(":")
     if not target or not attribute.isidentifier():
         raise WorkloadError(
