@@ -158,18 +158,14 @@ def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[
 
 
 def require_installed(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse a backend in `KERAS_BACKEND` whose extra is not installed. Raise MissingExtraError if the extra is not
-    installed.
-    """
+    """Raise MissingExtraError if `KERAS_BACKEND` names a backend whose extra is not installed."""
     asked = environment.get("KERAS_BACKEND", "")
     if asked in _EXTRAS and importlib.util.find_spec(asked) is None:
         raise MissingExtraError.of(asked, asked)
 
 
 def require_known(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse a backend in `KERAS_BACKEND` that Keras does not have: Keras's own error would not name the variable.
-    Raise ConfigError if the backend is unknown.
-    """
+    """Raise ConfigError if `KERAS_BACKEND` is unknown to Keras, whose own error would not name the variable."""
     asked = environment.get("KERAS_BACKEND", "")
     if asked and asked not in BACKENDS:
         raise ConfigError(

@@ -129,9 +129,7 @@ class LoaderConfig(Strict):
         return getattr(self, "read_ahead", 0)
 
     def batches_at_a_time(self, most: int) -> int:
-        """Return the largest number of batches that a worker makes in one go, at most `most`, the number of
-        small ones.
-        """
+        """Return the largest number of batches that a worker makes in one go, if up to `most` are small enough."""
         return 1
 
     def shares_lock(self) -> bool:

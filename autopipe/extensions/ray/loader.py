@@ -141,9 +141,11 @@ class _Filler:
         """Nothing was begun."""
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        """Have a batch filled. A worker that dies is replaced and the batch made anew. Raise WorkerDiedError if it died
-        three times on this batch, the last time with no other batch beside, and AutopipeError if the error of the
-        worker, with its traceback as the cause.
+        """Have a batch filled. A worker that dies is replaced and the batch made anew.
+
+        Raises:
+            WorkerDiedError: it died three times on this batch, the last time with no other batch beside.
+            AutopipeError: the error of the worker, with its traceback as the cause.
         """
         place = SlotPlace(slot.number, slot.block.descriptor, slot.block.size)
         died = self._team.cluster.ray.exceptions.RayError

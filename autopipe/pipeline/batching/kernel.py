@@ -61,8 +61,8 @@ class WholeBatches:
         return self._read_many is not None
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
-        """Write the samples of one batch, as `Kernel.fill` does; return False if that could not be done at once. Raise
-        Exception if an error of a source or an op; `batch` then holds anything.
+        """Write the samples of one batch, as `Kernel.fill` does; return False if that could not be done at once. Errors
+        of a source or an op are raised unchanged; `batch` then holds anything.
         """
         made = self._fixed_part(indices, batch)
         if made is None:
@@ -424,9 +424,7 @@ def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:
 
 
 def refuse_skipping(job: LoadJob, kind: str) -> None:
-    """Refuse a workload that skips bad samples, for a loader that cannot count them. Raise ConfigError if the workload
-    has `on_bad_sample="skip"`.
-    """
+    """Raise ConfigError if the workload skips bad samples, for a loader that cannot count them."""
     if job.recipe.on_bad_sample == "skip":
         raise ConfigError(
             f'The `{kind}` loader cannot replace and count bad samples, but the workload has on_bad_sample="skip".',

@@ -63,7 +63,7 @@ class RemoteFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteFailure:
-        """Return the picture of an error; a very long text is cut to its end."""
+        """Return an error with its traceback as text, both cut to a limit."""
         text = "".join(traceback.format_exception(error))[-_CHARACTERS_TOLD:]
         failure = worker_failure(error)
         if len(failure.message) > _CHARACTERS_TOLD:

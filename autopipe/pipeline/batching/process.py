@@ -71,8 +71,11 @@ class WorkerProcess:
         self._tell(False, indices)
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        """Have a batch filled. A worker that dies is replaced and the batch made anew. Raise WorkerDiedError if it died
-        three times on this batch, and AutopipeError if the error of the worker, with its traceback as the cause.
+        """Have a batch filled. A worker that dies is replaced and the batch made anew.
+
+        Raises:
+            WorkerDiedError: it died three times on this batch.
+            AutopipeError: the error of the worker, with its traceback as the cause.
         """
         endings = []
         for _ in range(_DEATHS_ALLOWED):

@@ -97,9 +97,7 @@ def require_safe_fork(instead: str, *, in_training: bool = False) -> None:
 
 
 def require_safe_workers(dataset: Any) -> None:
-    """Refuse to let a torch `DataLoader` fork its workers if they would hang; other datasets pass. Raise LoaderError if
-    it would, and a framework has run in this process.
-    """
+    """Raise LoaderError if a torch `DataLoader` would fork its workers after a framework has run here."""
     if not any(kind.__module__.partition(".")[0] == "torch" for kind in type(dataset).__mro__):
         return
     workers = getattr(dataset, "num_workers", 0)
@@ -240,7 +238,7 @@ class BatchStream(Generic[T]):
             self._ready.notify_all()
 
     def _seek(self, epoch: int, start: int, *, last: bool) -> int:
-        """Go to a batch, and return the reader's run number."""
+        """Go to a batch, and return the number of its new reader."""
         self._owner.require()  # before the lock, which a thread that no fork copies may have held
         with self._lock:
             if self._closed:

@@ -73,9 +73,7 @@ def _checked_compiled(model: keras.Model) -> keras.Model:
 
 
 def refuse_workload(data: Any) -> None:
-    """Refuse a workload in place of samples: Keras would print all of it without an explanation. Raise ModelError if
-    `data` is a workload.
-    """
+    """Raise ModelError for a workload in place of samples: Keras would print all of it without an explanation."""
     if isinstance(data, Workload):
         raise ModelError(
             "Samples, a loader or what Keras takes must be given, but got a whole Workload.",
@@ -118,9 +116,7 @@ def check(model: keras.Model, loader: Loader) -> None:
 
 
 def check_inputs(model: keras.Model, loader: Loader) -> None:
-    """Refuse a model whose inputs have other shapes than x in the batches of `loader`. Raise ModelError if the shapes
-    differ.
-    """
+    """Raise ModelError if the model's inputs have other shapes than x in the batches of `loader`."""
     x, *_ = triple(finished_batch(loader))
     inputs = getattr(model, "inputs", None) or []
     if not inputs:  # no functional model: its inputs are unknown

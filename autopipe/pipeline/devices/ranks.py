@@ -51,9 +51,7 @@ def _alone(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_prediction(rank: tuple[int, int]) -> None:
-    """Refuse to predict in several processes, each of which would have a part of the results only. Raise ModelError if
-    there are several processes.
-    """
+    """Raise ModelError if there are several processes, each of which would predict a part of the results only."""
     if rank[1] > 1:
         raise ModelError(
             f"`predict` runs in one process, but this is one of {rank[1]} that train together.",

@@ -46,9 +46,7 @@ class DeviceStrategy(abc.ABC):
         return None
 
     def check_model(self, model: Any) -> None:
-        """Refuse a compiled model that the backend cannot train on these devices. Raise ModelError if a part of its
-        compilation works on one device only.
-        """
+        """Raise ModelError if a part of the model's compilation works on one device only."""
         if self.devices > 1 and (reason := self.unfit(model)) is not None:
             raise ModelError(
                 f"`model` cannot be trained on several devices: {reason}, and devices={self.devices}.",
@@ -64,13 +62,11 @@ class DeviceStrategy(abc.ABC):
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Train inside; report a lost process of the training. Raise PeerLostError if another process that trains
-        together with this one has ended.
-        """
+        """Train inside; raise PeerLostError if another process of the training has ended."""
         yield
 
     def check_rows(self, rows: int) -> None:
-        """Refuse a batch that cannot be shared equally; raise ModelError if `rows` is no multiple of `devices`."""
+        """Raise ModelError if `rows` is no multiple of `devices`."""
         if rows % self.devices:
             raise ModelError(
                 f"A batch must divide equally between the devices, but got {rows} samples for devices={self.devices}.",
@@ -79,8 +75,8 @@ class DeviceStrategy(abc.ABC):
             )
 
     def check_evaluation_rows(self, rows: int) -> None:
-        """Refuse a batch that cannot be placed for evaluation or prediction. A strategy may allow uneven parts there.
-        Raise ModelError if the devices cannot share `rows` samples.
+        """Raise ModelError if the devices cannot share `rows` samples of an evaluation. A strategy may allow uneven
+        parts.
         """
         if rest := rows % self.devices:
             raise ModelError(

@@ -373,8 +373,10 @@ class Trainer:
         return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue at `state`; the state contains no weights. Raise ConfigError if the state is
-        malformed, or of another workload or shard.
+        """Let the next `fit` continue at `state`; the state contains no weights.
+
+        Raises:
+            ConfigError: the state is malformed, or of another workload or shard.
         """
         self.loader.load_state_dict(state)
         self._first, self._session = (state["epoch"], state["batch"]), None

@@ -97,8 +97,10 @@ def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan
 def eject(workload: Workload, config: PipelineConfig | str) -> str:
     """Return a module that feeds the workload by the configuration, and does not import autopipe.
 
-    The arguments are those of `module`. Raise PlainCodeError if plain tf.data or Keras code cannot express it; the
-    message gives every reason.
+    The arguments are those of `module`.
+
+    Raises:
+        PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
     """
     try:
         return module(workload, config).code

@@ -52,8 +52,8 @@ class Storage(abc.ABC):
     holds_arrays: ClassVar[bool] = False
 
     def at(self, where: Path | str | RemotePath) -> Place:
-        """Return the folder of a path or URL, to keep a set of this form in. Raise ConfigError if it is a URL, and the
-        form's files must lie on a disk, and DataError if it is a URL that cannot be used.
+        """Return the folder of a path or URL, to keep a set of this form in. Raise ConfigError for a URL if the form's
+        files must lie on a disk, and DataError for an invalid URL.
         """
         found = place(where)
         if self.mapped and isinstance(found, RemotePath):

@@ -47,9 +47,7 @@ class Sealed(pydantic.BaseModel):
 
     @classmethod
     def load(cls, path: Place) -> Self:
-        """Read a record; raise StorageError if it is missing, unreadable, edited or of another version. Raise
-        StorageError if it is missing, unreadable, of another version, or was edited.
-        """
+        """Read a record; raise StorageError if it is missing, unreadable, edited or of another version."""
         try:
             body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             seal = body.pop("seal", None)

@@ -93,9 +93,11 @@ class StoredSource:
 
 
 def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set in a folder, or behind a URL, as a source, if it is the result of `conversion`. Raise ConfigError
-    if it is behind a URL, and the form's files must lie on a disk, and StorageError if there is no complete set, it
-    was edited, or it is of other data or ops.
+    """Return the set in a folder, or behind a URL, as a source, if it is the result of `conversion`.
+
+    Raises:
+        ConfigError: it is behind a URL, and the form's files must lie on a disk.
+        StorageError: there is no complete set, it was edited, or it is of other data or ops.
     """
     folder = storage.at(where)
     manifest = layout.whole_manifest(folder)
@@ -104,9 +106,11 @@ def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: St
 
 
 def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set of `conversion`, from a folder or URL or a folder in it. Raise ConfigError if it is behind a URL,
-    and the form's files must lie on a disk, and StorageError if there is none; the message names similar ones and
-    their differences.
+    """Return the set of `conversion`, from a folder or URL or a folder in it.
+
+    Raises:
+        ConfigError: it is behind a URL, and the form's files must lie on a disk.
+        StorageError: there is none; the message names similar ones and their differences.
     """
     root = storage.at(where)
     reasons = []

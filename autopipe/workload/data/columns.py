@@ -89,9 +89,7 @@ def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hi
 
 @contextlib.contextmanager
 def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Convert errors of a library that reads a damaged file, and name the file. Raise DataError if the file cannot be
-    read as `what`.
-    """
+    """Convert errors of a library to a DataError that names the file and says that it is no `what`."""
     try:
         yield
     except AutopipeError:

@@ -169,9 +169,7 @@ def _listed(entries: list[Found], limit: int = 5) -> str:
 
 
 def check_split(validation_split: float | None, subset: str | None) -> None:
-    """Refuse arguments that do not choose a part. Raise DataError if only one of both is given, or one is not
-    possible.
-    """
+    """Raise DataError if only one of both arguments is given, or one is impossible."""
     if (validation_split is None) != (subset is None):
         raise DataError(
             "`validation_split` and `subset` must be given together, "

@@ -168,9 +168,7 @@ def read_at(descriptor: int, count: int, start: int) -> bytes:
 
 
 def require_regular(path: bytes, status: os.stat_result) -> None:
-    """Refuse anything but a regular file; reading a named pipe would block for ever. Raise BadSampleError if it is a
-    folder, a pipe or a device.
-    """
+    """Raise BadSampleError for a folder, a pipe or a device; reading a named pipe would block for ever."""
     mode = status.st_mode
     if not stat.S_ISREG(mode):
         kind = "folder" if stat.S_ISDIR(mode) else "named pipe" if stat.S_ISFIFO(mode) else "device"

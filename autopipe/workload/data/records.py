@@ -222,8 +222,8 @@ _NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 def scanned(
     pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
-    """Return the files, and the offsets of the records of each. Raise DataError if no file matches; one is compressed,
-    cut short, or no TFRecord file.
+    """Return the files, and the offsets of the records of each. Raise DataError if no file matches, or one is
+    compressed, cut short, or no TFRecord file.
     """
     urls = _urls(pattern)
     if urls:

@@ -40,9 +40,11 @@ class Reader(Protocol):
     """Opens URLs of one scheme, or of any. A module will do."""
 
     def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the content of an object, or its bytes from `start` to `end`. Raise BadSampleError if it does not
-        exist, is empty, or ends before `start`, and DataError if access is denied, or the connection is lost; not
-        the object's fault.
+        """Return the content of an object, or its bytes from `start` to `end`.
+
+        Raises:
+            BadSampleError: it does not exist, is empty, or ends before `start`.
+            DataError: access is denied, or the connection is lost; not the object's fault.
         """
         ...
 

@@ -152,9 +152,7 @@ def _require_known_to_tensorflow(source: Source) -> None:
 
 
 def require_local(source: Source) -> None:
-    """Refuse remote samples: plain code for them would need more than a few lines. Raise PlainCodeError if they are
-    behind a URL.
-    """
+    """Raise PlainCodeError for remote samples: plain code for them would need more than a few lines."""
     if (kind := remote(source)) is not None:
         raise PlainCodeError(f"its samples are behind a URL ({kind}://); those on a disk can")
 

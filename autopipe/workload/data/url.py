@@ -48,7 +48,7 @@ def located(place: str | os.PathLike[str]) -> str:
 
 
 def require_text(place: str | os.PathLike[str]) -> None:
-    """Refuse a URL that was converted to a Path, and thereby lost a slash; raise DataError if it is such a Path."""
+    """Raise DataError for a URL that was converted to a Path, and thereby lost a slash."""
     if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
         raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
 

@@ -207,8 +207,7 @@ def decode_image(
 ) -> NDArray[np.uint8]:
     """Return the pixels of an encoded image, shape (height, width, channels), uint8 RGB or grey; in `out`, if it fits.
 
-    A JPEG is reduced to the smallest size that is not below `least`, see `Decode`. Raise BadSampleError if see
-    `Decode`.
+    A JPEG is reduced to the smallest size that is not below `least`. For this and BadSampleError, see `Decode`.
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is not None:
@@ -219,8 +218,8 @@ def decode_image(
 
 
 def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
-    """Return the pixels of an encoded mask: (height, width) if grey, (height, width, 3) RGB if colour-coded. Raise
-    BadSampleError if see `Decode`.
+    """Return the pixels of an encoded mask: (height, width) if grey, (height, width, 3) RGB if colour-coded. For
+    BadSampleError, see `Decode`.
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is not None:

@@ -49,8 +49,8 @@ def require_size(size: Size | None, max_pixels: int) -> None:
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the marker of each segment of a JPEG, and the place of its length; fill bytes are skipped. Raise
-    IndexError, struct.error if the file is cut short.
+    """Yield the marker of each segment of a JPEG, and the place of its length; fill bytes are skipped. Raise IndexError
+    or struct.error if the file is cut short.
     """
     at = 2
     while data[at] == 0xFF:

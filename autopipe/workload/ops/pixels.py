@@ -178,7 +178,7 @@ def checked_range(
 
 
 def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0, above: bool = False) -> None:
-    """Refuse a setting that is no number from `least` to `most`; raise ConfigError if the setting is invalid."""
+    """Raise ConfigError if a setting is no number from `least` to `most`."""
     value = getattr(op, name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and least <= value <= most and not (above and value == least):
@@ -190,7 +190,7 @@ def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0
 
 
 def check_ordered(op: object, lower: float, upper: float) -> None:
-    """Refuse factors that are negative or not in order; raise ConfigError if the factors are invalid."""
+    """Raise ConfigError if factors are negative or not in order."""
     if not 0 <= lower < upper:
         raise ConfigError(f"{type(op).__name__} needs 0 <= lower < upper, but got lower={lower!r}, upper={upper!r}.")
 

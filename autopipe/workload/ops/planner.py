@@ -63,8 +63,8 @@ def sample_place(source: Source, index: int) -> str:
 
 
 def op_failure(error: BaseException, op: Op, source: Source, index: int) -> AutopipeError:
-    """Return the error of an op that failed on a sample, with the op, the sample's index and its name. Raise
-    KeyboardInterrupt if the user pressed Ctrl-C; the op did not fail.
+    """Return the error of an op that failed on a sample, with the op, the sample's index and its name. A
+    KeyboardInterrupt from Ctrl-C is raised instead.
     """
     _pass_interrupt(error)
     place = f"{op.name} on {sample_place(source, index)}"
@@ -74,9 +74,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
-    """Return the error of a sample that could not be read. Raise KeyboardInterrupt if the user pressed Ctrl-C; the read
-    did not fail.
-    """
+    """Return the error of a sample that could not be read. A KeyboardInterrupt from Ctrl-C is raised instead."""
     _pass_interrupt(error)
     place = sample_place(source, index)
     if isinstance(error, AutopipeError):
@@ -87,7 +85,7 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
 
 
 def _pass_interrupt(error: BaseException) -> None:
-    """Raise Ctrl-C again in the main thread, the only one that Python interrupts."""
+    """Raise Ctrl-C again in the main thread, to which alone Python delivers it; elsewhere it is a plain error."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
 
