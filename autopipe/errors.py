@@ -155,9 +155,7 @@ def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeE
 
 
 def worker_failure(error: BaseException) -> AutopipeError:
-    """Return the consumer's error for a worker that ended with `error`: that itself, if autopipe raised it on
-    purpose.
-    """
+    """Return the consumer's error for a failed worker: `error` itself, if autopipe raised it on purpose."""
     if isinstance(error, AutopipeError):
         return error
     failure = LoaderError(f"A worker failed: {type(error).__name__}: {error}")

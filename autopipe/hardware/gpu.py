@@ -183,9 +183,7 @@ VARIABLE: Final = "AUTOPIPE_VIRTUAL_DEVICES"
 
 
 def asked(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the requested number of virtual CPU devices; 0 without a request. Raise ConfigError if the variable holds
-    no whole number.
-    """
+    """Return the requested number of virtual CPU devices, 0 by default; raise ConfigError for no whole number."""
     text = environment.get(VARIABLE, "").strip() or "0"
     if not text.isdecimal():
         raise ConfigError(

@@ -160,9 +160,7 @@ class ModelSetup(NamedTuple):
         return cls(*(getattr(value, name) for name in cls._fields))
 
     def queue_size(self, wanted: int) -> int:
-        """Return the number of finished batches that may wait: two calls' worth at least, else each call waits for its
-        last.
-        """
+        """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
         return max(wanted, 2 * self.steps_per_execution if self.steps_per_execution > 1 else 0)
 
 
@@ -293,9 +291,7 @@ def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def near_parameter(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean `x`?", or an empty text; a loader's knob without the loader is `loader.knob`, that
-    of any.
-    """
+    """Return " Did you mean `x`?", or an empty text; a knob without its loader is `loader.knob`, that of any."""
     if "." in name:
         return near(name, known)
     knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}

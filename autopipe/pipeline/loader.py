@@ -70,9 +70,7 @@ class Finishing(Protocol):
     """Finishes batches without a compiled step of a Keras model."""
 
     def place(self) -> Callable[[Any], Any] | None:
-        """Return a function that makes arrays of the Keras backend from host memory; None unless its device is the
-        host.
-        """
+        """Return a function from host memory to arrays of the Keras backend; None unless its device is the host."""
         ...
 
     def on_device(self, batch: Batch) -> Batch: ...

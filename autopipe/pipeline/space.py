@@ -156,9 +156,7 @@ class Space:
         )
 
     def only(self, name: str, values: Iterable[Value]) -> Space:
-        """Return the space with `name` limited to `values`. Raise SpaceError if there is no such parameter, or none of
-        its values is left.
-        """
+        """Return the space with `name` limited to `values`; raise SpaceError if nothing is left."""
         wanted, parameter = tuple(values), self[name]
         left = tuple(value for value in parameter.values if among(value, wanted))
         if not left and parameter.unmeasured is not None:

@@ -110,9 +110,7 @@ class Op(abc.ABC):
         return None
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
-        """Return the op as it is in a workload with `rest` after it. Raise ConfigError if it needs other ops
-        behind it.
-        """
+        """Return the op as it is in a workload with `rest` after it; raise ConfigError if it needs others behind it."""
         return self
 
     def without_chance(self) -> Op | None:

@@ -112,9 +112,7 @@ def label(path: Path) -> str:
 
 
 def slots_of(value: Any) -> tuple[Any, ...]:
-    """Return a value of `read` as (x,), (x, y) or (x, y, sample_weight). Raise DataError if it is a tuple of another
-    length.
-    """
+    """Return a value of `read` as (x,), (x, y) or (x, y, sample_weight); raise DataError for other lengths."""
     if not isinstance(value, tuple):
         return (value,)
     if not 1 <= len(value) <= len(SLOTS):

@@ -102,9 +102,7 @@ class _Watch:
         _end_here()
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
-        """Return the callbacks that write nothing, because a shortened training must not write, and the names of
-        others.
-        """
+        """Return the callbacks that write nothing, because a shortened training must not, and the names of others."""
         from autopipe.extensions.diagnose.onlooker import Onlooker
 
         every = [] if callbacks is None else keras.tree.flatten(callbacks)

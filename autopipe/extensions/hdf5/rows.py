@@ -102,9 +102,7 @@ class _FileRows:
         return found if self._dtype.isnative else found.astype(self._dtype.newbyteorder("="))
 
     def gather(self, indices: NDArray[np.integer], out: NDArray[Any]) -> None:
-        """Write rows to the rows of an array; adjacent ones are read at once. Raise BadSampleError if a row is not in
-        the file any more.
-        """
+        """Write rows to an array, adjacent ones by one read; raise BadSampleError if a row is no longer in the file."""
         fits = out.dtype == self._dtype and out.flags.c_contiguous
         room = out if fits else np.empty((len(indices), *self._shape), self._dtype)
         content, size = room.reshape(-1).view(np.uint8).data, self._bytes

@@ -240,9 +240,7 @@ def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
 
 
 def _require_reachable(address: str) -> None:
-    """Connect once, so that an address without a server fails in seconds. Ray itself tries for half a minute, then
-    aborts.
-    """
+    """Connect once: an address without a server fails in seconds. Ray itself tries for half a minute, then aborts."""
     host, colon, port = address.removeprefix(_TCP).rpartition(":")
     if address == "auto" or not (colon and port.isdecimal()):
         return  # Ray looks for it, or names its fault

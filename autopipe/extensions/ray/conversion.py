@@ -119,9 +119,7 @@ def _part(
 
 
 def _finished(folder: Place, conversion: Conversion) -> Manifest:
-    """Join the parts. Raise StorageError if this machine does not see the nodes' files, or samples are bad on a node
-    only.
-    """
+    """Join the parts; raise StorageError if the nodes' files are invisible here, or samples are bad on a node only."""
     try:
         manifest = conversions.finish(folder)
     except (StorageError, FileNotFoundError) as error:

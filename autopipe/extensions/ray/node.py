@@ -106,9 +106,7 @@ class Maker:
 
     @functools.cached_property
     def _shares_memory(self) -> bool:
-        """Return True if this is the training's machine: the block holds the content that the training's process
-        named.
-        """
+        """Return True if this is the training's machine: the block holds the content that its process named."""
         secret = self._owner.secret
         try:
             block = SharedBlock(len(secret), _opened(self._owner.pid, self._owner.descriptor))

@@ -110,9 +110,7 @@ class Team:
             lost[number] = error
 
     def another(self, instead: Worker | None = None) -> Worker:
-        """Start one more worker; `instead` of one, on another node if there is one. Raise LoaderError if the loader was
-        closed.
-        """
+        """Start one more worker; `instead` of one, on another node if possible. Raise LoaderError after `end`."""
         nodes = self.cluster.nodes()
         with self._lock:
             if self._ended:

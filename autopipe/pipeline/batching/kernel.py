@@ -378,9 +378,7 @@ class BadSampleLedger:
         return {epoch: len(indices) for epoch, indices in self._bad.items()}
 
     def record(self, epoch: int, bad: Sequence[BadSample]) -> None:
-        """Note the bad samples of one batch. Raise DataError if more than 1 % of the epoch's samples (and more than
-        one) are bad.
-        """
+        """Note bad samples of a batch; raise DataError if more than 1 % of an epoch's (and more than one) are bad."""
         if not bad:
             return
         indices = self._bad.setdefault(epoch, set())

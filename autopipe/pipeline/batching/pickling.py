@@ -76,9 +76,7 @@ class RemoteFailure:
 
 
 def answered(answer: Any) -> Any:
-    """Return the answer of another process. Raise AutopipeError if it was a failure, with the other process's traceback
-    as its cause.
-    """
+    """Return another process's answer; raise its AutopipeError, with that process's traceback as the cause."""
     if isinstance(answer, RemoteFailure):
         raise answer.raised()
     return answer

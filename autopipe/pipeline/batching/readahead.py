@@ -54,9 +54,7 @@ def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
 
 
 def readers_of(read_ahead: int, workers: int) -> list[int]:
-    """Return the number of reading threads of each worker, `read_ahead` in all; a worker without any reads for
-    itself.
-    """
+    """Return the number of reading threads of each worker, `read_ahead` in all; 0: the worker reads for itself."""
     each, more = divmod(read_ahead, workers)
     return [each + (number < more) for number in range(workers)]
 

@@ -40,9 +40,7 @@ class Owner:
         return os.getpid() == self._pid
 
     def require(self) -> None:
-        """Refuse to continue in any other process. Raise LoaderError if this is a child that was forked after the
-        loader was opened.
-        """
+        """Raise LoaderError in any other process: a child that was forked after the loader was opened."""
         if not self.is_here:
             raise LoaderError(
                 f"A loader is read by the process that opened it, {self._pid}, but process {os.getpid()}, "

@@ -75,9 +75,7 @@ class DeviceStrategy(abc.ABC):
             )
 
     def check_evaluation_rows(self, rows: int) -> None:
-        """Raise ModelError if the devices cannot share `rows` samples of an evaluation. A strategy may allow uneven
-        parts.
-        """
+        """Raise ModelError if the devices cannot share `rows` samples of an evaluation; uneven parts may be allowed."""
         if rest := rows % self.devices:
             raise ModelError(
                 "The last batch of what is evaluated must divide equally between the devices, "

@@ -366,9 +366,7 @@ class Trainer:
             return self.model.predict(x, **keras_arguments)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the training as data: the batch after the last trained one. Callbacks may call it,
-        too.
-        """
+        """Return the state of the training as data: the batch after the last trained one. Callbacks may use it."""
         epoch, batch = self._stands()
         return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
 

@@ -39,9 +39,7 @@ def written(data: WrappedData) -> Written:
 
 
 def texts(data: WrappedData, config: PipelineConfig | str) -> dict[str, object]:
-    """Return the texts of the template. Raise PlainCodeError if another form is asked for, whose code would know the
-    first batch alone.
-    """
+    """Return the template's texts; raise PlainCodeError for another form: its code would know the first batch alone."""
     if isinstance(config, str) or not isinstance(config.loader, Wrapped):
         raise PlainCodeError(
             f"`{_name(data)}` makes the batches, and only its own code tells how",

@@ -47,9 +47,7 @@ def _ops(plan: Plan) -> tuple[Decode, Resize]:
 
 
 def texts(workload: Workload, plan: Plan, parts: Written) -> dict[str, object]:
-    """Return the texts of the template. Raise PlainCodeError if the data are no folder of classes, or the ops differ
-    from Keras's.
-    """
+    """Return the template's texts; raise PlainCodeError for data without class folders, or ops other than Keras's."""
     if type(workload.data) is not ImageFolder or parts.source.given:
         raise PlainCodeError("`image_dataset_from_directory` reads a folder of classes, as ap.ImageFolder does")
     decode, resize = _ops(plan)

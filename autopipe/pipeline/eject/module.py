@@ -84,9 +84,7 @@ class PlainModule:
 
 
 def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
-    """Return the reasons why a pipeline has no plain form, or None if it has one; the arguments are those of
-    `module`.
-    """
+    """Return the reasons why a pipeline has no plain form, or None if it has one; arguments as of `module`."""
     try:
         module(workload, config, plan=plan, own=own)
     except PlainCodeError as error:

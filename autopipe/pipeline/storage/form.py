@@ -139,9 +139,7 @@ class Conversion:
         return len(self.steps)
 
     def sample(self, index: int) -> Sample:
-        """Return a sample to keep. Raise BadSampleError if it cannot be read or decoded, and OpError if an op fails on
-        it.
-        """
+        """Return a sample to keep; raise BadSampleError if it cannot be read or decoded, OpError if an op fails."""
         try:
             sample = planner.normalise(self.source.read(index), self.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown

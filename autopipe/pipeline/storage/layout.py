@@ -190,9 +190,7 @@ _OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")
 
 
 def make_folder(folder: Place) -> None:
-    """Make the folder if it does not exist; a URL needs none. Raise StorageError if it cannot be made, or is no
-    folder.
-    """
+    """Make a missing folder; a URL needs none. Raise StorageError if it cannot be made, or is no folder."""
     if isinstance(folder, RemotePath):
         return
     try:
@@ -322,9 +320,7 @@ def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
 
 
 def whole_manifest(folder: Place) -> Manifest:
-    """Return the manifest of a complete set. Raise StorageError if there is none, it was edited, or a file is missing
-    or has another size.
-    """
+    """Return a complete set's manifest; raise StorageError if it is missing or edited, or a file's size differs."""
     path, sizes = folder / MANIFEST_NAME, place.sizes(folder)
     if path.name not in sizes:
         begun = HEADER_NAME in sizes

@@ -289,9 +289,7 @@ class RawPixels:
     """Arrays of one shape and dtype in the records of some files; a pickle drops their places."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> None:
-        """Describe `count` arrays. Raise DataError if the shape or dtype is impossible, or the dtype is not plain
-        numbers.
-        """
+        """Describe `count` arrays; raise DataError for an impossible shape or dtype, or one of no plain numbers."""
         plain = dtype.kind in "uifb" and dtype.isnative
         if not plain or not all(isinstance(side, int | np.integer) and side > 0 for side in shape):
             raise DataError(
@@ -329,9 +327,7 @@ class RawPixels:
         return missing
 
     def found(self, index: int, start: int, length: int, label: int) -> None:
-        """Note the byte of its file at which a record's pixels start, and its label. Raise ExampleError if the number
-        of bytes is wrong.
-        """
+        """Note a record's label and the offset of its pixels; raise ExampleError if the number of bytes is wrong."""
         self._require(length)
         self._labels[index] = label  # before the start, which says that it is there
         self._starts[index] = start

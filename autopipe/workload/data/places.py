@@ -57,9 +57,7 @@ def listed(root: bytes, found: Iterable[Found]) -> PathList:
 
 
 def named(root: bytes, entries: list[Entry]) -> PathList:
-    """Return a list of files that were named one by one; any of them may be a URL. Raise DataError if some are URLs and
-    others are paths.
-    """
+    """Return a list of files that were named one by one; raise DataError if some are URLs and others are paths."""
     if is_url(root) or any(is_url(directory) for directory, _ in entries):
         return ObjectList(root, (Object(*entry) for entry in entries))
     return PathList(root, entries)

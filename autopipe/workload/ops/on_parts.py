@@ -265,9 +265,7 @@ class OnParts(_Around):
 
 
 def placed(op: Op, spec: SampleSpec) -> Op:
-    """Return an op that acts on samples of `spec` as they are read. Raise WorkloadError if the parts are ambiguous, or
-    there is none.
-    """
+    """Return the op on samples of `spec` as read; raise WorkloadError if the parts are ambiguous, or there is none."""
     if spec.structure is None:
         if not isinstance(op, On):
             return op
