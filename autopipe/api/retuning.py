@@ -59,7 +59,7 @@ BUDGET_SECONDS: Final = 90.0
 AS_BEFORE: Final = -1.0
 """A budget that follows the tune's."""
 KNOWN: Final = 3
-"""How many configurations, of this machine and of others, a retune tries before it thinks of its own."""
+"""The most known configurations, of this machine and of others, that a retune tries before new ones."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

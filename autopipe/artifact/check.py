@@ -92,19 +92,11 @@ def check(
     workload: Callable[[], WorkloadDigest] | None = None,
     measure: Callable[[PipelineConfig], Rates] | None = None,
 ) -> Result:
-    """Check the profile of a machine.
+    """Check the profile of machine `here` at the time `now`, which has a time zone.
 
-    Without a profile, or with an unreadable configuration, nothing is measured: there is no figure to compare with.
-
-    Args:
-        artifact: the profiles.
-        here: the machine.
-        now: the time, with time zone.
-        workload: returns the workload as it would be trained now; None leaves it unchecked.
-        measure: measures a configuration for some seconds; None leaves the speed unchecked (`--quick`).
-
-    Raises:
-        ArtifactError: this release cannot read the configuration.
+    `workload` returns the workload as it would be trained now, and `measure` measures a configuration for some seconds;
+    None leaves that part unchecked. Without a profile, or with an unreadable configuration, nothing is measured: there
+    is no figure to compare with. Raises ArtifactError if this release cannot read the configuration.
     """
     profile, _ = pick.nearest(artifact, here)
     digest = None if workload is None else workload()

@@ -114,7 +114,7 @@ def job(
 
     Raises:
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
-        ConfigError: the form does not exist, or cannot hold these samples, or not after so many ops.
+        ConfigError: the form does not exist, or cannot hold these samples, or not after this many ops.
     """
     forms = [name for name in STORAGES if STORAGES[name].converts]
     if to not in forms:

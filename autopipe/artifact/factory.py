@@ -239,20 +239,12 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     here: Hardware | None = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
-    """Load the tuned pipeline of an artefact, with the profile that fits this machine.
+    """Load the tuned pipeline of an artefact, with the profile that fits this machine (`here`, if it is known already).
 
-    Args:
-        path: the artefact.
-        import_workload: imports a workload by its name; `may_call` allows a function.
-        workload: the workload, or "train.py:workload", in place of the one that the artefact names.
-        pinned: the only workload that the artefact may name.
-        strict: refuse a profile of another machine.
-        allow_outside: trust everything that the artefact names.
-        here: the machine, if it is known already.
-        shown: see `Tuned`.
-
-    Raises:
-        ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
+    `import_workload` imports a workload by its name; `may_call` allows a function. `workload` stands in place of the
+    one that the artefact names, `pinned` is the only one that it may name, and `allow_outside` trusts everything that
+    it names. `strict` refuses a profile of another machine. Raises ArtifactError if the file is no artefact; or if
+    `strict`, and no profile is of this machine.
     """
     file = Path(path).absolute()  # the working directory may be another one when the workload is imported
     artifact = files.read(file)

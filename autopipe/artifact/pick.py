@@ -184,7 +184,7 @@ def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) 
 
 
 def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
-    """Order first by match level, then by how many times more or less there is of everything."""
+    """Order first by match level, then by the ratios of all amounts."""
     known = profile.hardware
     order = (MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER)
     amounts = (

@@ -77,7 +77,7 @@ class Profile(Value):
 
     Attributes:
         hardware: the machine.
-        workload: what was trained.
+        workload: the trained one.
         request: the settings of the search, so that a retune can repeat them.
         measured_at: when, with time zone.
         result: all that the search found.

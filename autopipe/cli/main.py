@@ -167,7 +167,7 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
 
 
 def _of_scripts(app: typer.Typer) -> frozenset[str | None]:
-    """Return the names of the commands that run a script: what follows the script is the script's."""
+    """Return the names of the commands that run a script, whose own arguments follow it."""
     return frozenset(
         command.name
         for command in app.registered_commands

@@ -1,8 +1,8 @@
-"""What a configuration costs: trials in a process of their own, the model alone, costs of ops and reads, predictions.
+"""The costs of a configuration: trials in a process of their own, the model alone, ops and reads, predictions.
 
 `trial/` starts, watches and ends the process in which everything is measured. Most other modules run in that process;
 the values that come out of it (`outcome`, `facts`) and what is computed from them (`costs`, `bottleneck`, `ceilings`,
 `stats`) import no training framework.
 
-Nothing here decides what is tried next: `search` calls this room.
+Nothing here chooses the next trial: `search` calls this room.
 """

@@ -70,7 +70,7 @@ class Calls:
 def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> Calls:
     """Time calls of a model's function for so many seconds, compilation not included.
 
-    Its `state` is a copy, which may be used up, and empty where the model holds it; `batch` is what its iterator gives.
+    Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
     """
     batches = itertools.repeat(batch)
     began = time.perf_counter()

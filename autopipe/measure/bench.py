@@ -1,6 +1,6 @@
 """A bench: one model, built and compiled for a device count and a channel order, on which trial after trial runs.
 
-Also what is measured of the model without a loader: its rate and its steps on a batch that is already on the device,
+Also the measurements of the model without a loader: its rate and its steps on a batch that is already on the device,
 the transfer of a batch to the device, and the exchange of gradients between devices.
 """
 
@@ -147,7 +147,7 @@ _CHANGES: dict[Mode, tuple[str, ...]] = {
 
 
 def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: float) -> StepTime:
-    """Time steps for so many seconds, without the compiling of the first. Training changes the model.
+    """Time steps for a number of seconds, without the first, which compiles. Training changes the model.
 
     It is compiled, with its steps ready to take the loader's batches.
     """

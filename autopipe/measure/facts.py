@@ -72,7 +72,7 @@ class SampleTail(Value):
     """The spread of sample times: of reading and all ops in sequence, or of reads alone, many at a time.
 
     Attributes:
-        samples: how many were timed.
+        samples: the number of timed ones.
         p50_seconds: half of them take less.
         p95_seconds: 95 % take less.
         p99_seconds: 99 % take less.
@@ -187,17 +187,17 @@ class Ceiling(OfSetup, Value):
         op_costs: the loader's work, op by op, with all cores busy.
         reads: how reading scales with the number of reads at a time; None for a dataset of the user's own.
         tail: how unequal samples are.
-        read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
+        read_bytes_per_second: rate of the disk; None if trials find the files in memory.
         bytes_per_image: as it is read.
         compact_bytes: of a sample as it is handed over with `finish="device"`.
         finished_bytes: the same with `finish="host"`.
-        depths: how many ops can be done before a storage form keeps a sample, by its name.
-        transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
-        cores: how many cores the model and the loader share.
-        cores_elsewhere: how many cores there are for workers that run elsewhere; None if that is not known.
-        gradient_bytes: what devices exchange in each step; None where it was not asked for.
-        exchange_seconds: that this takes on the devices of the setup; None where it was not asked for, or on one.
-        bound_images_per_second: what these figures together allow the configuration that was chosen.
+        depths: ops that can be done before a storage form keeps a sample, by its name.
+        transfer_seconds_per_image: to send an image to the device; None if a batch is used in place.
+        cores: shared by the model and the loader.
+        cores_elsewhere: cores for workers that run elsewhere; None if not known.
+        gradient_bytes: exchanged between devices in each step; None if not requested.
+        exchange_seconds: of that on the devices of the setup; None if not requested, or on one device.
+        bound_images_per_second: the limit of the chosen configuration by these figures.
     """
 
     status: Literal["ceiling"] = "ceiling"

@@ -143,7 +143,7 @@ class WorkloadDigest(Value):
     """The properties of a training that figures depend on.
 
     Attributes:
-        samples: how many there are.
+        samples: their number.
         mean_bytes: of a sample as it is read.
         sizes: bytes of some samples, spread over the data.
         ops: a digest of the ops and their settings.
@@ -262,7 +262,7 @@ def of_machine(
 ) -> Hardware:
     """Return the fingerprint of a machine, with those fields that are not its own.
 
-    `storage` is what the data lie on; without `virtual_devices`, there are as many as the environment asks for.
+    `storage` is that of the data; without `virtual_devices`, the environment gives their number.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if found.gpus else None
     return Hardware(

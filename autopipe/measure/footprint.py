@@ -1,4 +1,4 @@
-"""Memory and disk space of a configuration, computed from what is known of the samples. Time is not counted here."""
+"""Memory and disk space of a configuration, by the known properties of the samples. Time is not counted here."""
 
 from __future__ import annotations
 

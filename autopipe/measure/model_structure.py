@@ -1,4 +1,4 @@
-"""A digest of what a model is made of, for the fingerprint of a workload. Keras is not imported."""
+"""A digest of the structure of a model, for the fingerprint of a workload. Keras is not imported."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def thread_clock() -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCosts:
-    """What samples cost."""
+    """The costs of samples."""
 
     ops: tuple[OpCost, ...]  # reading and each op, one sample after the other in one thread
     tail: SampleTail  # spread between samples

@@ -191,7 +191,7 @@ class StepTime(Value):
     """The steps of a model on one batch that is already on the device.
 
     Attributes:
-        mode: what a step does.
+        mode: of the step.
         batch_size: samples in a step.
         step_seconds: one step, compiled and warm.
         first_call_seconds: the first call of all, which traces and compiles, and then does a step.

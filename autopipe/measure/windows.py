@@ -3,8 +3,8 @@
 A trial starts with a warm model and an empty queue, so a loader that is slower than the model never fills the queue,
 and its rate shows at once. Two things are looked at besides, by the queue's level. While a queue still fills, the
 loader takes more of the shared cores than it will later: those windows are left out. While a queue empties, the model
-lives on what was made before, for B * p / (p - c) batches (queue of B; p and c the seconds a batch of producer and
-consumer), which is longer than a trial: there, what the loader made counts, not what the model took.
+lives on earlier batches, for B * p / (p - c) batches (queue of B; p and c the seconds a batch of producer and
+consumer), which is longer than a trial: there, the batches that the loader made count, not those that the model took.
 """
 
 from __future__ import annotations
@@ -254,14 +254,14 @@ _RESAMPLES = 1000
 def overall(windows: Sequence[Window], epoch_images: int | None = None, images_before: int | None = None) -> Estimate:
     """Return the images of all windows together over the time they took, with its bootstrap interval.
 
-    It is what a stopwatch reads; the median of windows leaves out pauses that fall into few of them.
+    It is a stopwatch's rate; the median of windows leaves out pauses that fall into few of them.
 
     Args:
         windows: one after the other.
         epoch_images: images of an epoch; if one fits in, as many whole ones as there are count, each with its pause.
             If none does, a pause counts as in a whole one, whose other images go on as in the other windows.
-            None where images are those that the loader made: it goes on in the model's pauses.
-        images_before: those of the training before the first window, which tell where epochs begin; None: unknown.
+            None if images are those that the loader made: it goes on in the model's pauses.
+        images_before: those before the first window, which give the beginnings of epochs; None: unknown.
     """
     if epoch_images is None:
         return _together(windows)

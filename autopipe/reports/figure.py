@@ -29,7 +29,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Figures as a table; `rows` are what `report.json` holds."""
+    """Figures as a table; `rows` go to `report.json`."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]

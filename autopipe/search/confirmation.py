@@ -206,7 +206,7 @@ def _affordable(
 def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
     """Return the finalists of a confirmation run in the study, if it still covers the best; else an empty list.
 
-    A resumed study whose time is used up keeps what was proved.
+    A resumed study whose time is used up keeps its proof.
     """
     blocks: dict[int, set[str]] = {}
     for row in session.record.rows():

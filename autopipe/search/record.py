@@ -218,7 +218,7 @@ class Record:
     # ------------------------------------------------------------ trials of others
 
     def take_up(self) -> None:
-        """Take up what is in the storage and not in memory: finished trials, and those that wait."""
+        """Copy new trials from the storage to memory: finished ones, and those that wait."""
         if self._kept is None:
             return
         if self._shared:

@@ -186,7 +186,7 @@ class Result(Value):
         winner: the configuration to use; None if none could be measured, or none proved faster than one that was not.
         proved: True if a confirmation run was completed.
         ceiling: the rates of the model, the ops and the storage on their own, for the winner's setup.
-        baselines: what the winner is compared with.
+        baselines: that the winner is compared with.
         contests: the winner against each other finalist, the largest ratio first.
         whole_training: True if ratios include one-time costs, and that makes a difference.
         effects: of single settings of the winner.
@@ -196,7 +196,7 @@ class Result(Value):
         virtual_devices: True if devices are parts of the CPU.
         utilisation: of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model.
         trials: all that ran, in order.
-        left_out: what did not run, and why.
+        left_out: configurations that did not run, and the reasons.
         over_limits: resources over all of the data of trials that broke a limit of the user's.
         stop: why the search ended.
         seconds: all of it, earlier sessions of the study included.

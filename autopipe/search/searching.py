@@ -176,20 +176,10 @@ def search(
 ) -> tuple[Searched, Settings]:
     """Search for the fastest configuration, once no other process measures on this machine.
 
-    Args:
-        runner: of the workload.
-        site: the machine, the workload and the search space; free memory and disk are read when the search begins.
-        settings: of the search.
-        on_event: gets the events.
-        rivals: configurations that the winner has to beat, beside the usual baselines.
-
-    Returns:
-        The result, and the settings with the facts about the workload.
-
-    Raises:
-        SpaceError: the search space holds nothing that can run here.
-        TrialError: the study is another workload's, or its storage cannot be used.
-        NothingMeasuredError: another process still measures on this machine after the longest wait.
+    Free memory and disk of the `site` are read when the search begins. `rivals` have to be beaten beside the usual
+    baselines. Returns the result, and the settings with the facts about the workload. Raises SpaceError if the search
+    space holds nothing that can run here, TrialError if the study is another workload's or its storage cannot be used,
+    and NothingMeasuredError if another process still measures on this machine after the longest wait.
     """
     queue = queue_of(on_event, settings.budget_seconds)
     with queue.held(MEASURING):

@@ -1,6 +1,6 @@
 """The search from beginning to end: ceilings, baselines, seeds, sampler, confirmation; resumable after any crash.
 
-Only the order of steps is here: the modules beside decide what is tried, when a search ends and which one wins.
+Only the order of steps is here: other modules choose the trials, the end of a search and the winner.
 """
 
 from __future__ import annotations
@@ -66,17 +66,11 @@ def run(
     settings: Settings,
     on_event: OnEvent = lambda event: None,
 ) -> Searched:
-    """Find the fastest configuration of a space, and prove it.
+    """Find the fastest configuration of a space, and prove it; `winner` is None if none could be measured.
 
     An existing study is resumed. Ctrl-C ends the search, with the result so far. `on_event` gets the events of
-    `autopipe.search.events`.
-
-    Returns:
-        The best configuration with its evidence. `winner` is None if no configuration could be measured.
-
-    Raises:
-        SpaceError: nothing in the space can run here.
-        TrialError: the study is of another workload, machine or space, or its storage cannot be used.
+    `autopipe.search.events`. Raises SpaceError if nothing in the space can run here, and TrialError if the study is of
+    another workload, machine or space, or its storage cannot be used.
     """
     facts = dataclasses.replace(facts, limits=settings.limits)
     return search(trim(space, facts), measurer, facts, settings, on_event)

@@ -120,11 +120,8 @@ class Surrogate:
     ch. 4); its size is learnt. The rest is a Gaussian process with known noise (Rasmussen and Williams, Gaussian
     Processes for Machine Learning, ch. 2 and 5).
 
-    Args:
-        features: of all configurations that may be asked about.
-        readings: the measurements, at least one, with the keys of their configurations.
-        before: the surrogate some measurements ago, to begin learning with.
-        learnt: the parameters, if nothing is to be learnt from the readings.
+    `readings` are the measurements, at least one, with the keys of their configurations. Learning begins with the
+    surrogate `before`, some measurements ago. With `learnt` parameters nothing is learnt.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class Session(Protocol):
         """Describe the workload for a search."""
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
-        """Measure what no configuration can exceed."""
+        """Measure the limits of every configuration."""
 
     def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
         """Measure a step of the model."""
@@ -138,7 +138,7 @@ class Describe(Value):
 
 
 class MeasureCeiling(Value):
-    """Measure what no configuration can exceed."""
+    """Measure the limits of every configuration."""
 
     request: Literal["ceiling"] = "ceiling"
     options: JsonObject = pydantic.Field(default_factory=dict)

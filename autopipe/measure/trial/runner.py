@@ -1,7 +1,7 @@
 """The child process: `python -m autopipe.measure.trial.runner --fd N --parent PID`. Serves one request after another.
 
 It keeps the framework imported and the model compiled, and gives way when it should: to SIGTERM by closing its session,
-and to its parent's death by taking its whole process group along. What is measured, and how, is the session's matter.
+and to its parent's death by taking its whole process group along. The session does the measuring.
 """
 
 from __future__ import annotations

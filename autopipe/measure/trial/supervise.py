@@ -58,22 +58,12 @@ class _Tenure:
 
 
 class TrialRunner:
-    """Measures configurations in a child process, one at a time.
+    """Measures configurations in a child process, one at a time: `TrialRunner(Launch(workload=...)).measure(config)`.
 
     A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and
-    exceptions of `on_event`, pass through after the child and all it started have been killed.
-
-    Args:
-        launch: the workload, and how the child runs.
-        deadlines: how long a trial may be silent in each phase, and how long it may take.
-        recycling: when a child is replaced.
-        memory_limit_bytes: for the child and all it starts; None: their memory at the time of a request, and 90 % of
-            the free memory then.
-        on_event: gets each phase, progress and log line.
-
-    Example:
-        with TrialRunner(Launch(workload="train.py:workload")) as runner:
-            outcome = runner.measure(config)
+    exceptions of `on_event`, which gets each phase, progress and log line, pass through after the child and all it
+    started have been killed. `memory_limit_bytes` is for the child and all it starts; None: their memory at the time of
+    a request, and 90 % of the free memory then.
     """
 
     def __init__(

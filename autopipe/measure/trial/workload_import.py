@@ -26,20 +26,14 @@ _FRAMES = 3
 
 
 def load_workload(reference: str, *, may_call: bool = True) -> Workload:
-    """Import the workload that `reference` names.
+    """Import the workload that `reference` names, or with `may_call` the one that a function without arguments returns.
 
-    The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
-    its own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
-    package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported
-    already, or that this process runs: importing it once more would train, and tune, once more.
-
-    Args:
-        reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
-            without arguments that returns one.
-        may_call: allows such a function, because the user has named it; an artefact alone may not.
-
-    Raises:
-        WorkloadError: if the file, module or attribute does not exist, is something else, or cannot be imported.
+    The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under its
+    own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
+    package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported already,
+    or that this process runs: importing it once more would train, and tune, once more. `may_call` is for names from the
+    user; an artefact alone may not name a function. Raises WorkloadError if the file, module or attribute does not
+    exist, is something else, or cannot be imported.
     """
     module, target, attribute = _imported(reference, "workload", "train.py:workload")
     return _workload_in(module, attribute, target, may_call=may_call)
