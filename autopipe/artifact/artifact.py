@@ -33,9 +33,7 @@ _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which w
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:
-    """Read an artefact. Raises ArtifactError if the file does not exist, or is no artefact of this version; the message
-    names the place.
-    """
+    """Read an artefact; raises ArtifactError if there is none of this version, and names the place of an error."""
     file = Path(path)
     try:
         if not file.is_file():
@@ -48,7 +46,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
 
 
 def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
-    """Parse an artefact; raises ArtifactError if the text is none. Messages call it `name`."""
+    """Parse an artefact; raises ArtifactError if the text is no artefact. Messages call it `name`."""
     if len(text) > MAX_BYTES:
         raise ArtifactError(f"`{name}` is larger than {size_text(MAX_BYTES)}, which no artefact is.")
     try:
@@ -152,8 +150,7 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
 
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
     """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
-    `known` is the artefact as it was read before; it is used if the file is gone. Raises ArtifactError if it cannot be
-    written.
+    `known` is the artefact as it was read before, in case the file is gone. Raises ArtifactError on failure.
     """
     with alone(path):
         with contextlib.suppress(ArtifactError):

@@ -112,9 +112,7 @@ def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
 
 
 def joined(fresh: Artifact, known: Artifact) -> Artifact:
-    """Add those profiles of an older artefact whose machines are not in the new one; raises ArtifactError if their
-    workloads differ.
-    """
+    """Add the profiles of other machines from an older artefact; raises ArtifactError if the workloads differ."""
     _require_one_workload(known, fresh)
     known = known.model_copy(update={"workload": fresh.workload or known.workload})
     return functools.reduce(with_profile, fresh.profiles, known)

@@ -1,5 +1,4 @@
-"""Which workload an artefact may name. The artefact is data: editing it must not be enough to choose the code that
-runs.
+"""The workloads that an artefact may name. It is data: editing it must not be enough to choose the code that runs.
 
 The generated module beside the artefact holds the reference, too, and both must agree. An artefact without such a
 module may name a file of its own folder, in which nothing is called; a caller that trusts it may allow more.

@@ -131,9 +131,7 @@ def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None
 
 
 def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
-    """Return the bytes of the whole set in each written storage form, by the cuts that it supports. Raises DataError if
-    samples cannot be read.
-    """
+    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples."""
     found = {
         name: {
             cut: int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name]))

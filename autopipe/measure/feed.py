@@ -137,11 +137,11 @@ class Parts:
     def part_for(
         self, config: PipelineConfig, *, makes: Callable[[], float], trains: float, folder: str | None = None
     ) -> Part:
-        """Choose the part of the data for a trial of `config`; converted samples go to `folder` (None: the temporary
-        one).
+        """Choose the part of the data for a trial; converted samples go to `folder` (None: the temporary one).
 
         `makes` returns the images/s that the cores can make, and is called only if something has to be made first. The
-        model `trains` images/s; a cache is filled during training, possibly on the same cores.
+        model
+        `trains` images/s; a cache is filled during training, possibly on the same cores.
         """
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts

@@ -33,8 +33,7 @@ class _Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     # "warm" puts files into the page cache before a trial, "cold" removes them; "auto": cold if the data are larger
-    # than
-    # memory
+    # than memory
     page_cache: Literal["warm", "cold", "auto"] = "auto"
 
 

@@ -36,9 +36,7 @@ def fitted(text: str, width: float, size: float) -> str:
 
 @dataclass(slots=True)
 class Drawing:
-    """A picture in units of its own (pixels at the intended size), with a given width and a growing height; `label` is
-    for screen readers.
-    """
+    """A picture in units of its own (pixels at its usual size) with a growing height; `label` is for screen readers."""
 
     width: float
     label: str

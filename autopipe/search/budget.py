@@ -1,8 +1,6 @@
-"""The budget of a search, and the three rules that end it: it is used up, the model is the limit, or trials bring no
-gain.
+"""The budget of a search, and the three rules that end it: time or trials, the model as the limit, and no more gain.
 
-A configuration that seems to be at the ceiling is measured again before a search ends for it, and so is the model
-alone.
+A configuration that seems to be at the ceiling is measured again before a search ends, and so is the model alone.
 """
 
 from __future__ import annotations
@@ -158,8 +156,7 @@ class Budget:
         if stop is None:
             return None
         # A search goes on until a configuration other than the baselines has run. If trials are used up, a usable
-        # baseline is
-        # enough; foreign code cannot be used.
+        # baseline is enough; foreign code cannot be used.
         short = stop.reason is Reason.TIME or (stop.reason is Reason.TRIALS and self._session.best() is None)
         return None if short and not self._beyond_baselines() else stop
 

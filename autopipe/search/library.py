@@ -49,9 +49,7 @@ def read(name_or_file: str) -> OnMachine:
 
 
 def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
-    """Raise SpaceError unless a parameter of a space can have one of these values; the hint names a shipped space in
-    which it can.
-    """
+    """Raise SpaceError unless a parameter can have one of these values; the hint names a shipped space that has one."""
     try:
         space.only(name, values)
     except SpaceError as error:

@@ -232,8 +232,7 @@ class Record:
                 self._waiting[len(self.study.get_trials(deepcopy=False)) - 1] = trial.number
 
     def recover(self) -> int:
-        """Finish the trials whose process died: with their outcome if that was written, else as failed; count the
-        latter.
+        """Finish the trials whose process died, with their outcome if it was written; count the others, which failed.
 
         Only for a study that is not shared: when it is opened, no process runs its running trials.
         """

@@ -53,9 +53,7 @@ class Deadlines:
 
 
 def asked(environment: Mapping[str, str] = os.environ) -> Deadlines:
-    """Return the deadlines of the environment: the usual ones, or multiplied. Raises ConfigError if the variable holds
-    no number of 1 or more.
-    """
+    """Return the deadlines, multiplied by the environment's factor; raises ConfigError unless that is 1 or more."""
     text = environment.get(VARIABLE, "").strip() or "1"
     try:
         times = float(text)
