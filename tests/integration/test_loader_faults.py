@@ -657,11 +657,13 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
 
 
 FIT = """
-    import threading, time
+    import signal, threading, time
     import keras
     import numpy as np
     import autopipe as ap
     from autopipe.pipeline.assembly import build_trainer
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 
     class Slow:
         def __len__(self): return 400
@@ -693,12 +695,14 @@ def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "train.py")],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:  # fmt: skip
         assert process.stdout is not None
         began = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=GONE_SECONDS)
+        try:
+            _, errors = process.communicate(timeout=GONE_SECONDS)
+        finally:
+            process.kill()
     assert began == "a batch\n", errors
     assert (process.returncode, errors.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
     assert "LoaderError" not in errors
