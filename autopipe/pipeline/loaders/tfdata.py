@@ -8,7 +8,9 @@ range of batches as its argument, so that nothing grows from epoch to epoch. Ten
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
@@ -32,6 +34,7 @@ from autopipe.workload.sample import Batch, Source
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
 _AUTO_READS = 64  # samples read at a time if they come over a network and nothing was said
+_SETTLING_SECONDS, _SETTLING_STEP = 5.0, 0.01
 _POOL_OF_ITS_OWN = 2  # times the cores: from so many calls at a time on, tf.data gets threads for all of them
 
 
@@ -110,6 +113,7 @@ class _Work:
         self._held: tuple[LoadJob, Kernel, SlotPool] | None = (job, kernel, pool)
         self._orders: dict[int, NDArray[np.int64]] = {}  # of the last two epochs: batches are made side by side
         self._lock = threading.Lock()
+        self._running = self._made = 0  # calls under way, and calls in all
         self._begun: collections.OrderedDict[int, NDArray[np.int64]] = collections.OrderedDict()
         self._most_begun = begun
         # The (epoch, batch) asked for last.
@@ -119,32 +123,53 @@ class _Work:
         if self._held is not None:
             self._held[1].close()
         self._held = None
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until tf.data calls no more: a call that outlives the interpreter keeps the process from ending.
+
+        Its threads fill what room is left in the buffers by calls that fail at once.
+        """
+        seen, deadline = -1, time.monotonic() + _SETTLING_SECONDS
+        while (self._running or seen != self._made) and time.monotonic() < deadline:
+            seen = self._made
+            time.sleep(_SETTLING_STEP)
+
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[tuple[LoadJob, Kernel, SlotPool]]:
+        with self._lock:
+            self._running, self._made = self._running + 1, self._made + 1
+        try:
+            yield self._open()
+        finally:
+            with self._lock:
+                self._running -= 1
 
     def begin(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Begin to read a batch that is made later.
 
         A dataset that is left before its end never makes some of those that it began: the oldest are dropped.
         """
-        job, kernel, _ = self._open()
-        _, indices = self._batch(job, int(number))
-        with self._lock:
-            self._begun[int(number)] = indices
-            left = [self._begun.popitem(last=False)[1] for _ in range(len(self._begun) - self._most_begun)]
-        for each in left:
-            kernel.forget(each)
-        kernel.begin(indices)
-        return number
+        with self._call() as (job, kernel, _):
+            _, indices = self._batch(job, int(number))
+            with self._lock:
+                self._begun[int(number)] = indices
+                left = [self._begun.popitem(last=False)[1] for _ in range(len(self._begun) - self._most_begun)]
+            for each in left:
+                kernel.forget(each)
+            kernel.begin(indices)
+            return number
 
     def fill(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return a batch in memory that TensorFlow takes without a copy."""
-        job, kernel, pool = self._open()
-        epoch, indices = self._batch(job, int(number))
-        self.requested.append((epoch, int(number) % job.order.batches))
-        with self._lock:
-            self._begun.pop(int(number), None)
-        batch = pool.lend(pool.acquire(), len(indices))
-        kernel.fill(epoch, indices, batch)
-        return [part for part in batch if part is not None]
+        with self._call() as (job, kernel, pool):
+            epoch, indices = self._batch(job, int(number))
+            self.requested.append((epoch, int(number) % job.order.batches))
+            with self._lock:
+                self._begun.pop(int(number), None)
+            batch = pool.lend(pool.acquire(), len(indices))
+            kernel.fill(epoch, indices, batch)
+            return [part for part in batch if part is not None]
 
     def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
         epoch, batch = divmod(number, job.order.batches)

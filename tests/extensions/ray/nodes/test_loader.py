@@ -304,7 +304,7 @@ import sys
 from pathlib import Path
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.hardware import own_process
+from autopipe.hardware import processes
 from autopipe.extensions.ray.loader import Ray
 from ray.util.client.worker import Worker
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
@@ -362,7 +362,7 @@ from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.workload.workload import Workload
 from autopipe.workload.data.table import Table
-from autopipe.hardware import own_process
+from autopipe.hardware import processes
 from autopipe.extensions.ray.loader import Ray
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.sizes import Resize
