@@ -701,7 +701,10 @@ def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None
         if status == -signal.SIGINT or not left:
             break
     assert status == -signal.SIGINT, errors
-    assert "KeyboardInterrupt" in errors.splitlines()
+    if loader in TF_DATA:  # whose objects may complain of their end after it
+        assert "KeyboardInterrupt" in errors.splitlines()
+    else:
+        assert errors.splitlines()[-1] == "KeyboardInterrupt"
     assert "LoaderError" not in errors
 
 
