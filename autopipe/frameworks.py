@@ -220,7 +220,7 @@ def take_restored_epoch(model: Any) -> int | None:
 
 
 def batches_backed_up(callback: Any, epoch: int) -> int:
-    """Return how many batches of a restored epoch are finished, for a `BackupAndRestore` that saves within epochs."""
+    """Return the number of finished batches of a restored epoch, for a `BackupAndRestore` that saves within epochs."""
     saved = Path(_attribute("keras", callback, "_training_metadata_path"))
     _attribute("keras", callback, "_current_epoch")
     callback._current_epoch = epoch  # Keras leaves 0 here, and a backup before the epoch's end would say so

@@ -158,7 +158,7 @@ def detect_cpu(root: Path = ROOT) -> Cpu:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Return how many threads can run at once: the least of CPU affinity and the cgroups' CPU quota, at least 1.
+    """Return the number of threads that can run at once: the least of affinity and the cgroups' quota, at least 1.
 
     A broken quota is rounded up (1.5 cores keep two threads partly busy), as the Java runtime does.
     """
@@ -166,7 +166,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def core_time(root: Path = ROOT) -> float:
-    """Return how many cores' time this process gets: the least of CPU affinity and the cgroups' CPU quota, not rounded.
+    """Return the cores' time that this process gets: the least of CPU affinity and the cgroups' CPU quota, not rounded.
 
     A quota of 1.5 cores keeps two threads busy for three quarters of the time.
     """
@@ -267,7 +267,7 @@ def detect_memory(root: Path = ROOT) -> Memory:
 
 
 def oom_kills(root: Path = ROOT) -> int:
-    """Return how often the kernel has killed a process of this one's own cgroup for memory; 0 if unknown.
+    """Return the count of processes in this cgroup that the kernel killed for memory; 0 if unknown.
 
     The machine's count in /proc/vmstat includes all other containers. `memory.failcnt` counts no kills: it rises
     whenever a group at its limit has to give up pages of files.

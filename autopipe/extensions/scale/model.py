@@ -194,7 +194,7 @@ def _limit(starves: bool, exchange: float, lost: float) -> Limit:
 
 
 def pays_from_seconds(measured: Measured) -> float:
-    """Return how long a step of one device must take for a second one to save more than the exchange costs."""
+    """Return the seconds of a step on one device from which on a second device saves more than the exchange costs."""
     exchange = exchange_seconds(2, measured.gradient_bytes, measured.interconnect.bytes_per_second)
     return exchange * max(2 * (1 - HIDDEN_SHARE), 2 / (1 + HIDDEN_STEP_SHARE))
 
