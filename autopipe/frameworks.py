@@ -12,7 +12,10 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import signal
 import sys
+import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -230,6 +233,27 @@ def batches_backed_up(callback: Any, epoch: int) -> int:
 def reads_logs_later(callbacks: Any) -> bool:
     """Return True if a `CallbackList` reads a step's logs in another thread, because no callback needs them at once."""
     return bool(_attribute("keras", callbacks, "_async_train"))
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of the block.
+
+    TensorFlow cannot be interrupted in `next` of a `tf.data` iterator: the signal waits until the batch is there, and
+    then leaves an executor of TensorFlow half replaced, for which the interpreter may wait for ever as it ends.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[int, types.FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            handler(*held[0])
 
 
 def running_framework() -> str | None:

@@ -693,18 +693,9 @@ FIT = """
 @pytest.mark.parametrize("loader", [OWN[0], OWN[2], *TF_DATA])
 def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(FIT).replace("{loader}", _code(loader)))
-    # Of twenty interrupted fits on tf.data one or two do not end: TensorFlow was interrupted as it made an object of
-    # its own, and waits for it as the interpreter ends.
-    attempts = 3 if loader in TF_DATA else 1
-    for left in reversed(range(attempts)):
-        status, errors = _interrupted(tmp_path / "train.py")
-        if status == -signal.SIGINT or not left:
-            break
+    status, errors = _interrupted(tmp_path / "train.py")
     assert status == -signal.SIGINT, errors
-    if loader in TF_DATA:  # whose objects may complain of their end after it
-        assert "KeyboardInterrupt" in errors.splitlines()
-    else:
-        assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
     assert "LoaderError" not in errors
 
 

@@ -122,12 +122,16 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
 
 
 def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
-    elements = iter(dataset)
+    with frameworks.uninterrupted():
+        elements = iter(dataset)
     try:
-        try:
-            yield from itertools.islice(elements, steps)
-        finally:
-            end(elements)
+        for _ in range(steps):
+            with frameworks.uninterrupted():
+                batch = next(elements, None)
+            if batch is None:
+                return
+            yield batch
+            del batch  # as in `_compact`
     except AutopipeError:
         raise
     except Exception as error:  # a framework's own, which says neither op nor sample
@@ -135,6 +139,8 @@ def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]
         if found is None:
             raise
         raise found from found.__cause__
+    finally:
+        end(elements)
 
 
 def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:

@@ -20,6 +20,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import machine, opencv
 from autopipe.pipeline.batching import readahead
@@ -303,7 +304,9 @@ class _TfDataLoader(WorkloadLoader):
 
         self._open_graph()
         try:
-            return self.spec.aligned(elements.next())
+            with frameworks.uninterrupted():
+                batch = elements.next()
+            return self.spec.aligned(batch)
         except tf.errors.OpError as error:
             elements.close()
             traceback.clear_frames(error.__traceback__)  # TensorFlow keeps them, and they the iterator's threads
