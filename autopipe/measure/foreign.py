@@ -28,7 +28,7 @@ from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.probe import Probe
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.eject import module, tfdata_form
+from autopipe.pipeline.eject import forms, module
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at
@@ -154,7 +154,7 @@ class ForeignCode:
 def _kept_of(workload: Workload, plan: Plan) -> int:
     """Choose the samples for each one that tf.data keeps in a trial."""
     numbers, began = looked_at(len(workload.data)), time.perf_counter()
-    tfdata_form.cached_bytes(workload, plan)  # decodes them
+    forms.cached_bytes(workload, plan)  # decodes them
     seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
     return max(
         1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // (_FEWEST_BATCHES * workload.batch_size))

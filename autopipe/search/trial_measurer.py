@@ -16,7 +16,7 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources,
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
-from autopipe.pipeline.eject.pydataset_form import KERAS_WORKERS, WORKERS
+from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import Result

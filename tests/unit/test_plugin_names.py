@@ -63,11 +63,8 @@ USERS = {
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/verify.py": "the reference that the others are compared with",
-    "pipeline/eject/directory_form.py": "which workloads Keras's own reader of a folder can feed",
+    "pipeline/eject/forms.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",
     "pipeline/eject/module.py": "which plain code a loader's settings are written as",
-    "pipeline/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
-    "pipeline/eject/pydataset_form.py": "a PyDataset of one loader's settings",
-    "pipeline/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",
     "artifact/reference.py": "the workload of `--images`",
     "pipeline/wrap.py": "a wrapped dataset is a source and a loader that need each other",
 }

@@ -16,12 +16,11 @@ from typing import Any, Final, Literal
 
 from autopipe import registry
 from autopipe.errors import PlainCodeError
-from autopipe.hardware import machine
 from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.eject import arrays_form, call_form, directory_form, pydataset_form, tfdata_form
-from autopipe.pipeline.eject.pydataset_form import KERAS_WORKERS, WORKERS
-from autopipe.pipeline.eject.written import MOST_OF_MEMORY, Written, filled, own_name, written
+from autopipe.pipeline.eject import forms
+from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
+from autopipe.pipeline.eject.written import Written, filled, own_name, written
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.workload.op import Plan
@@ -53,6 +52,19 @@ With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyData
 Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for
 `fit(x, y)`.
 """
+_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {
+    TfData: forms.TFDATA,
+    **{type(form.USUAL.loader): form for form in _OF_EXTENSIONS.values()},
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PlainModule:
+    """A file of plain code, and the user's functions that it needs."""
+
+    code: str  # of the file
+    given: Mapping[str, Any]  # the arguments of its function or class, by name
+    functions: Mapping[str, Callable[..., Any]]  # the user's own that the code does not import, by name
 
 
 def of_workers(workers: int) -> str:
@@ -64,23 +76,7 @@ def named(form: str) -> PipelineConfig | None:
     """Return the configuration of one of `FORMS`, or of "keras-workers=32". Raise KeyError if there is no such form,
     and ConfigError if a PyDataset cannot have so many workers.
     """
-    return FORMS[form] if pydataset_form.workers_of(form) is None else _py_dataset(form)
-
-
-_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {
-    TfData: tfdata_form,
-    **{type(form.USUAL.loader): form for form in _OF_EXTENSIONS.values()},
-}
-_FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PlainModule:
-    """A file of plain code, and the user's functions that it needs."""
-
-    code: str  # of the file
-    given: Mapping[str, Any]  # the arguments of its function or class, by name
-    functions: Mapping[str, Callable[..., Any]]  # the user's own that the code does not import, by name
+    return FORMS[form] if forms.workers_of(form) is None else _py_dataset(form)
 
 
 def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
@@ -103,18 +99,12 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
     try:
         return module(workload, config).code
     except PlainCodeError as error:
-        how = f"as {config}" if isinstance(config, str) else "without autopipe"
-        raise PlainCodeError(
-            f"This pipeline cannot be written {how}: {error.message}.",
-            hint=error.hint or _other_forms(config),
-        ) from None
-
-
-def _other_forms(config: PipelineConfig | str) -> str:
-    if isinstance(config, str):
-        others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", *_OF_EXTENSIONS) if form != config)
-        return f"{others} may be able to: each form has limits of its own."
-    return "`autopipe eject --to tf.data` and `--to keras` write any loader's pipeline in that form."
+        how, hint = "without autopipe", "`autopipe eject --to tf.data` and `--to keras` write any loader's pipeline."
+        if isinstance(config, str):
+            others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", *_OF_EXTENSIONS) if form != config)
+            how, hint = f"as {config}", f"{others} may be able to: each form has limits of its own."
+        said = f"This pipeline cannot be written {how}: {error.message}."
+        raise PlainCodeError(said, hint=error.hint or hint) from None
 
 
 def module(
@@ -132,65 +122,47 @@ def module(
         PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
     """
     if isinstance(workload.data, WrappedData):
-        return _call(workload.data, config, own=own)
+        texts, parts, said = forms.call(workload.data, config)
+        assert not isinstance(config, str)  # `call` refuses it
+        notes = [_dated(config), *said, *_of_devices(config)]
+        return _made(forms.CALL_TEMPLATE, parts, texts, notes, own=own)
     plan = make_plan(workload) if plan is None else plan
     if config == FIT:
-        return _arrays(workload, plan, own=own)
+        texts, parts = forms.arrays(workload, plan, written(workload, None, plan, "np"))
+        return _made(forms.ARRAYS_TEMPLATE, parts, texts, _notes(None, parts), own=own)
     if config == DIRECTORY:
-        return _directory(workload, plan, own=own)
-    if config == CACHED and (why := tfdata_form.against_cache(workload, plan)) is not None:
+        parts = written(workload, None, plan, "tf", of_batches=True)
+        texts, parts = forms.directory(workload, plan, parts)
+        return _made(forms.DIRECTORY_TEMPLATE, parts, texts, _notes(None, parts), own=own)
+    if config == CACHED and (why := forms.against_cache(workload, plan)) is not None:
         raise PlainCodeError(why)
     asked = named(config) if isinstance(config, str) else config
     assert asked is not None
-    reasons = _reasons(workload, asked)
-    tensorflow = isinstance(asked.loader, TfData)
-    dialect: Literal["np", "tf"] = "tf" if tensorflow else "np"
+    form, reasons = _form_of(asked.loader), _reasons(workload, asked)
+    dialect: Literal["np", "tf"] = "tf" if isinstance(asked.loader, TfData) else "np"
     try:
         parts = written(workload, asked, plan, dialect)
     except PlainCodeError as error:
         raise PlainCodeError("; ".join([*reasons, error.message])) from None
     if reasons:
         raise PlainCodeError("; ".join(reasons))
-    fields = "".join(f", {name}: Any" for name in parts.source.given)
-    form = _form_of(asked.loader)
     if hasattr(form, "constants"):
         constants = [*parts.constants, *form.constants(workload, asked.loader)]
         parts = dataclasses.replace(parts, constants=constants, imports=form.IMPORTS)
-    texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, parts)}
-    return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
+    return _made(form.TEMPLATE, parts, form.texts(workload, asked, parts), _notes(asked, parts), own=own)
 
 
-def _call(data: WrappedData, config: PipelineConfig | str, *, own: bool) -> PlainModule:
-    texts, parts = call_form.texts(data, config), call_form.written(data)
-    assert not isinstance(config, str)  # its texts refuse it
-    notes = _filled_notes([_dated(config), *call_form.notes(data, config), *_of_devices(config)])
-    return _made(call_form.TEMPLATE, parts, {**texts, "notes": notes, "given": ""}, own=own)
-
-
-def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
-    if plan.body:
-        raise PlainCodeError("`fit(x, y)` does all ops once beforehand, and random ones differ from epoch to epoch")
-    needed, free = plan.finished.bytes * len(workload.data), machine.detect_memory().available_bytes
-    if needed > MOST_OF_MEMORY * free:
-        raise PlainCodeError(
-            f"`fit(x, y)` holds all samples in memory: {machine.size_text(needed)}, of {machine.size_text(free)} free"
-        )
-    parts = written(workload, FORMS["tf.data"], plan, "np")
-    if not parts.source.is_arrays:
-        raise PlainCodeError("`fit(x, y)` takes data that are arrays, as those of ap.Arrays are")
-    texts = {**arrays_form.texts(workload, parts), "notes": _notes(None, parts), "given": parts.given}
-    return _made(arrays_form.TEMPLATE, parts, texts, own=own)
-
-
-def _directory(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
-    parts = written(workload, FORMS["tf.data"], plan, "tf", of_batches=True)
-    texts = {**directory_form.texts(workload, plan, parts), "notes": _notes(None, parts), "given": ""}
-    return _made(directory_form.TEMPLATE, directory_form.listed_by_keras(parts), texts, own=own)
-
-
-def _made(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> PlainModule:
-    title = "A plain input pipeline, which imports no autopipe."
-    code = filled(template, parts, {**texts, "title": title, "passed": parts.passed}, own=own)
+def _made(
+    template: str, parts: Written, texts: Mapping[str, object], notes: Sequence[str], *, own: bool
+) -> PlainModule:
+    common = {
+        "title": "A plain input pipeline, which imports no autopipe.",
+        "notes": textwrap.fill(" ".join(notes), 110, break_long_words=False, break_on_hyphens=False),
+        "given": ", ".join(f"{name}: Any" for name in parts.source.given),
+        "fields": "".join(f", {name}: Any" for name in parts.source.given),
+        "passed": parts.passed,
+    }
+    code = filled(template, parts, {**common, **texts}, own=own)
     return PlainModule(code=code, given=parts.source.given, functions=parts.functions)
 
 
@@ -212,28 +184,26 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
 
 
 def _form_of(loader: LoaderConfig) -> Any:
-    if isinstance(loader, Foreign) and pydataset_form.workers_of(loader.code) is not None:
-        return pydataset_form
+    if isinstance(loader, Foreign) and forms.workers_of(loader.code) is not None:
+        return forms.PY_DATASET
     return _FORM_OF.get(type(loader))
 
 
-def _notes(config: PipelineConfig | None, parts: Written) -> str:
+def _notes(config: PipelineConfig | None, parts: Written) -> list[str]:
     said = [
         _dated(config),
         "The samples and what is done to them are the workload's; the random numbers are drawn anew, so that batches "
         "differ from those of autopipe.",
     ]
     if config is not None and config.finish == "device":
-        said.append(_FINISHED_HERE)
+        said.append("Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device.")
     said += _of_devices(config)
     if parts.functions:
         own = ", ".join(dict.fromkeys(own_name(*named) for named in parts.functions.items()))
         said.append(f"Of the files that hold {own}, only these are needed: one that imports autopipe may do without.")
     if parts.source.given:
-        said.append(
-            f"What no file holds is passed by the caller: {', '.join(parts.source.given)}, as ap.Workload got it."
-        )
-    return _filled_notes(said)
+        said.append(f"What no file holds is passed by the caller: {parts.passed}, as ap.Workload got it.")
+    return said
 
 
 def _dated(config: PipelineConfig | None) -> str:
@@ -247,7 +217,3 @@ def _of_devices(config: PipelineConfig | None) -> list[str]:
     if config is None or config.devices == 1:
         return []
     return [f"It was tuned for {config.devices} devices; how to share batches out between them is up to you."]
-
-
-def _filled_notes(said: Sequence[str]) -> str:
-    return textwrap.fill(" ".join(said), 110, break_long_words=False, break_on_hyphens=False)

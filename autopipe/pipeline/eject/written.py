@@ -1,6 +1,6 @@
 """The parts of a file of plain code: the lines of ops and source, put in order and given names.
 
-The templates are the business of the forms' modules (`tfdata_form`, `pydataset_form`, `arrays_form`).
+The templates are the business of `forms`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ _IMPORTS: Final = (
 )
 """What stands in code that needs an import: of Python's own library, and of others."""
 
-MOST_OF_MEMORY: Final = 0.5  # that arrays, or kept samples, may take
 _NO_JPEG: Final = (".png", ".gif", ".bmp")  # formats that TensorFlow's `decode_jpeg` reads, too
 _OF_BATCHES: Final = re.compile(r"(\w+) = tf\.image\.random_flip_\w+\(\1\)")  # which flips each image by itself
 _JPEG: Final = b"\xff\xd8"
@@ -67,10 +66,10 @@ class Written:
 
     source: PlainSource  # how samples are got at
     constants: Lines  # lines at the top of the file
-    prefix: Lines  # the deterministic ops
-    body: Lines  # the ops that differ from epoch to epoch
-    mixing: Lines  # the ops that combine samples of a batch
-    suffix: Lines  # the ops on a whole batch
+    prefix: Lines = dataclasses.field(default_factory=list)  # the deterministic ops
+    body: Lines = dataclasses.field(default_factory=list)  # the ops that differ from epoch to epoch
+    mixing: Lines = dataclasses.field(default_factory=list)  # the ops that combine samples of a batch
+    suffix: Lines = dataclasses.field(default_factory=list)  # the ops on a whole batch
     is_joined: bool = False  # whether the body ends with the ops of the suffix
     finished: str  # the variables of a sample's parts in a batch
     packed: str  # the model's batch: its parts in dictionaries or tuples if it has several
@@ -79,12 +78,8 @@ class Written:
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of a form, by what stands in its code
 
     @property
-    def given(self) -> str:
-        """The caller's arguments, in the definition of a function."""
-        return ", ".join(f"{name}: Any" for name in self.source.given)
-
-    @property
     def passed(self) -> str:
+        """The caller's arguments, in a call."""
         return ", ".join(self.source.given)
 
     @property
@@ -109,7 +104,12 @@ class Written:
 
 
 def written(
-    workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"], *, of_batches: bool = False
+    workload: Workload,
+    config: PipelineConfig | None,
+    plan: Plan,
+    dialect: Literal["np", "tf"],
+    *,
+    of_batches: bool = False,
 ) -> Written:
     """Return the lines of a workload's ops and source; `of_batches` if tf.data gives whole batches. Raise
     PlainCodeError if some have no plain form; the message gives every reason.
@@ -138,11 +138,15 @@ def written(
     if reasons:
         raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
     own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
-    loads = config.cache != "memory" and (source.reading or plan.prefix)
+    loads = (config is None or config.cache != "memory") and (source.reading or plan.prefix)
     whole = of_batches or not (loads or plan.prefix)
     body, by_batch = found[1], whole and all(map(_OF_BATCHES.fullmatch, found[1]))
     is_joined = dialect == "tf" and not mixing and not by_batch and bool(body or loads)  # one map is faster than two
-    suffix = [*found[2], *_channels_first(config, plan, dialect, of_batches=not is_joined)]
+    suffix = [*found[2]]
+    if config is not None and config.channels == "first":
+        axes = "(2, 0, 1)" if is_joined else "(0, 3, 1, 2)"
+        images = [part for part in names(plan.finished) if part_of(plan.finished, part).rank == 3]
+        suffix += [f"{part} = {dialect}.transpose({part}, {axes})" for part in images]
     if dialect == "tf" and by_batch and not mixing:  # a fifth of the time for rows of 32 x 32 pixels
         body, suffix = [], [*body, *suffix]
     return Written(
@@ -174,17 +178,6 @@ def _jpegs(workload: Workload, plan: Plan) -> frozenset[str]:
     return frozenset(encoded)
 
 
-def _channels_first(config: PipelineConfig, plan: Plan, library: str, *, of_batches: bool) -> Lines:
-    if config.channels != "first":
-        return []
-    axes = "(0, 3, 1, 2)" if of_batches else "(2, 0, 1)"
-    return [
-        f"{part} = {library}.transpose({part}, {axes})"
-        for part in names(plan.finished)
-        if part_of(plan.finished, part).rank == 3
-    ]
-
-
 def function(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
     """Return a function as code; empty if it has no lines."""
     return _code(name, says, lines, arguments, returned) if lines else ""
@@ -201,8 +194,7 @@ def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]
 
     Returns:
         The functions by their names, and under "opened" the beginning of the class; the lines before a sample exists;
-        and
-        the sample, read and loaded, as an expression. `cached` keeps it in memory from then on.
+        and the sample, read and loaded, as an expression. `cached` keeps it in memory from then on.
     """
     source, made = parts.source, parts.finished
     loading, arguments = [*source.reading, *parts.prefix], ", ".join(source.arguments)
