@@ -1,4 +1,4 @@
-"""The command line: a file a command, which reads options, calls one function and prints its result.
+"""The command line: a function a command, which reads options, calls one function and prints its result.
 
 No logic of its own: the same functions are available from Python. Only this room prints.
 """

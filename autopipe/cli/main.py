@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import io
 import os
-import pkgutil
 import signal
 import stat
 import sys
@@ -25,19 +23,25 @@ import typer
 from typer.core import TyperGroup
 
 from autopipe import _version, registry
-from autopipe.cli import commands
+from autopipe.cli.commands import artifacts, data, measure, tune
 from autopipe.cli.options import ungrouped
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
-_HIDDEN = ("schema",)  # for programs that read artefacts, not for users of `--help`
 # The headings of `--help`, and below each the core's commands, the most used first. Commands of extensions follow them,
 # below the heading that their module has as `GROUP`.
 _GROUPS = {
-    "Tune and train": ("tune", "measure", "check", "retune", "show", "report"),
-    "Look closer": ("doctor",),
-    "Data and files": ("convert", "verify", "eject", "merge", "repoint"),
+    "Tune and train": (
+        tune.tune,
+        measure.measure,
+        artifacts.check,
+        tune.retune,
+        artifacts.show,
+        artifacts.report,
+    ),
+    "Look closer": (measure.doctor,),
+    "Data and files": (data.convert, data.verify, artifacts.eject, artifacts.merge, artifacts.repoint),
 }
 _OTHERS = "More"
 
@@ -76,10 +80,8 @@ def _common(
 
 
 def application() -> typer.Typer:
-    """Return the command.
-
-    Each module of `autopipe.cli.commands` has a sub-command: the function of the same name. So has each module that an
-    extension names in the entry point group `autopipe.commands`, listed below the heading that its `GROUP` names.
+    """Return the command with its sub-commands: those of the core, and the functions of the name of each module that an
+    extension names in the entry point group `autopipe.commands`.
     """
     app = typer.Typer(
         name="autopipe",
@@ -91,17 +93,15 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
-    modules = {name: importlib.import_module(f"{commands.__name__}.{name}") for name in names}
-    modules |= registry.loaded("autopipe.commands", "command")
-    headings = {name: heading for heading, names in _GROUPS.items() for name in names}
-    for name in [*headings, *sorted(modules.keys() - headings)]:
-        module = modules[name]
+    for heading, functions in _GROUPS.items():
+        for function in functions:
+            app.command(function.__name__, rich_help_panel=heading)(ungrouped(function))
+    app.command("schema", hidden=True)(artifacts.schema)  # for programs that read artefacts, not for users of `--help`
+    for name, module in sorted(registry.loaded("autopipe.commands", "command")):
         app.command(
             name.replace("_", "-"),
-            hidden=name in _HIDDEN,
             context_settings=getattr(module, "CONTEXT", None),
-            rich_help_panel=headings.get(name) or getattr(module, "GROUP", _OTHERS),
+            rich_help_panel=getattr(module, "GROUP", _OTHERS),
         )(ungrouped(getattr(module, name)))
     return app
 

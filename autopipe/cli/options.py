@@ -253,7 +253,7 @@ Trace = Annotated[
         metavar="FILE.json", help="Write what was done when, as a trace for ui.perfetto.dev or chrome://tracing."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out and why.")]
 
 

@@ -1,19 +1,15 @@
-"""`autopipe measure`: one configuration, one measurement."""
+"""`autopipe measure` measures one configuration; `autopipe doctor` shows this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from autopipe.cli import options, screen
-from autopipe.cli.options import PageCache
+from autopipe.errors import ConfigError
 from autopipe.workload.mode import Mode
-
-if TYPE_CHECKING:  # imported before `--help` answers
-    from autopipe.measure.facts import Description
-    from autopipe.measure.outcome import StepTime
 
 
 def measure(
@@ -28,15 +24,14 @@ def measure(
     simulate_step: options.SimulateStep = None,
     virtual_devices: options.VirtualDevices = 0,
     mode: Annotated[
-        Mode | None,
-        typer.Option(help="Instead, the model's own time of such a step, on a batch that is there; no loader runs."),
+        Mode | None, typer.Option(help="Instead, measure the model's own step in this mode, without a loader.")
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="ARTIFACT", help="Keep what --mode found in this artefact, whose report then shows it."),
+        typer.Option(metavar="ARTIFACT", help="Keep the result of --mode in this artefact; its report then shows it."),
     ] = None,
     page_cache: Annotated[
-        PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
+        options.PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = "auto",
     seconds: Annotated[float, typer.Option(min=0.5, callback=options.finite, help="Most seconds to measure.")] = 5.0,
     trace: options.Trace = None,
@@ -44,9 +39,10 @@ def measure(
 ) -> None:
     """Measure one configuration of a workload, on its model."""
     from autopipe.artifact import artifact as files
+    from autopipe.artifact import codegen
     from autopipe.artifact.tracing import Tracing
     from autopipe.cli import option_values
-    from autopipe.errors import ConfigError
+    from autopipe.cli.output import write_report
     from autopipe.hardware import machine
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.loaders.threads import Threads
@@ -57,7 +53,7 @@ def measure(
 
     if keep is not None and mode is None:
         raise ConfigError(
-            "`--keep` keeps what `--mode` finds.", hint="For example: --mode predict --keep autopipe.json"
+            "`--keep` keeps the result of `--mode`.", hint="For example: --mode predict --keep autopipe.json"
         )
     if mode is not None:
         options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
@@ -77,25 +73,33 @@ def measure(
         config = option_values.configured(usual, described.wrapped, setting or [])
         if mode is not None:
             found = succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
-            _print_step(found, described, keep, as_json=as_json)
+            print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
+            if keep is not None and (report := write_report(keep, codegen.step_time(keep, found, described))):
+                screen.say(f"report      {report}")
             return
         ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
-        outcome = runner.measure(config, {**asked, **tracing.options(config)})
-    measurement = succeeded(outcome)
+        measurement = succeeded(runner.measure(config, {**asked, **tracing.options(config)}))
     if as_json:
         print(measurement.model_dump_json(indent=2))
     else:
         screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
 
 
-def _print_step(found: StepTime, described: Description, keep: Path | None, *, as_json: bool) -> None:
-    from autopipe.artifact import codegen
-    from autopipe.cli.output import write_report
+def doctor(as_json: options.AsJson = False) -> None:
+    """Show what this machine has: cores, memory, GPUs, versions.
+
+    It counts the cores and the memory that this process may use, by affinity and cgroup.
+    """
+    import dataclasses
+    import json
+
+    from autopipe.hardware import machine, opencv
     from autopipe.reports import tables
 
-    print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
-    report = None if keep is None else write_report(keep, codegen.step_time(keep, found, described))
-    if report is not None:
-        screen.say(f"report      {report}")
+    found = machine.detect()
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=2))
+    else:
+        screen.show(tables.machine(found, opencv.installed()))

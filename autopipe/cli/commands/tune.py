@@ -1,17 +1,24 @@
-"""`autopipe tune`: searches for the fastest pipeline and writes it."""
+"""`autopipe tune` searches for the fastest pipeline and writes it; `autopipe retune` renews it for this machine."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autopipe import again
 from autopipe.cli import options, screen
 from autopipe.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from autopipe.api.retuning import Retuned
+    from autopipe.artifact.pin import Stored
+
+_KEPT, _NOTHING = 6, 7
+_SHORTER = options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
 
 
 def tune(
@@ -29,7 +36,7 @@ def tune(
 ) -> None:
     """Search for the fastest way to feed a model on this machine.
 
-    It is written as code to import.
+    The result is written as code to import.
     """
     from autopipe.api import tuning
     from autopipe.artifact.tracing import Tracing
@@ -55,7 +62,7 @@ def tune(
         written, unwritten = None, None
         try:
             written = None if tuned is None else write_outputs(tuned, [out, *folder_of(search.storage)])
-        except ArtifactError as error:  # told when the figures have been shown: they are all that is left
+        except ArtifactError as error:  # raised after the figures are shown, which are all that is left
             unwritten = error
         if as_json:
             print(json.dumps(text.document(result, None if written is None else str(written.artifact)), indent=2))
@@ -69,3 +76,108 @@ def tune(
         say_where(written, study, tuned, chosen.arguments)
         if result.interrupted:
             raise KeyboardInterrupt
+
+
+def retune(
+    context: typer.Context,
+    stored: options.ArtifactOptions = options.ARTIFACT,
+    if_stale: Annotated[
+        bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
+    ] = False,
+    if_drifted: Annotated[
+        bool,
+        typer.Option(
+            "--if-drifted", help="Measure for some 30 s, and do nothing if the pipeline is as fast as it was."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would search, and why.")] = False,
+    exit_code: Annotated[
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit with 6 if the configuration was kept, with 7 if there was nothing to do."
+        ),
+    ] = False,
+    search: options.SearchOptions = _SHORTER,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Renew this machine's profile in an artefact, or add it.
+
+    The search tries known configurations first, those of other machines too. It has the tune's settings and limits,
+    half of its trials and three quarters of its time, unless options change them. Profiles of other machines stay, and
+    so does the former configuration unless another is proved faster.
+    """
+    from autopipe.api import retuning
+    from autopipe.cli.output import say_renewed, writable_folder
+    from autopipe.cli.progress import Progress
+    from autopipe.reports import text
+    from autopipe.reports.terminal import Console
+    from autopipe.search.trial_measurer import nothing_measured
+
+    known = stored.read()
+    folder = writable_folder(
+        known.path.parent, "The artefact's folder", "Make it writable, or retune a copy of the artefact elsewhere."
+    )
+    settings = dataclasses.replace(search.settings(folder / "study.db", context), command=again.this())
+    when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
+    with screen.saying_how_to_go_on():  # if an interrupted search wrote a profile, its study is not continued
+        with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
+            given = options.given_settings(context)
+            retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
+        if retuned.result is not None and retuned.profile is None:
+            raise nothing_measured(retuned.result)
+    result, profile = retuned.result, retuned.profile
+    if result is None or profile is None:
+        _without_search(retuned, stored.artifact, as_json=as_json)
+    else:
+        if as_json:
+            done = {"retuned": True, "kept": retuned.kept, "config": profile.winner.config}
+            print(json.dumps({**done, **text.document(result, str(known.path))}, indent=2))
+        else:
+            screen.show(text.render(result))
+        if retuned.kept:
+            what = "the former configuration stays: no other was proved faster"
+        elif profile.winner.key in {each.winner.key for each in known.artifact.profiles}:
+            what = "the same configuration, with new figures"
+        else:
+            what = "a new configuration"
+        screen.say(f"wrote     {known.path}: {what}")
+        say_renewed(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
+    if result is not None and result.interrupted:
+        raise typer.Exit(130)
+    if exit_code:
+        raise typer.Exit(_KEPT if retuned.kept else 0 if profile is not None or retuned.would else _NOTHING)
+
+
+def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
+    from autopipe.artifact.check import Verdict
+
+    checked = retuned.checked
+    reasons = [] if checked is None else list(checked.reasons)
+    if as_json:
+        done = {"retuned": False, "would": retuned.would, "kept": retuned.kept, "reasons": reasons}
+        print(json.dumps({**done, "artifact": str(artifact)}, indent=2))
+    elif retuned.would:
+        screen.say(f"would     retune: {'; '.join(reasons) or 'no condition was given'}")
+    elif retuned.kept:
+        screen.say(f"wrote     {artifact}: as fast as before, so only the versions are new ({'; '.join(reasons)})")
+    elif checked is not None and checked.verdict is not Verdict.FITS:
+        screen.say(
+            f"{checked.verdict:<10}but no given condition asks for a retune: nothing to do ({'; '.join(reasons)})"
+        )
+    else:
+        screen.say("fits      the profile fits this machine and workload: nothing to do")
+
+
+def _workload(stored: Stored) -> str:
+    """Return the words that name an artefact's samples and ops on a command line, quoted for a shell."""
+    from autopipe.artifact import reference
+    from autopipe.artifact.schema import ImagesReference
+    from autopipe.workload.workload import Workload
+
+    if not isinstance(stored.workload, Workload):
+        return options.Chosen(workload=stored.workload.text).arguments
+    named = stored.artifact.workload
+    assert isinstance(named, ImagesReference)  # a workload without code
+    place = reference.located(named, stored.path, with_origin=True)
+    return options.Chosen(workload=stored.workload, named=named.model_copy(update={"path": str(place)})).arguments

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from autopipe.cli import option_values
-from autopipe.cli.commands.retune import retune
-from autopipe.cli.commands.tune import tune
+from autopipe.cli.commands.tune import retune, tune
 from autopipe.cli.options import Command, SearchOptions, WorkloadOptions, ungrouped
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset

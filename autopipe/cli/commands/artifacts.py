@@ -1,0 +1,193 @@
+"""The commands for an artefact: check, show, report, eject, merge, repoint, schema."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autopipe import again, registry
+from autopipe.cli import options, screen
+from autopipe.errors import ArtifactError, ConfigError
+
+_OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
+_FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS, "directory", "fit")
+
+
+def check(
+    stored: options.ArtifactOptions = options.ARTIFACT,
+    quick: Annotated[bool, typer.Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check whether a tuned configuration still fits.
+
+    Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
+    5 if it has drifted (a new measurement is slower than the old one). `autopipe retune` renews it.
+    """
+    from autopipe.artifact import checking
+    from autopipe.reports import tables
+    from autopipe.search.events import Event, WaitingForMachine
+
+    def tell(event: Event) -> None:
+        if isinstance(event, WaitingForMachine):
+            screen.say(f"waiting   {event.holder} measures on this machine")
+
+    known = stored.read()
+    with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
+        result = checking.check(known, quick=quick, on_search=tell)
+    if as_json:
+        print(json.dumps(tables.fitness_document(result), indent=2))
+    else:
+        screen.show(tables.fitness(result))
+        if result.exit_code:
+            screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
+    raise typer.Exit(result.exit_code)
+
+
+def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.AsJson = False) -> None:
+    """Show the profiles in an artefact, and the one for this machine."""
+    import datetime
+
+    from autopipe.artifact import artifact as files
+    from autopipe.artifact import pick
+    from autopipe.measure import fingerprint
+    from autopipe.reports import tables
+
+    content = files.read(artifact)
+    if as_json:
+        print(content.model_dump_json(indent=2))
+        return
+    here = fingerprint.detect()
+    try:
+        choice = pick.pick(content, here, name=str(artifact))
+        used, note = choice.profile, choice.warning
+    except ArtifactError as error:  # the package of its loader is missing: show the rest
+        used, note = None, str(error)
+    screen.show(tables.profiles(content, used, note, here=here, now=datetime.datetime.now(datetime.UTC)))
+
+
+def report(
+    context: typer.Context,
+    artifacts: Annotated[
+        list[Path] | None, typer.Argument(metavar="tuned/", help="The artefact, or the folder that a tune wrote to.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare all profiles of these artefacts side by side.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; by default report.html beside the artefact.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
+) -> None:
+    """Write the result of a tune as an HTML page.
+
+    A JSON file beside the page has its figures.
+    """
+    from autopipe.api import reporting
+    from autopipe.cli.output import use_beside
+    from autopipe.reports import profile_report
+
+    if as_json:
+        options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
+    paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
+    if len(paths) > 1 and not compare:
+        raise ConfigError(
+            f"A report takes one artefact, but {len(paths)} were given.", hint="`--compare` sets them side by side."
+        )
+    file = reporting.located(paths[0])
+    made = reporting.compare(paths) if compare else reporting.of_file(file, use=functools.partial(use_beside, file))
+    if as_json:
+        print(profile_report.json_text(made.document), end="")
+        return
+    beside = Path("comparison.html") if compare else file.with_name(reporting.NAME)
+    written = made.save(beside if out is None else out / beside.name if out.is_dir() else out)
+    screen.say(f"wrote     {written}")
+
+
+def eject(
+    context: typer.Context,
+    stored: options.ArtifactOptions = options.ARTIFACT,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(_FORMS),
+            help="Write the untuned workload in this usual form, which a tune takes as a baseline. With --workload, no "
+            "artefact is needed.",
+        ),
+    ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain", help="If the tuned configuration has no plain form, take the fastest configuration that has one."
+        ),
+    ] = False,
+) -> None:
+    """Write the tuned pipeline as plain code.
+
+    The code does not import autopipe. A configuration with one of autopipe's own loaders has no plain form; an error
+    then says so.
+    """
+    from autopipe.artifact import artifact as files
+    from autopipe.artifact import ejecting
+    from autopipe.measure.trial import protocol
+
+    with screen.aside():
+        if to is not None:
+            options.refuse_idle(context, "plain", why="with `--to`, which does not use the tuned configuration")
+            named = None if stored.workload is None else protocol.Reference(text=stored.workload)
+            code = ejecting.eject_usual(named or stored.read().workload, to)
+            what = f"{to} as it is usually written"
+        else:
+            ejected = ejecting.eject(stored.read(), plain=plain)
+            share = "" if ejected.share == 1.0 else f", which reached {ejected.share:.0%} of the tuned one's images/s"
+            code, what = ejected.code, f"{ejected.config.short()}{share}"
+    if out is None:
+        print(code, end="")
+    else:
+        files.replace_text(out, code, usual="plain_pipeline.py")
+        screen.say(f"wrote     {out}: {what}")
+
+
+def merge(
+    artifacts: Annotated[list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The artefact to write.")],
+) -> None:
+    """Join the artefacts of several machines into one.
+
+    If several profiles are of one machine, the latest stays. The first artefact names the workload.
+    """
+    from autopipe.artifact import artifact
+    from autopipe.values import count_text
+
+    merged = artifact.merge(artifacts, out)
+    screen.say(f"wrote     {out}, with {count_text(len(merged.profiles), 'profile')}")
+
+
+def repoint(
+    artifact: options.Artifact,
+    workload: Annotated[
+        str,
+        typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),
+    ],
+) -> None:
+    """Change the workload that an artefact names.
+
+    The workload is imported, to check that it exists. `tuned_pipeline.py` beside the artefact is written again.
+    """
+    from autopipe.artifact import repointing
+
+    done = repointing.repoint(artifact, workload)
+    screen.say(f"wrote     {' and '.join(map(str, done.written))}")
+    for difference in done.differences:
+        screen.say(f"note      {difference}")
+
+
+def schema() -> None:
+    """Print the JSON Schema of autopipe.json."""
+    from autopipe.artifact import artifact
+
+    print(json.dumps(artifact.json_schema(), indent=2))
