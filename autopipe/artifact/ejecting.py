@@ -12,9 +12,9 @@ from autopipe.artifact.schema import Profile
 from autopipe.errors import ConfigError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.trial import protocol
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject import module
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 

@@ -15,10 +15,10 @@ from autopipe.hardware import machine
 from autopipe.measure.facts import Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.stored import FileVerification, inspect
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import library
 from autopipe.search.feasible import trim
 from autopipe.search.searching import bounds, description, facts_of

@@ -11,12 +11,12 @@ from autopipe.measure import fingerprint, kept_sets, model_structure
 from autopipe.measure.facts import CODE, Description, Impossible, WrappedDataset
 from autopipe.measure.reads import Subset, existing
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import LOADERS, STORAGES
 from autopipe.pipeline.devices import choose
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan
 from autopipe.workload.workload import Workload

@@ -31,8 +31,8 @@ from autopipe.measure.outcome import Measurement, Options, Phase, Report, StepTi
 from autopipe.measure.probe import Probe
 from autopipe.measure.reads import PageCache
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload

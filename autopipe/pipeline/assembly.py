@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autopipe.errors import ConfigError, ModelError, StorageError
 from autopipe.hardware import processes
-from autopipe.pipeline import evaluation
-from autopipe.pipeline.batching import cache, wrapped_data
+from autopipe.pipeline import evaluation, wrap
+from autopipe.pipeline.batching import cache
 from autopipe.pipeline.batching.stream import Owner
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Finish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import stored
 from autopipe.pipeline.storage.form import Conversion, Storage
 from autopipe.pipeline.storage.shard import place
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan
@@ -132,7 +132,7 @@ def build_loader(
         ...     for x, y in loader.epoch(0):
         ...         ...
     """
-    wrapped_data.require_feedable(workload, config, rank)
+    wrap.require_feedable(workload, config, rank)
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
     job = _job(workload, config, plan, batch_order(workload, shard, rank))

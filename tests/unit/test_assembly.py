@@ -322,13 +322,13 @@ def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> 
 
 
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
-    from autopipe.pipeline.batching import wrapped_data
+    from autopipe.pipeline import wrap
     from autopipe.workload.data.arrays import Arrays
     from autopipe.workload.ops.mix import MixUp
     from autopipe.workload.ops.targets import OneHot
 
     images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
     workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)
-    wrapped_data.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 1))
+    wrap.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 1))
     with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
-        wrapped_data.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 2))
+        wrap.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 2))

@@ -1,7 +1,7 @@
 """Reads a foreign dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or another
 iterable of batches: a generator, a Grain dataset.
 
-Nothing here changes the batches or knows the dataset's function; `autopipe.pipeline.batching.wrapped_data` does.
+Nothing here changes the batches or knows the dataset's function; `autopipe.pipeline.wrap` does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -68,47 +68,39 @@ Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
 _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
 
 
-class Feeder(Protocol):
-    """A dataset of any kind."""
+class Feeder:
+    """A dataset of any kind, read epoch by epoch: from its start, or, if it goes on, from the end of the last epoch."""
 
-    # Whether each epoch goes on after the one before: the dataset has no end, or an epoch is a part of it.
-    goes_on: bool
-
-    def length(self) -> int | None:
-        """Return the batches of an epoch; None if unknown or endless."""
-
-    def is_endless(self) -> bool:
-        """Return True if it is known to have no end."""
-
-    def once(self) -> Iterable[Any]:
-        """Yield all batches of a dataset that is not endless, apart from any epoch."""
+    def __init__(self, length: int | None, *, goes_on: bool, is_endless: bool) -> None:
+        self.length = length  # batches of an epoch; None if unknown or endless
+        self.goes_on = goes_on  # whether it has no end, or an epoch is a part of it
+        self.is_endless = is_endless  # whether it is known to have no end
+        self._running: dict[str, Iterator[Any]] = {}
 
     def shapes(self) -> Shapes | None:
         """Return the known shapes of the parts of x; None if only the batches tell."""
+        return None
 
     def arrays(self) -> Generator[Any, None, None]:
         """Begin an epoch, or continue after the last one; yield its batches as NumPy arrays."""
+        return self._epoch("arrays")
 
     def elements(self) -> Generator[Any, None, None]:
         """Do the same; yield them as `fit` gets them with TensorFlow as Keras's backend."""
+        return self._epoch("elements")
 
+    def begin(self, form: str) -> Iterable[Any]:
+        """Return all batches from the start, as "arrays" or "elements"."""
+        raise NotImplementedError
 
-class _Epochs:
-    """Reads a dataset epoch by epoch: from its start, or, if it goes on, from the end of the last epoch."""
-
-    def __init__(self, *, goes_on: bool) -> None:
-        self._goes_on = goes_on
-        self._running: dict[str, Iterator[Any]] = {}
-
-    def next(self, form: str, begin: Callable[[], Iterable[Any]]) -> Generator[Any, None, None]:
-        """Yield the batches of the next epoch, and beyond, in one of the dataset's forms."""
-        if not self._goes_on:
-            yield from begin()
+    def _epoch(self, form: str) -> Generator[Any, None, None]:
+        if not self.goes_on:
+            yield from self.begin(form)
             return
         empty = False
         while not empty:  # one that goes on, and ends after all, is begun anew
             empty = form not in self._running
-            running = self._running.setdefault(form, iter(begin()) if empty else iter(()))
+            running = self._running.setdefault(form, iter(self.begin(form)) if empty else iter(()))
             try:
                 for element in itertools.chain(running):  # without `chain` it would be closed with the epoch
                     empty = False
@@ -119,21 +111,12 @@ class _Epochs:
             del self._running[form]
 
 
-class _Tensors:
+class _Tensors(Feeder):
     def __init__(self, dataset: Any, steps: int | None) -> None:
         self._dataset = dataset
-        self._count = int(dataset.cardinality())
-        self.goes_on = self._count < 0 or steps not in (None, self._count)  # as in `fit(dataset, steps_per_epoch=...)`
-        self._epochs = _Epochs(goes_on=self.goes_on)
-
-    def length(self) -> int | None:
-        return self._count if self._count >= 0 else None
-
-    def is_endless(self) -> bool:
-        return self._count == _TENSORS_ENDLESS
-
-    def once(self) -> Iterable[Any]:
-        return self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
+        count = int(dataset.cardinality())
+        goes_on = count < 0 or steps not in (None, count)  # as in `fit(dataset, steps_per_epoch=...)`
+        super().__init__(count if count >= 0 else None, goes_on=goes_on, is_endless=count == _TENSORS_ENDLESS)
 
     def shapes(self) -> Shapes | None:
         spec = self._dataset.element_spec
@@ -146,14 +129,11 @@ class _Tensors:
             return None
         return {key: tuple(shape) for key, shape in shapes.items()}
 
-    def arrays(self) -> Generator[Any, None, None]:
-        return self._epochs.next("arrays", self._dataset.as_numpy_iterator)
-
-    def elements(self) -> Generator[Any, None, None]:
-        return self._epochs.next("elements", lambda: self._dataset)
+    def begin(self, form: str) -> Iterable[Any]:
+        return self._dataset.as_numpy_iterator() if form == "arrays" else self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
 
 
-class _Sequence:
+class _Sequence(Feeder):
     """A `keras.utils.PyDataset`, read by Keras's own adapter."""
 
     def __init__(self, dataset: Any) -> None:
@@ -161,35 +141,22 @@ class _Sequence:
         self._require_safe_fork()
         self._adapter = frameworks.py_dataset_adapter(dataset)
         self._tensors: Any = None
-        self.goes_on = self._adapter.num_batches is None
-        self._epochs = _Epochs(goes_on=self.goes_on)
-
-    def length(self) -> int | None:
         count = self._adapter.num_batches
-        return None if count is None else int(count)
+        # Without a length, Keras reads on for ever.
+        super().__init__(None if count is None else int(count), goes_on=count is None, is_endless=count is None)
 
-    def is_endless(self) -> bool:
-        return self.length() is None  # Keras then reads on for ever
-
-    def once(self) -> Iterable[Any]:
-        return range(self.length() or 0)
-
-    def shapes(self) -> Shapes | None:
-        return None
-
-    def arrays(self) -> Generator[Any, None, None]:
-        return self._epoch("arrays", self._adapter.get_numpy_iterator)
-
-    def elements(self) -> Generator[Any, None, None]:
+    def begin(self, form: str) -> Iterable[Any]:
+        if form == "arrays":
+            return self._adapter.get_numpy_iterator()  # type: ignore[no-any-return]  # Keras has no types
         if self._tensors is None:
             self._tensors = self._adapter.get_tf_dataset()
-        return self._epoch("elements", lambda: self._tensors)
+        return self._tensors  # type: ignore[no-any-return]
 
-    def _epoch(self, form: str, begin: Callable[[], Iterable[Any]]) -> Generator[Any, None, None]:
+    def _epoch(self, form: str) -> Generator[Any, None, None]:
         self._require_safe_fork()
         self._adapter.on_epoch_begin()
         try:
-            yield from self._epochs.next(form, begin)
+            yield from super()._epoch(form)
         finally:
             self._adapter.on_epoch_end()
 
@@ -200,7 +167,7 @@ class _Sequence:
             )
 
 
-class _Iterable:
+class _Iterable(Feeder):
     """Any iterable of batches."""
 
     def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
@@ -208,33 +175,15 @@ class _Iterable:
         self._dataset: Iterable[Any] | None = dataset
         self._again = again
         try:
-            self._count = len(dataset)  # type: ignore[arg-type]  # not all have one
+            count = len(dataset)  # type: ignore[arg-type]  # not all have one
         except TypeError:
-            self._count = -1
-        self.goes_on = not 0 <= self._count < _ENDLESS or steps not in (None, self._count)
+            count = -1
+        length = count if 0 <= count < _ENDLESS else None
+        super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
-        self._epochs = _Epochs(goes_on=self.goes_on)
 
-    def length(self) -> int | None:
-        return self._count if 0 <= self._count < _ENDLESS else None
-
-    def is_endless(self) -> bool:
-        return self._count >= _ENDLESS
-
-    def once(self) -> Iterable[Any]:
-        return self._begin()
-
-    def shapes(self) -> Shapes | None:
-        return None
-
-    def arrays(self) -> Generator[Any, None, None]:
-        return self._epochs.next("arrays", lambda: map(self._own, self._begin()))
-
-    def elements(self) -> Generator[Any, None, None]:
-        return self._epochs.next("elements", lambda: map(self._own, self._begin()))
-
-    def _begin(self) -> Iterable[Any]:
+    def begin(self, form: str) -> Iterable[Any]:
         """Return the batches from the start. An iterable that can be read only once is made again."""
         dataset, self._dataset = self._dataset, None
         if dataset is None:
@@ -242,7 +191,7 @@ class _Iterable:
         stream.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
             self._dataset = dataset
-        return dataset
+        return map(self._own, dataset)
 
     def _own(self, element: Any) -> tuple[Any, ...]:
         copy = np.asarray if self._owned else np.array

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,9 +22,9 @@ import pydantic
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.pipeline.batching.datasets import Feeder, flat
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import LoaderConfig, Value
-from autopipe.pipeline.loader import Loader, LoadJob, closed
+from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.sample import Batch
 
 _BUFFERED = 16  # batches that such a dataset may hold ahead; it does not tell
@@ -71,17 +71,14 @@ class Wrapped(LoaderConfig):
         return _WrappedLoader(job, data, self.parameters)
 
 
-class _WrappedLoader(Loader):
+class _WrappedLoader(WorkloadLoader):
     """Reads a dataset epoch by epoch. The dataset is made anew for each loader, and released when it is closed."""
 
     has_dataset = True
 
     def __init__(self, job: LoadJob, data: WrappedData, parameters: Mapping[str, Value]) -> None:
-        self.spec = job.recipe.spec
-        self.finish = job.finish
-        self.batch_size = job.order.batch_size
-        self.buffered_batches = _BUFFERED
-        self._job = job
+        super().__init__(job, _BUFFERED)
+        self.last_batch_samples = None
         self._data = data
         self._parameters = parameters
         self._feeder: Feeder | None = data.make(parameters)
@@ -89,38 +86,25 @@ class _WrappedLoader(Loader):
     def __len__(self) -> int:
         return self._data.steps
 
-    @property
-    def identity(self) -> str:
-        return self._job.identity()
-
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        feeder = self._open()
-        with contextlib.closing(
-            feeder.arrays()
-        ) as elements:  # here, and not later: the user's `on_epoch_end` may raise
-            for element in self._rest(feeder, elements, start):
-                batch = self._checked(flat(element, self.spec.structure))
-                yield tuple(None if part is None else np.asarray(part) for part in batch)
+        yield from self._rest(self._open().arrays(), start, _arrays)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        return _Epochs(self, epochs, start)
-
-    def elements(self, start: int) -> Iterator[Any]:
-        """Yield the remaining batches of an epoch, as `fit` gets them."""
-        feeder = self._open()
-        with contextlib.closing(feeder.elements()) as elements:
-            for element in self._rest(feeder, elements, start):
-                batch = self._checked(flat(element, self.spec.structure))
-                yield tuple(part for part in batch if part is not None)
+        """Yield the batches of consecutive epochs, as `fit` gets them."""
+        for number in range(epochs):
+            yield from self._rest(self._open().elements(), 0 if number else start, _present)
 
     def close(self) -> None:
         self._feeder = None
 
-    def _rest(self, feeder: Feeder, epoch: Iterator[Any], start: int) -> Iterator[Any]:
-        """Return the batches of an epoch from batch `start` on; an endless dataset does not skip to there."""
-        if feeder.goes_on:
-            return itertools.islice(epoch, len(self) - start)
-        return itertools.islice(epoch, start, len(self))
+    def _rest(
+        self, elements: Generator[Any, None, None], start: int, form: Callable[[Batch], Batch]
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch from batch `start` on; a dataset that goes on does not skip to there."""
+        skipped, stop = (0, len(self) - start) if self._open().goes_on else (start, len(self))
+        with contextlib.closing(elements):  # here, and not later: the user's `on_epoch_end` may raise
+            for element in itertools.islice(elements, skipped, stop):
+                yield form(self._checked(flat(element, self.spec.structure)))
 
     def _open(self) -> Feeder:
         if self._feeder is None:
@@ -147,13 +131,9 @@ class _WrappedLoader(Loader):
         return batch
 
 
-class _Epochs:
-    """Consecutive epochs, of which the first begins at batch `start`."""
+def _arrays(batch: Batch) -> Batch:
+    return tuple(None if part is None else np.asarray(part) for part in batch)
 
-    def __init__(self, loader: _WrappedLoader, epochs: int, start: int) -> None:
-        self._loader = loader
-        self._start, self._epochs = start, epochs
 
-    def __iter__(self) -> Iterator[Any]:
-        for number in range(self._epochs):
-            yield from self._loader.elements(0 if number else self._start)
+def _present(batch: Batch) -> Batch:
+    return tuple(part for part in batch if part is not None)

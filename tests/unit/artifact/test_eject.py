@@ -13,8 +13,8 @@ import pytest
 from autopipe.errors import ConfigError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject
 from autopipe.pipeline.eject.forms import cached_bytes
+from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads

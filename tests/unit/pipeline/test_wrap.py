@@ -22,11 +22,10 @@ from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.batching import wrapped_data
-from autopipe.pipeline.batching.wrapped_data import WrappedData
 from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config, to_config
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -689,7 +688,7 @@ def test_an_epoch_may_be_a_part_of_what_a_generator_gives() -> None:
 
 
 def test_a_dataset_that_cannot_be_counted_in_time_needs_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wrapped_data, "_COUNT_SECONDS", 0.0)
+    monkeypatch.setattr(wrap, "_COUNT_SECONDS", 0.0)
     with pytest.raises(WorkloadError, match="none that could be counted") as error:
         _wrapped(lambda calls=1: generated(10**9))
     assert "steps=" in str(error.value.hint)
