@@ -10,16 +10,18 @@ import dataclasses
 import functools
 import shlex
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
-from autopipe.errors import ConfigError, ModelError, StorageError
-from autopipe.hardware import processes
-from autopipe.pipeline import evaluation, wrap
-from autopipe.pipeline.batching import cache
+from autopipe.errors import ConfigError, DataError, ModelError, StorageError, WorkloadError
+from autopipe.hardware import machine, processes
+from autopipe.hardware.machine import size_text
+from autopipe.pipeline import wrap
+from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.stream import Owner
-from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Finish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import stored
 from autopipe.pipeline.storage.form import Conversion, Storage
@@ -48,33 +50,31 @@ if TYPE_CHECKING:
 class LateFinish:
     """See `autopipe.pipeline.loader.Finishing`."""
 
-    def __init__(self, finish: Finish, on_host: Callable[[], Loader]) -> None:
+    twin: Loader | None = None
+
+    def __init__(self, finish: Finish, open_on_host: Callable[[], Loader]) -> None:
         self._finish = finish
         self._owner = Owner()
-        self._open_on_host = on_host
+        self._open_on_host = open_on_host
+        self._is_closed = False
 
-    def place(self) -> Callable[[Any], Any] | None:
-        import keras
+    def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
+        place = _place_on_host()
+        if place is not None and self._finish.ops and self.twin is None and not self._is_closed:
+            self._owner.require()
+            self.twin = self._open_on_host()
+        source = loader if self.twin is None else self.twin
+        for batch in source.batches(epoch, start):
+            if place is None:
+                yield self._compiled(batch)
+            else:
+                yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
-        match keras.backend.backend():
-            case "tensorflow":
-                import tensorflow as tf
-
-                from autopipe.pipeline.devices.aliasing import tensor
-
-                return None if tf.config.list_logical_devices("GPU") else tensor
-            case "jax":
-                import jax
-
-                return jax.device_put if jax.default_backend() == "cpu" else None
-        return None
-
-    def on_device(self, batch: Batch) -> Batch:
-        return self._compiled(batch)
-
-    def on_host(self) -> Loader:
-        self._owner.require()
-        return self._open_on_host()
+    def close(self) -> None:
+        self._is_closed = True
+        if self.twin is not None:
+            self.twin.close()
 
     @functools.cached_property
     def _compiled(self) -> Callable[[Batch], Batch]:
@@ -97,6 +97,24 @@ class LateFinish:
 
                 compiled = jax.jit(finished)
         return compiled
+
+
+def _place_on_host() -> Callable[[Any], Any] | None:
+    """Return a function from host memory to arrays of the Keras backend; None unless its device is the host."""
+    import keras
+
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
+
+            from autopipe.pipeline.devices.aliasing import tensor
+
+            return None if tf.config.list_logical_devices("GPU") else tensor
+        case "jax":
+            import jax
+
+            return jax.device_put if jax.default_backend() == "cpu" else None
+    return None
 
 
 # -------------------- assembly
@@ -213,8 +231,9 @@ def evaluation_loader(
         ModelError: `model` does not take their batches.
         AutopipeError: any error of `build_loader`.
     """
-    with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
-        over, config, plan = cache.for_evaluation(workload, config, data, passes)
+    with _naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
+        over = _without_chance(workload, data)
+        config, plan = _config_of_evaluation(config, over, passes)
         loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
         if model is not None:
             from autopipe.pipeline.devices import model as models  # imports Keras
@@ -222,6 +241,63 @@ def evaluation_loader(
             models.check_inputs(model, loader)
         stack.pop_all()
     return loader
+
+
+def _without_chance(workload: Workload, data: Source) -> Workload:
+    """Return the workload over other data, in order: random ops are left out, or replaced."""
+    instead = (op.without_chance() for op in workload.ops)
+    return dataclasses.replace(
+        workload,
+        data=data,
+        ops=tuple(op for op in instead if op is not None),
+        batch_size=min(workload.batch_size, max(1, len(data))),
+        shuffle=False,
+        drop_remainder=False,
+    )
+
+
+@contextlib.contextmanager
+def _naming_what_is_left_out(workload: Workload) -> Iterator[None]:
+    """Name the left-out ops in an error about the samples' size, which one of them may set in training."""
+    try:
+        yield
+    except WorkloadError as error:
+        names = ", ".join(f"`{op.name}`" for op in workload.ops if op.without_chance() is None)
+        if not names or isinstance(error, DataError):
+            raise
+        raise type(error)(
+            f"{error.message} Validation and prediction leave out what is random: {names}.",
+            hint="If one of them sets the size, let its `without_chance` return an op that sets it, too; "
+            "or pass a loader of these samples, made by ap.build_loader, in their place.",
+        ) from error
+
+
+class CacheWarning(UserWarning):
+    """Samples are read each time, because there is no room to keep them in memory."""
+
+
+def _config_of_evaluation(
+    config: PipelineConfig, over: Workload, passes: int | None
+) -> tuple[PipelineConfig, Plan | None]:
+    """Return a configuration for the samples of `over`, and their plan if that was made: from their files, and without
+    a cache if they are read once or memory has no room. What caches of this process have yet to take counts as taken.
+    """
+    config = config.model_copy(update={"storage": "files", **({"cache": "none"} if passes == 1 else {})})
+    if config.cache == "none" or config.loader.works_elsewhere:  # there, the loader looks for room itself
+        return config, None
+    plan = make_plan(over)
+    needed = MemoryCache.bytes_of(plan.cut(len(plan.prefix)), len(over.data), config.cache_fraction)
+    free = max(0, machine.detect_memory().available_bytes - MemoryCache.unfilled_bytes())
+    if needed > CACHE_SHARE * free:
+        config = config.model_copy(update={"cache": "none"})
+        warnings.warn(
+            f"The {len(over.data)} samples for validation or prediction are read anew each time: a cache of them takes "
+            f"{size_text(needed)}, but {size_text(free)} are free beside what other caches will take, of which it may "
+            f"have {CACHE_SHARE:.0%}. Smaller images, or a smaller cache_fraction, leave more room.",
+            CacheWarning,
+            stacklevel=4,
+        )
+    return config, plan
 
 
 def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple[int, int] = (0, 1)) -> BatchOrder:

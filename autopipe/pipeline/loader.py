@@ -67,15 +67,18 @@ class Finish:
 
 
 class Finishing(Protocol):
-    """Finishes batches without a compiled step of a Keras model."""
+    """Finishes batches without a compiled step of a Keras model.
 
-    def place(self) -> Callable[[Any], Any] | None:
-        """Return a function from host memory to arrays of the Keras backend; None unless its device is the host."""
+    If the device is the host, the workers of another loader, the `twin`, finish them, on all cores.
+    """
+
+    twin: Loader | None
+
+    def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
+        """Yield the finished batches of a loader, as arrays of the Keras backend."""
         ...
 
-    def on_device(self, batch: Batch) -> Batch: ...
-
-    def on_host(self) -> Any: ...
+    def close(self) -> None: ...
 
 
 def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
@@ -149,35 +152,22 @@ class Loader(abc.ABC):
         number = operator.index(number)  # of NumPy's whole numbers, too, which overflow
         state = self.loaded_state()
         done = state.batch if state is not None and state.epoch == number else 0
-        for batch in self._finished(number, done):
+        late = None if self.finish.is_identity else self._finishing
+        for batch in self.batches(number, done) if late is None else late.batches(self, number, done):
             done += 1  # `enumerate` would hold a batch until it has the next
             self._position = (number, done)
             yield self.spec.packed(batch)
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
     _finishing: Finishing | None = None
-    _twin: Loader | None = None
 
-    def _finished(self, epoch: int, start: int) -> Iterator[Batch]:
-        """Yield finished batches. If the device is the host, the workers of a twin finish them, on all cores."""
-        if self.finish.is_identity or self._finishing is None:
-            yield from self.batches(epoch, start)
-            return
-        place = self._finishing.place()
-        if place is not None and self.finish.ops and self._twin is None:
-            self._twin = self._finishing.on_host()
-        source = self if self._twin is None else self._twin
-        for batch in source.batches(epoch, start):
-            if place is None:
-                yield self._finishing.on_device(batch)
-            else:
-                yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
-            del batch
+    @property
+    def _twin(self) -> Loader | None:
+        return None if self._finishing is None else self._finishing.twin
 
     def _close_twin(self) -> None:
-        self._finishing = None  # none is opened any more
-        if self._twin is not None:
-            self._twin.close()
+        if self._finishing is not None:
+            self._finishing.close()
 
     _resume: LoaderState | None = None
     _position: tuple[int, int] = (0, 0)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.hardware import machine
-from autopipe.pipeline.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
-from autopipe.pipeline.batching.cache import CacheWarning
+from autopipe.pipeline.assembly import CacheWarning, batches_digest, build_loader, conversion_of, evaluation_loader
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.pipeline.loaders.threads import Threads

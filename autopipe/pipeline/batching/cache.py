@@ -14,7 +14,6 @@ import itertools
 import mmap
 import os
 import tempfile
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
@@ -23,16 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError
-from autopipe.hardware import machine
-from autopipe.hardware.machine import size_text
-from autopipe.pipeline import evaluation
-from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
-from autopipe.workload.op import Plan
-from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.sample import Batch, Part, Sample, SampleSpec, Source, gather, has_room
-from autopipe.workload.workload import Workload
+from autopipe.workload.sample import Batch, Part, Sample, SampleSpec, gather, has_room
 
 # -------------------- slots
 # A block is an anonymous file in memory: it has no name, so it is gone when the last process that maps it is gone,
@@ -310,46 +302,3 @@ def _rows(count: int, rows: int) -> NDArray[np.int32]:
     places = np.full(count, -1, np.int32)
     places[np.sort(np.argpartition(hashes, rows - 1)[:rows])] = np.arange(rows, dtype=np.int32)
     return places
-
-
-class CacheWarning(UserWarning):
-    """Samples are read each time, because there is no room to keep them in memory."""
-
-
-def for_evaluation(
-    workload: Workload, config: PipelineConfig, data: Source, passes: int | None
-) -> tuple[Workload, PipelineConfig, Plan | None]:
-    """Return a workload and configuration that read other data for validation or prediction, without a cache if it has
-    no room.
-
-    The memory that the caches of this process have yet to take counts as taken.
-
-    Args:
-        workload: of the training.
-        config: of the training.
-        data: the other samples.
-        passes: how often they will be read, if known.
-
-    Returns:
-        The workload over these data, its configuration, and its plan if that was made.
-
-    Raises:
-        WorkloadError: there are no samples, or they differ in size.
-        DataError: samples cannot be read.
-    """
-    over, config = evaluation.workload_over(workload, data), evaluation.config_over(config, passes)
-    if config.cache == "none" or config.loader.works_elsewhere:  # there, the loader looks for room itself
-        return over, config, None
-    plan = make_plan(over)
-    needed = MemoryCache.bytes_of(plan.cut(len(plan.prefix)), len(data), config.cache_fraction)
-    free = max(0, machine.detect_memory().available_bytes - MemoryCache.unfilled_bytes())
-    if needed > CACHE_SHARE * free:
-        config = config.model_copy(update={"cache": "none"})
-        warnings.warn(
-            f"The {len(data)} samples for validation or prediction are read anew each time: a cache of them takes "
-            f"{size_text(needed)}, but {size_text(free)} are free beside what other caches will take, of which it may "
-            f"have {CACHE_SHARE:.0%}. Smaller images, or a smaller cache_fraction, leave more room.",
-            CacheWarning,
-            stacklevel=4,
-        )
-    return over, config, plan
