@@ -18,7 +18,7 @@ import format_runs
 import numpy as np
 
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.stored import open_set
+from autopipe.pipeline.storage.layout import open_set
 
 QUALITY = 95
 

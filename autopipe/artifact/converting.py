@@ -17,7 +17,7 @@ from autopipe.measure.trial import workload_import
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import convert as conversions
-from autopipe.pipeline.storage import stored
+from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress
 from autopipe.pipeline.storage.form import Conversion, Storage
 from autopipe.pipeline.storage.layout import Manifest
@@ -93,7 +93,7 @@ class Job:
         """Check the set's files, compare some samples with the source, and return their number. Raises StorageError at
         a difference, with the file's or the sample's name.
         """
-        return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
+        return layout.verify(layout.open_set(self.folder, self.conversion, self.storage), self.conversion)
 
 
 def usual_form() -> str:

@@ -5,25 +5,34 @@ Reading samples imports the workload in this process; its model is not built.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import logging
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final, Literal
+
+import pydantic
 
 from autopipe.artifact.converting import imported
-from autopipe.errors import ConfigError
-from autopipe.hardware import machine
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError
+from autopipe.hardware import machine, opencv, processes
 from autopipe.measure.facts import Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.stored import FileVerification, inspect
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import library
 from autopipe.search.feasible import trim
 from autopipe.search.searching import bounds, description, facts_of
 from autopipe.search.trial_measurer import succeeded
-from autopipe.workload.ops.planner import make_plan
+from autopipe.values import Value
+from autopipe.workload.data.records import cache_folder
+from autopipe.workload.digests import digest
+from autopipe.workload.ops.planner import make_plan, sample_name
 from autopipe.workload.workload import Workload
 
 
@@ -66,7 +75,28 @@ def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
     return list(kinds.values())
 
 
-# -------------------- inspecting
+# -------------------- inspection: every sample is read, and taken through the deterministic ops, as by a loader
+
+_GROUP: Final = 64  # samples that each worker of a killed inspection repeats
+_log = logging.getLogger(__name__)
+
+
+class BadFile(Value):
+    """A sample that would stop a training."""
+
+    index: int = pydantic.Field(ge=0)
+    name: str  # the path of its file, or another name for people
+    reason: str  # its fault
+
+
+class FileVerification(Value):
+    """The result of an inspection of a workload's samples."""
+
+    status: Literal["inspected"] = "inspected"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=0)  # how many there are
+    resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
+    bad: tuple[BadFile, ...]  # those that cannot be used, in order
 
 
 def verify_files(
@@ -90,6 +120,7 @@ def verify_files(
     Raises:
         WorkloadError: the workload cannot be imported, or not one sample can be read.
         ConfigError: the data are a wrapped dataset.
+        DataError: samples cannot be read for another reason: too many open files, or a lost connection.
 
     Example:
         >>> for bad in ap.verify_files(workload).bad:    # doctest: +SKIP
@@ -104,4 +135,81 @@ def verify_files(
         )
     plan = make_plan(dataclasses.replace(workload, on_bad_sample="skip"))  # a bad one among the probes is not the end
     conversion = Conversion.of(workload, plan, len(plan.prefix))
-    return inspect(conversion, workers=workers or machine.usable_cores(), on_progress=on_progress)
+    name = digest("1", len(conversion), conversion.source_digest, conversion.ops_digest)
+    journal = cache_folder().parent / "files" / f"{name}.txt"
+    return inspect(conversion, journal, workers=workers or machine.usable_cores(), on_progress=on_progress)
+
+
+def inspect(
+    conversion: Conversion, journal: Path, *, workers: int, on_progress: Callable[[int, int], None] | None = None
+) -> FileVerification:
+    """Inspect every sample; see `verify_files`. The file `journal` keeps the progress until the end; bad samples of an
+    earlier run are inspected again.
+    """
+    opencv.one_thread()
+    processes.keep_freed_memory()
+    count = len(conversion)
+    done = _kept(journal)
+    groups = [range(first, min(first + _GROUP, count)) for first in range(0, count, _GROUP) if first not in done]
+    looked = resumed = count - sum(map(len, groups))
+    bad: list[BadFile] = []
+    pool = concurrent.futures.ThreadPoolExecutor(workers, "autopipe-look")
+    with _noting(journal) as note:
+        try:
+            futures = {pool.submit(_look, conversion, group): group for group in groups}
+            for future in concurrent.futures.as_completed(futures):
+                group, found = futures[future], future.result()
+                bad += found
+                if not found:
+                    note(group.start)
+                looked += len(group)
+                if on_progress is not None:
+                    on_progress(looked, count)
+        finally:  # after Ctrl-C: running reads end, waiting ones never begin
+            pool.shutdown(cancel_futures=True)
+    with contextlib.suppress(OSError):
+        journal.unlink()
+    return FileVerification(samples=count, resumed=resumed, bad=tuple(sorted(bad, key=lambda each: each.index)))
+
+
+def _look(conversion: Conversion, group: range) -> list[BadFile]:
+    bad = []
+    for index in group:
+        try:
+            conversion.sample(index)
+        except AutopipeError as error:
+            if isinstance(error, DataError) and not isinstance(error, BadSampleError):
+                raise
+            cause = error.__cause__  # without the sample's name, which `name` has
+            reason = cause.message if isinstance(cause, AutopipeError) else error.message
+            bad.append(BadFile(index=index, name=sample_name(conversion.source, index), reason=reason))
+    return bad
+
+
+def _kept(journal: Path) -> set[int]:
+    """Return the first numbers of the groups that were good; half a line of a killed run is none."""
+    try:
+        text = journal.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return set()
+    return {int(first) for first in re.findall(r"^([0-9]{1,18});$", text, re.MULTILINE)}
+
+
+@contextlib.contextmanager
+def _noting(journal: Path) -> Iterator[Callable[[int], None]]:
+    """Give a function that notes a good group. If the journal cannot be written, this inspection cannot be resumed."""
+    with contextlib.ExitStack() as opened:
+        try:
+            journal.parent.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context(journal.open("ab", buffering=0))
+            file.write(b"\n")  # after half a line of a run that was killed
+        except OSError as error:
+            _log.warning("The progress of the inspection cannot be kept in %s: %s", journal, error.strerror)
+            yield lambda first: None
+            return
+
+        def note(first: int) -> None:
+            with contextlib.suppress(OSError):  # the disk is full: the look itself goes on
+                file.write(b"%d;\n" % first)
+
+        yield note

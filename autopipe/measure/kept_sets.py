@@ -11,7 +11,7 @@ from autopipe.errors import StorageError
 from autopipe.measure.facts import Description
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.storage import layout, stored
+from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Storage
 from autopipe.pipeline.storage.shard import place, subfolders
 from autopipe.workload import digests, lookups
@@ -34,7 +34,7 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
         return workload
     conversion = assembly.conversion_of(workload, make_plan(workload), storage, config.cut)
     try:
-        stored.find(beside, conversion, storage)
+        layout.find(beside, conversion, storage)
     except StorageError:
         if place(workload.converted).exists():
             return workload

@@ -23,7 +23,7 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Finish, Loader, LoadJob, Recipe
-from autopipe.pipeline.storage import stored
+from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage
 from autopipe.pipeline.storage.shard import place
 from autopipe.pipeline.wrap import WrappedData
@@ -354,7 +354,7 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
     conversion = conversion_of(workload, plan, storage, config.cut)
     root = place(workload.converted)
     try:
-        return stored.find(root, conversion, storage), conversion.cut
+        return layout.find(root, conversion, storage), conversion.cut
     except StorageError as error:
         cut = "" if config.cut == "deepest" else f" --cut {config.cut}"
         options = f"--to {storage.name}{cut} --out {shlex.quote(str(root / set_name(storage.name, config.cut)))}"

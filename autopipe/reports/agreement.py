@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autopipe.artifact.verifying import FileVerification
 from autopipe.measure.outcome import Agreement, Verification
-from autopipe.pipeline.storage.stored import FileVerification
 
 TOLERANCE = 1.01 / 255
 """The largest difference between TensorFlow's decode and resize and OpenCV's, of values in 0..1: one level of 8 bits.

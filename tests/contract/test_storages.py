@@ -18,7 +18,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert, estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.stored import StoredSource, open_set, verify
+from autopipe.pipeline.storage.layout import StoredSource, open_set, verify
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.decode import Decode

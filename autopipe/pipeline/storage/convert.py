@@ -2,7 +2,7 @@
 
 A folder first gets a header (`conversion.json`), then shards, each with a record once it is in place, and last the
 manifest that makes it a set. Nothing waits for the disk: files lost to a power cut are found by size when the set is
-opened. Opening and comparing sets is in `stored`; the form of the samples is a plugin's.
+opened. Opening and comparing sets is in `layout`; the form of the samples is a plugin's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import errno
+import functools
 import shutil
 import threading
 import time
@@ -59,13 +60,7 @@ class Converted:
 
 def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
     """Return the bytes of the whole set: exact if samples have one shape, else estimated from a few."""
-
-    def sample(position: int) -> Sample | None:
-        try:
-            return conversion.sample(position)
-        except BadSampleError:
-            return None
-
+    sample = functools.partial(layout.sample_or_none, conversion.sample)
     probes: list[Sample] = []
     if not conversion.spec.is_fixed:
         positions = spread(len(conversion), _PROBES if conversion.steps else _PROBES_UNDECODED)
@@ -262,7 +257,7 @@ class _Run:
 
 
 def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:
-    if not storage.converts or not storage.can_hold(conversion.spec):
+    if not storage.can_hold(conversion.spec):
         kept = ", ".join(field.kind.value for field in conversion.spec.fields)
         raise ConfigError(
             f'storage="{storage.name}" cannot keep these samples: after {conversion.cut} ops they are {kept}.',

@@ -42,7 +42,6 @@ class Storage(abc.ABC):
     Class attributes:
         name: in a configuration.
         mapped: whether files are mapped into memory, and so have to lie on a disk.
-        converts: whether anything is written at all; False for the source as it is.
         holds_arrays: whether it can hold the result of any op, so that all of the prefix can be done before.
     """
 
@@ -89,7 +88,6 @@ class Storage(abc.ABC):
 
 
 # -------------------- conversion
-
 
 _NO_NUMBERS = np.empty(0)
 

@@ -1,6 +1,6 @@
-"""The folder of a kept set: its files, its records (`Header`, `ShardRecord`, `Manifest`), and checks of both.
+"""A kept set: its records (`Header`, `ShardRecord`, `Manifest`), the checks of its folder, and a set as a source.
 
-Records are JSON files with a seal that reveals edits. Samples are written by `convert` and read by `stored`.
+Records are JSON files with a seal that reveals edits. `convert` writes samples; the forms write and read shards.
 """
 
 from __future__ import annotations
@@ -8,24 +8,29 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import filelock
 import numpy as np
 import pydantic
+from numpy.typing import NDArray
 
-from autopipe.errors import StorageError
+from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware.disk import PART_SUFFIX
+from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import shard as place
 from autopipe.pipeline.storage.form import Conversion, Storage
-from autopipe.pipeline.storage.shard import FileRecord, Place, RemotePath, write
+from autopipe.pipeline.storage.shard import FileRecord, Place, RemotePath, subfolders, write
 from autopipe.workload.data import source as data_source
-from autopipe.workload.sample import Field, FieldKind, SampleSpec, Structure
+from autopipe.workload.data.paths import spread
+from autopipe.workload.ops.planner import normalise
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, Structure
 
-# -------------------- manifest
-
+# -------------------- records
 
 SCHEMA_VERSION = 1
 HEADER_NAME = "conversion.json"
@@ -178,8 +183,7 @@ def _unsound(cls: type[Sealed], path: Place, why: str) -> StorageError:
     return StorageError(f"{cls.what} `{path}` {why}.", hint=cls.remedy)
 
 
-# -------------------- layout
-
+# -------------------- the folder
 
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
@@ -264,11 +268,7 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
 
 
 def require_same(header: Header, conversion: Conversion, storage: str, folder: Place) -> None:
-    """Refuse a set of another conversion.
-
-    Raises:
-        StorageError: the message names the differences, with both sides.
-    """
+    """Raise StorageError for a set of another conversion; the message names the differences, with both sides."""
     if header.storage != storage:
         raise _stale(folder, f"is kept as {header.storage}, not as {storage}")
     if header.cut != conversion.cut or header.ops_digest != conversion.ops_digest:
@@ -287,11 +287,7 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
 
 
 def require_unchanged(header: Header, source_digest: str, folder: Place) -> None:
-    """Refuse a set whose data have changed since.
-
-    Raises:
-        StorageError: the message names the changes.
-    """
+    """Raise StorageError for a set whose data have changed since; the message names the changes."""
     if header.source_digest != source_digest:
         changed = data_source.difference(header.source_digest, source_digest)
         raise _stale(
@@ -351,3 +347,131 @@ def remove_parts(folder: Place, numbers: list[int]) -> None:
 
 def _stale(folder: Place, why: str) -> StorageError:
     return StorageError(f"The set in `{folder}` {why}.", hint="Convert again into another folder, or remove this one.")
+
+
+# -------------------- a set as a source
+
+
+class StoredSource:
+    """A kept set as a source: its samples are stored after the first ops. It pickles; files are opened when read."""
+
+    def __init__(self, folder: Place, manifest: Manifest) -> None:
+        header = manifest.header
+        storage: Storage = STORAGES[header.storage]
+        self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
+        self.remote = folder.scheme if isinstance(folder, RemotePath) else None  # such as "s3"; None on a disk
+        self.manifest = manifest
+        self._spec = header.spec
+        kinds = self._spec.packed([None if field is None else field.kind for field in self._spec.columns])
+        self.x_kind, self.y_kind = kinds[0], kinds[1] if len(kinds) > 1 else None
+        self._count = header.samples
+        self._bad = manifest.bad
+        counts = [len(header.positions(number)) for number in range(header.shard_count)]
+        self._reader = storage.open(self.folder, self._spec, counts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"StoredSource({str(self.folder)!r}: {self._count} samples as {self.manifest.header.storage})"
+
+    def read(self, index: int) -> tuple[Any, ...]:
+        """Return a sample as it was kept, in the structure of the data's own samples. Raise BadSampleError if it could
+        not be read when the set was made.
+        """
+        if index in self._bad:
+            raise BadSampleError(self._bad[index])
+        return self._spec.packed(self._reader.read(index))
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
+        return self._read_many if hasattr(self._reader, "read_many") else None
+
+    def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        if self._bad and not self._bad.keys().isdisjoint(indices.tolist()):
+            raise BadSampleError("A sample of the batch could not be read when the set was made.")
+        self._reader.read_many(indices, out)  # type: ignore[attr-defined]  # it was asked for
+
+    def name(self, index: int) -> str:
+        return f"sample {index} of {self.folder}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the files that hold some samples, or all files; empty behind a URL."""
+        if isinstance(self.folder, RemotePath):
+            return []
+        shards = self.manifest.shards
+        per_shard = self.manifest.header.samples_per_shard
+        chosen = range(len(shards)) if indices is None else sorted({index // per_shard for index in indices})
+        return [os.fspath(self.folder / file.name) for number in chosen for file in shards[number].files]
+
+    def mean_bytes(self) -> float:
+        return self.manifest.bytes / self._count
+
+    def digest(self) -> str:
+        return f"set={seal_of(self.manifest)}"
+
+
+def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
+    """Return the set in a folder, or behind a URL, as a source. Raise StorageError if there is no complete set, it was
+    edited, or it is not the result of `conversion`; and ConfigError for a URL if the form's files must lie on a disk.
+    """
+    folder = storage.at(where)
+    manifest = whole_manifest(folder)
+    require_same(manifest.header, conversion, storage.name, folder)
+    return StoredSource(folder, manifest)
+
+
+def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
+    """Return the set of `conversion`, from a folder or URL or a folder in it. Raise StorageError if there is none; the
+    message names similar ones and their differences. Raise ConfigError as `open_set`.
+    """
+    root = storage.at(where)
+    reasons = []
+    for folder in subfolders(root):
+        if (folder / MANIFEST_NAME).exists() or (folder / HEADER_NAME).exists():
+            try:
+                return open_set(folder, conversion, storage)
+            except StorageError as error:
+                reasons.append(error.message)
+    what = f'the {len(conversion)} samples after {conversion.cut} ops as storage="{storage.name}"'
+    raise StorageError(f"`{root}` has no set of {what}.{' '.join(['', *reasons])}", hint="Convert the data first.")
+
+
+def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -> int:
+    """Check all checksums, compare samples spread over the set with new ones of the source, and return their number.
+    Raise StorageError if one differs; the message names the file or the sample.
+    """
+    require_same(source.manifest.header, conversion, source.manifest.header.storage, source.folder)
+    for file in (file for shard in source.manifest.shards for file in shard.files):
+        if not file.is_intact(source.folder):
+            raise StorageError(
+                f"`{source.folder / file.name}` does not match its checksum {file.crc32c}.",
+                hint="Run the same conversion again; it keeps the files that are sound.",
+            )
+
+    def kept(position: int) -> Sample:
+        return normalise(source.read(position), conversion.spec.structure)
+
+    positions = spread(len(source), at_most)
+    for position in positions:
+        old, new = sample_or_none(kept, position), sample_or_none(conversion.sample, position)
+        if (old is None) != (new is None) or (old and new and not all(map(_same, old, new))):
+            raise StorageError(
+                f"Sample {position} of the set in `{source.folder}` is not what the source gives now.",
+                hint="Convert again into another folder. An op that depends on more than the sample cannot be kept.",
+            )
+    return len(positions)
+
+
+def sample_or_none(read: Callable[[int], Sample], position: int) -> Sample | None:
+    """Return a sample; None if it is bad."""
+    try:
+        return read(position)
+    except BadSampleError:
+        return None
+
+
+def _same(kept: Part, made: Part) -> bool:
+    if kept is None or made is None or isinstance(kept, bytes):
+        return bool(kept == made)
+    return np.shape(kept) == np.shape(made) and bool(np.array_equal(kept, made))

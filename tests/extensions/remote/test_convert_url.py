@@ -20,7 +20,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.eject.module import eject
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.stored import find, open_set, verify
+from autopipe.pipeline.storage.layout import find, open_set, verify
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec

@@ -14,7 +14,7 @@ from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.stored import open_set
+from autopipe.pipeline.storage.layout import open_set
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan

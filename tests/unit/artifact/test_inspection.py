@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from autopipe.artifact.verifying import BadFile, inspect
 from autopipe.errors import DataError
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.stored import BadFile, inspect
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -68,7 +68,7 @@ def test_every_sample_is_looked_at_and_each_bad_one_is_named_with_its_reason(sou
 
     looked = conversion(source, Map(refuse))
     source.bad = {70, 999}
-    found = inspect(looked, workers=3, journal=tmp_path / "journal")
+    found = inspect(looked, tmp_path / "journal", workers=3)
     assert source.read_once == set(range(COUNT))
     assert (found.samples, found.resumed) == (COUNT, 0)
     assert [each.index for each in found.bad] == [7, 70, 263, 519, 775, 999]
@@ -86,11 +86,11 @@ def test_a_look_that_was_stopped_goes_on_where_it_was_and_looks_at_what_was_bad_
     looked = conversion(source)
     source.bad, source.gone = {70}, 500
     with pytest.raises(DataError, match="connection is gone"):
-        inspect(looked, workers=1, journal=journal)
+        inspect(looked, journal, workers=1)
     source.read_once.clear()
     source.gone = None
     said: list[tuple[int, int]] = []
-    found = inspect(looked, workers=1, journal=journal, on_progress=lambda done, count: said.append((done, count)))
+    found = inspect(looked, journal, workers=1, on_progress=lambda done, count: said.append((done, count)))
     assert (found.resumed, [each.index for each in found.bad]) == (384, [70])  # seven times 64, but for those about 70
     assert source.read_once == {*range(64, 128), *range(448, COUNT)}
     assert said[0][0] > 384
@@ -99,8 +99,8 @@ def test_a_look_that_was_stopped_goes_on_where_it_was_and_looks_at_what_was_bad_
 
 def test_half_a_line_of_a_look_that_was_killed_does_no_harm(source: Played, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
-    journal.write_text('{"first":0}\n{"first":64')
-    assert inspect(conversion(source), workers=1, journal=journal).resumed == 64
+    journal.write_text("0;\n64")
+    assert inspect(conversion(source), journal, workers=1).resumed == 64
     assert source.read_once == set(range(64, COUNT))
 
 
@@ -108,6 +108,6 @@ def test_where_nothing_can_be_written_the_look_goes_on_without_a_journal(
     source: Played, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    found = inspect(conversion(source), workers=1, journal=tmp_path / "file" / "journal")
+    found = inspect(conversion(source), tmp_path / "file" / "journal", workers=1)
     assert (found.samples, found.bad) == (COUNT, ())
     assert "cannot be kept" in caplog.text
