@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import PlainCodeError
-from autopipe.workload.plain_code import Lines
+from autopipe.workload.plain_code import Library, Lines
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 # -------------------- array namespace
@@ -71,7 +71,7 @@ class Op(abc.ABC):
 
     Besides `apply`, for one sample, an op may have a batch half, `takes_batches` and `apply_many`: then a batch of
     small samples of one shape is made by a few calls of NumPy, without a visit to Python for each. It gives the bits of
-    `apply`, which `tests/contract/test_ops.py` checks. A `batchable` op has one by `apply_batch`.
+    `apply`, which `tests/contract/test_ops.py` checks. A `batchable` op has one by `finish`.
 
     Class attributes:
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
@@ -170,31 +170,18 @@ class Op(abc.ABC):
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
-        x, y = batch
-        return self.apply_batch(x, y, spec, xp)
-
-    def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
-        """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
         raise NotImplementedError
 
-    def plain_numpy(self, step: Step) -> Lines:
-        """Return the op as lines of NumPy and OpenCV; a random one draws from `rng`.
+    def plain(self, step: Step, library: Library) -> Lines:
+        """Return the op as lines of NumPy and OpenCV, or of TensorFlow, by TensorFlow's own op if it has one.
 
         They use the variables of the parts on which it acts, `autopipe.workload.plain_code.parts(step)`: "x" and "y",
-        or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask". Raise
-        PlainCodeError if it has no such form.
+        or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask". A random op draws
+        from `rng` in NumPy, and TensorFlow's own numbers there. Raise PlainCodeError if it has no such form.
         """
-        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as NumPy code (`plain_numpy`)")
+        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as plain code (`plain`)")
 
-    def plain_tensorflow(self, step: Step) -> Lines:
-        """Return the op as lines of TensorFlow, by TensorFlow's own op if it has one.
-
-        Their variables are those of `plain_numpy`; a random one draws TensorFlow's own numbers. Raise PlainCodeError if
-        it has no such form.
-        """
-        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as TensorFlow code (`plain_tensorflow`)")
-
-    def plain_batch(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+    def plain_batch(self, step: Step, library: Library) -> Lines:
         """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.
         Raise PlainCodeError if it has no plain form.
         """

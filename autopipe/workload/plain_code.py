@@ -19,7 +19,7 @@ import types
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from autopipe.errors import DataWarning, PlainCodeError
 from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, keyed
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 Lines: TypeAlias = list[str]
+Library: TypeAlias = Literal["np", "tf"]
+"""In which plain code is written: NumPy and OpenCV, or TensorFlow."""
 _NO_NAME = re.compile(r"\W")
 
 
@@ -111,16 +113,16 @@ def unpacked(spec: SampleSpec, value: str) -> Lines:
     return found
 
 
-def said(op: Op, step: Step, method: str) -> Lines:
-    """Return the lines of a step that an op's method writes. Raise PlainCodeError if the op writes none, inherits those
-    of a class that does something else, or knows only `x` and `y` while the parts have other names.
+def said(op: Op, step: Step, library: Library) -> Lines:
+    """Return the lines of a step that an op writes. Raise PlainCodeError if the op writes none, inherits those of a
+    class that does something else, or knows only `x` and `y` while the parts have other names.
     """
     for kind in type(op).__mro__:
-        if method in vars(kind):
+        if "plain" in vars(kind):
             break
         if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
-            raise PlainCodeError(f"`{op.name}` says nothing of itself as plain code (`{method}`)")
-    lines: Lines = getattr(op, method)(step)
+            raise PlainCodeError(f"`{op.name}` says nothing of itself as plain code (`plain`)")
+    lines = op.plain(step, library)
     if step.before.structure is not None:
         known, text = names(step.before), "\n".join(lines)
         if strange := [name for name in "xy" if name not in known and re.search(rf"(?<![\w.]){name}\b", text)]:
@@ -176,6 +178,11 @@ def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, s
         return [], f"tf.image.random_{name}({{}}{given})"
     seed = "seed = tf.random.uniform((2,), maxval=2**31 - 1, dtype=tf.int32)"
     return [seed], f"tf.image.stateless_random_{name}({{}}{given}, seed=seed)"
+
+
+def converted(part: str, dtype: str, library: Library) -> str:
+    """Return code that converts a part to a dtype."""
+    return f"{part}.astype({quoted(dtype)})" if library == "np" else f"tf.cast({part}, tf.{dtype})"
 
 
 def tensor_type(field: Field) -> str:

@@ -25,6 +25,7 @@ from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op, Step
 from autopipe.workload.ops import on_parts
 from autopipe.workload.ops.custom import Map
+from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
 
@@ -189,14 +190,16 @@ def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
             assert_same(wanted, found)
 
 
-def plain(case: Case, sample: Sample, dialect: str, rng: Any = None, *, several_sizes: bool = False) -> Sample | None:
+def plain(
+    case: Case, sample: Sample, dialect: Library, rng: Any = None, *, several_sizes: bool = False
+) -> Sample | None:
     """Return the sample after the op's plain code; None where it says that it has none."""
     spec = spec_of(sample)
     made = case.op.apply(sample, spec, numbers(case.op, MIDDLE))
     step = Step(case.op, 0, spec, spec_of(made))
     if several_sizes:
         step = dataclasses.replace(step, before=unsized(spec), after=unsized(step.after))
-    tensorflow = dialect == "plain_tensorflow"
+    tensorflow = dialect == "tf"
     scope: dict[str, Any] = {
         "np": np,
         "cv2": cv2,
@@ -208,7 +211,7 @@ def plain(case: Case, sample: Sample, dialect: str, rng: Any = None, *, several_
 
         scope["tf"] = tf
     try:
-        lines = getattr(case.op, dialect)(step)
+        lines = case.op.plain(step, dialect)
     except PlainCodeError:
         return None
     parts = [part for part, value in zip("xy", sample, strict=True) if value is not None]
@@ -229,7 +232,7 @@ GREY = "grey with a mask of one channel"
 def test_its_plain_code_keeps_the_one_channel_of_images_of_several_sizes(case: Case, name: str) -> None:
     sample = SAMPLES[name]
     if expected(case, sample, numbers(case.op, MIDDLE)) is not None:
-        found = plain(case, sample, "plain_numpy", several_sizes=True)
+        found = plain(case, sample, "np", several_sizes=True)
         if found is not None:
             wanted = case.op.apply(sample, spec_of(sample), numbers(case.op, MIDDLE))
             assert list(map(np.shape, found)) == list(map(np.shape, wanted))
@@ -259,18 +262,18 @@ RANDOM_ALONE = [
 def test_its_plain_code_at_the_lower_ends_of_all_ranges_gives_what_the_op_gives_there(case: Case, name: str) -> None:
     sample, lowest = SAMPLES[name], numbers(case.op, RANDOM[0])
     if expected(case, sample, lowest) is not None:
-        found = plain(case, sample, "plain_numpy", Lowest())
+        found = plain(case, sample, "np", Lowest())
         assert found is not None
         assert_same(case.op.apply(sample, spec_of(sample), lowest), found, 1)
 
 
-@pytest.mark.parametrize("dialect", ["plain_numpy", "plain_tensorflow"])
+@pytest.mark.parametrize("dialect", ["np", "tf"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
-def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> None:
+def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: Library) -> None:
     """What is random may differ from the op in its numbers, not in its shape and dtype."""
-    assert getattr(type(case.op), dialect) is not getattr(Op, dialect), (
-        f"{type(case.op).__name__} needs a method `{dialect}(self, step)` that returns its lines of plain code, for "
-        "`autopipe eject` and the baselines of a tune. Where there can be none, it raises PlainCodeError with a reason."
+    assert type(case.op).plain is not Op.plain, (
+        f"{type(case.op).__name__} needs a method `plain(self, step, library)` that returns its lines of plain code, "
+        "for `autopipe eject` and the baselines of a tune. If it has none, it raises PlainCodeError with a reason."
     )
     for name in (str(pair.values[1]) for pair in PAIRS if pair.values[0] is case):
         sample = SAMPLES[name]
@@ -284,7 +287,7 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> Non
             assert (np.shape(one), np.asarray(one).dtype) == (np.shape(other), np.asarray(other).dtype)
             if one is not None and not case.op.draws:
                 exact = np.asarray(one).dtype.kind in "ui"
-                off = (case.plain_levels if dialect == "plain_tensorflow" else 0) if exact else 0
+                off = (case.plain_levels if dialect == "tf" else 0) if exact else 0
                 np.testing.assert_allclose(
                     np.asarray(other, np.float64), np.asarray(one, np.float64), rtol=1e-6, atol=max(off, 1e-6)
                 )
@@ -302,7 +305,7 @@ def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: st
     singles = [case.op.apply((each, y), spec_of((x, y)), np.empty(0)) for each in batch[0]]
     wanted = np.stack([one for one, _ in singles]), None if y is None else np.stack([other for _, other in singles])
     for library in (NUMPY, KERAS_OPS):
-        found = case.op.apply_batch(*batch, spec_of((x, y)), library)
+        found = case.op.finish(batch, spec_of((x, y)), library)
         assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))
 
 

@@ -371,16 +371,15 @@ def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None
 def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: Path) -> None:
     """The NumPy half; both are run as whole files in tests/integration/test_tuned_eject.py."""
     made: Any = case.make(tmp_path, COUNT)
-    for method in ("plain_numpy", "plain_tensorflow"):
-        assert callable(getattr(made, method, None)), (
-            f"{type(made).__name__} needs a method `{method}(self, spec)` that returns its PlainSource, for `autopipe "
-            "eject` and the baselines of a tune. Where there can be none, it raises PlainCodeError with the reason."
-        )
+    assert callable(getattr(made, "plain", None)), (
+        f"{type(made).__name__} needs a method `plain(self, spec, library)` that returns its PlainSource, for "
+        "`autopipe eject` and the baselines of a tune. If it has none, it raises PlainCodeError with the reason."
+    )
     read = made.read(0)
     sample = planner.normalise(read, structure(read))
     spec = planner._merge(planner._describe(made, sample, structure(read)), [sample])
-    plain = asked.plain_numpy(made, spec)
-    assert asked.plain_tensorflow(made, spec).arguments
+    plain = asked.plain(made, spec, "np")
+    assert asked.plain(made, spec, "tf").arguments
     body = [*plain.reading, f"return {packed(spec)}"]
     lines = [*plain.constants, plain.functions, f"def load({', '.join(plain.arguments)}):"]
     lines += [textwrap.indent("\n".join(body), "    "), plain.opened]

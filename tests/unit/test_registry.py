@@ -69,10 +69,10 @@ class Invert(Op):
     batchable = True
 
     def apply(self, sample, spec, random, out=None):
-        return self.apply_batch(*sample, spec, None)
+        return self.finish(sample, spec, None)
 
-    def apply_batch(self, x, y, spec, xp):
-        return 255 - x, y
+    def finish(self, batch, spec, xp):
+        return 255 - batch[0], batch[1]
 """
 
 SOURCE = """

@@ -12,14 +12,14 @@ import textwrap
 import types
 from collections.abc import Callable, Mapping
 from string import Template
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from autopipe.errors import PlainCodeError
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops.planner import looked_at, normalise
-from autopipe.workload.plain_code import Lines, PlainSource, columns, names, packed, part_of, said
+from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, packed, part_of, said
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
@@ -107,7 +107,7 @@ def written(
     workload: Workload,
     config: PipelineConfig | None,
     plan: Plan,
-    dialect: Literal["np", "tf"],
+    dialect: Library,
     *,
     of_batches: bool = False,
 ) -> Written:
@@ -124,12 +124,10 @@ def written(
             return []
 
     def lines(steps: tuple[Step, ...]) -> Lines:
-        method = "plain_numpy" if dialect == "np" else "plain_tensorflow"
-        return [line for step in steps for line in asked(said, step.op, step, method)]
+        return [line for step in steps for line in asked(said, step.op, step, dialect)]
 
     steps = (*plan.prefix, *plan.body, *plan.suffix)
-    reads = data_source.plain_numpy if dialect == "np" else data_source.plain_tensorflow
-    source = asked(reads, workload.data, plan.source)
+    source = asked(data_source.plain, workload.data, plan.source, dialect)
     single = tuple(step for step in plan.body if not step.op.mixes)
     mixing = [line for step in plan.body if step.op.mixes for line in asked(step.op.plain_batch, step, dialect)]
     found = [lines(part) for part in (plan.prefix, single, plan.suffix)]

@@ -18,7 +18,7 @@ from autopipe.errors import DataError, shortened
 from autopipe.workload.data.paths import short_digest, spread
 from autopipe.workload.data.records import ExampleError
 from autopipe.workload.data.url import is_url, shown
-from autopipe.workload.plain_code import Lines, PlainSource, columns, located, names, quoted
+from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, located, names, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, triple
 from autopipe.workload.sample import Path as Place
 
@@ -117,45 +117,26 @@ class Arrays:
         """Describe shapes, dtypes, content (64 rows if it is above 1 MiB) and the files' times."""
         return " ".join(f"{key.replace(' ', '_')}_{part}" for key, rows in self._rows.items() for part in rows.digest())
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        given, constants = self._plain_given(spec)
-        named = names(spec)
-        kept = [f"self._{name}" for name in named]
-        values = [name if name in given else name.upper() for name in named]
-        return PlainSource(
-            given=given,
-            constants=constants,
-            opened=f"{', '.join(kept)} = {', '.join(values)}",
-            count=f"len({kept[0]})",
-            taken=", ".join(f"{each}[index]" for each in kept),
-            arguments=named,
-            is_arrays=True,
-        )
-
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
-        given, constants = self._plain_given(spec)
-        named = names(spec)
-        values = ", ".join(name if name in given else name.upper() for name in named)
-        return PlainSource(
-            given=given,
-            constants=constants,
-            opened=f"tf.data.Dataset.from_tensor_slices({f'({values})' if len(named) > 1 else values})",
-            count=f"{_PLAIN_SHUFFLED:_}",
-            arguments=named,
-            is_arrays=True,
-        )
-
-    def _plain_given(self, spec: SampleSpec) -> tuple[dict[str, Any], Lines]:
-        """Return the arrays that are in no file, and lines that open the others."""
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
         found = zip(columns(spec), self._columns, strict=True)
         rows = {name: each for name, each in found if each is not None}
-        given = {name: rows[name].array for name in names(spec) if rows[name].file is None}
-        opened = [
-            f'{name.upper()} = np.load({quoted(str(each.file))}, mmap_mode="r")'
-            for name, each in rows.items()
-            if each.file is not None
-        ]
-        return given, opened
+        named = names(spec)
+        kept = [f"self._{name}" for name in named]
+        values = ", ".join(name if rows[name].file is None else name.upper() for name in named)
+        dataset = f"tf.data.Dataset.from_tensor_slices({f'({values})' if len(named) > 1 else values})"
+        return PlainSource(
+            given={name: rows[name].array for name in named if rows[name].file is None},
+            constants=[
+                f'{name.upper()} = np.load({quoted(str(each.file))}, mmap_mode="r")'
+                for name, each in rows.items()
+                if each.file is not None
+            ],
+            opened=dataset if library == "tf" else f"{', '.join(kept)} = {values}",
+            count=f"{_PLAIN_SHUFFLED:_}" if library == "tf" else f"len({kept[0]})",
+            taken="load" if library == "tf" else ", ".join(f"{each}[index]" for each in kept),
+            arguments=named,
+            is_arrays=True,
+        )
 
 
 def _is_image(path: Place, part: Any) -> bool:
@@ -344,10 +325,9 @@ class RawPixels:
         if out[1] is not None:
             out[1][...] = self._labels[indices]
 
-    def plain_numpy(self) -> Lines:
-        return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
-
-    def plain_tensorflow(self) -> Lines:
+    def plain(self, library: Library) -> Lines:
+        if library == "np":
+            return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
         return [f"x = tf.reshape(tf.io.decode_raw(x, tf.{self._dtype}), {self._shape})"]
 
     def _map(self, path: bytes) -> NDArray[np.uint8]:

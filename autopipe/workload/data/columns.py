@@ -22,7 +22,7 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shor
 from autopipe.workload.data.arrays import Arrays, looks_like_image, target_kind
 from autopipe.workload.data.paths import spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
-from autopipe.workload.plain_code import PlainSource, located
+from autopipe.workload.plain_code import Library, PlainSource, located
 from autopipe.workload.sample import SLOTS, FieldKind, SampleSpec, Structure, keyed, label, leaves, mapped, slots_of
 
 Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
@@ -128,10 +128,8 @@ class Columns(abc.ABC):
                 sizes.append(sum(len(part) if isinstance(part, bytes) else part.nbytes for part in self._values(row)))
         return sum(sizes) / max(1, len(sizes))
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
         return None
-
-    plain_tensorflow = plain_numpy
 
     def _values(self, index: int) -> list[Any]:
         if not 0 <= index < len(self):
@@ -234,11 +232,8 @@ class NPZ(Arrays):
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         return [str(self._archive), *super().files(indices)]
 
-    def plain_numpy(self, spec: SampleSpec) -> None:
+    def plain(self, spec: SampleSpec, library: Library) -> None:
         """Return None: plain code would read the unpacked files, which may be deleted."""
-
-    def plain_tensorflow(self, spec: SampleSpec) -> None:
-        """Return None, as `plain_numpy`."""
 
     def digest(self) -> str:
         own = " ".join(part for part in super().digest().split() if "time=" not in part)

@@ -21,7 +21,7 @@ from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shorte
 from autopipe.workload.data import places, source
 from autopipe.workload.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, Entry, short_digest
 from autopipe.workload.data.places import Found
-from autopipe.workload.plain_code import PlainSource, quoted
+from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
 # -------------------- image pairs
@@ -93,13 +93,7 @@ class ImagePairs:
         masks = (f"mask_{part}" for part in self._masks.digest().split())
         return " ".join((self._images.digest(), *masks))
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        return self._plain(tensorflow=False)
-
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        return self._plain(tensorflow=True)
-
-    def _plain(self, *, tensorflow: bool) -> PlainSource:
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource:
         source.require_local(self)
         pairs = sorted(zip(map(Path, self._images.files()), map(Path, self._masks.files()), strict=True))
         if [mask for _, mask in pairs] != sorted(mask for _, mask in pairs):
@@ -107,7 +101,7 @@ class ImagePairs:
         return source.plain_from_files(
             ("x", "y"),
             parts=("x", "y"),
-            tensorflow=tensorflow,
+            library=library,
             constants=[
                 f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
                 f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
@@ -394,20 +388,16 @@ class ImageFolder:
         chosen = f" labels={short_digest(self._settings.encode() + each)}" if self._settings else ""
         return self._paths.digest() + chosen
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        return self._plain(tensorflow=False) if self._is_plain else None
-
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
-        return self._plain(tensorflow=True) if self._is_plain else None
-
-    def _plain(self, *, tensorflow: bool) -> PlainSource:
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
+        if not self._is_plain:
+            return None
         source.require_local(self)
         whole = [quoted(name).replace(" ", "\0") for name in self.classes]  # lines are not broken within a name
         classes = textwrap.fill(", ".join(whole), 110, break_long_words=False, break_on_hyphens=False)
         return source.plain_from_files(
             ("x",),
             parts=("x", "y"),
-            tensorflow=tensorflow,
+            library=library,
             constants=[
                 f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
                 f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import PlainCodeError
-from autopipe.workload.plain_code import Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
+from autopipe.workload.plain_code import Library, Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
 from autopipe.workload.sample import Batch, FieldKind, Part, SampleSpec, Source
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
@@ -95,30 +95,26 @@ def sample_bytes(value: Any) -> int:
     return sum(map(_bytes_of, value if isinstance(value, tuple) else (value,)))
 
 
-def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
-    """Return NumPy code that reads the samples: the source's `plain_numpy(spec)`, or calls of its `read`. Raise
-    PlainCodeError if neither is possible.
+def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
+    """Return code that reads the samples: the source's `plain(spec, library)`, or calls of its `read`. Raise
+    PlainCodeError if neither is possible, or if TensorFlow does not decode the images.
     """
-    if (own := _own(source, "plain_numpy", spec)) is not None:
-        return own
-    return PlainSource(
-        given={"source": source},
-        opened="self._source = source",
-        count="len(self._source)",
-        taken="self._source, index",
-        arguments=("source", "index"),
-        reading=unpacked(spec, "source.read(index)"),
-    )
-
-
-def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
-    """Return TensorFlow code that reads the samples: the source's `plain_tensorflow(spec)`, or calls of its `read`.
-    Raise PlainCodeError if neither is possible, or TensorFlow does not decode the images.
-    """
-    if any(field.kind is FieldKind.ENCODED for field in spec.fields):
+    if library == "tf" and any(field.kind is FieldKind.ENCODED for field in spec.fields):
         _require_known_to_tensorflow(source)
-    if (own := _own(source, "plain_tensorflow", spec)) is not None:
-        return own
+    own = _beside_read(source, "plain")
+    found = own(spec, library) if callable(own) else None
+    if found is not None:
+        assert isinstance(found, PlainSource)
+        return found
+    if library == "np":
+        return PlainSource(
+            given={"source": source},
+            opened="self._source = source",
+            count="len(self._source)",
+            taken="self._source, index",
+            arguments=("source", "index"),
+            reading=unpacked(spec, "source.read(index)"),
+        )
     made = names(spec)
     types = [tensor_type(part_of(spec, part)) for part in made]
     returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
@@ -158,9 +154,10 @@ def require_local(source: Source) -> None:
 
 
 def plain_from_files(
-    encoded: tuple[str, ...], *, tensorflow: bool, constants: Lines, functions: str, parts: tuple[str, ...]
+    encoded: tuple[str, ...], *, library: Library, constants: Lines, functions: str, parts: tuple[str, ...]
 ) -> PlainSource:
     """Return the plain source of samples that a function `samples()` lists, some parts of them as paths of files."""
+    tensorflow = library == "tf"
     reader = "tf.io.read_file({})" if tensorflow else "Path({}).read_bytes()"
     reading = [f"{part} = {reader.format(part)}" for part in encoded]
     kept = [f"self._{part}" for part in parts]
@@ -193,14 +190,6 @@ def _beside_read(source: Source, method: str) -> Any:
             if "read" in vars(kind):
                 return None
     return getattr(source, method, None)
-
-
-def _own(source: Source, method: str, spec: SampleSpec) -> PlainSource | None:
-    """Return a source's own plain code; None if it has none, or if a subclass or wrapper replaces `read`."""
-    ask = _beside_read(source, method)
-    made = ask(spec) if callable(ask) else None
-    assert made is None or isinstance(made, PlainSource)
-    return made
 
 
 def _bytes_of(part: Part) -> int:

@@ -7,7 +7,6 @@ The types of the labels and the plain code of a table are here. Only the listing
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import os
 import re
@@ -23,7 +22,7 @@ from autopipe.workload.data import places, remote, source
 from autopipe.workload.data.images import whole_numbers
 from autopipe.workload.data.paths import Entry, short_digest
 from autopipe.workload.data.url import is_url, located, shown
-from autopipe.workload.plain_code import Lines, PlainSource, names, quoted
+from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec
 
 # -------------------- table code: it reads the CSV file by Python's `csv`
@@ -37,74 +36,6 @@ def samples() -> Any:
     rows = [dict(zip(header, line)) for line in lines if any(line)]
     return {values}
 '''
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TableColumns:
-    """Columns of a table that make up samples."""
-
-    path: str  # with the images' paths
-    label: str | Sequence[str] | None  # with the labels; or several, whose labels are a vector
-    features: Sequence[str]  # of numbers that belong to the image
-    sample_weight: str | None  # with the weights
-
-    def plain(
-        self,
-        places: tuple[str, str, str],
-        spec: SampleSpec,
-        classes: Sequence[Any] | None,
-        labels: str | None,
-        *,
-        tensorflow: bool,
-    ) -> PlainSource:
-        """Return the plain code that reads the samples.
-
-        Args:
-            places: the table, the folder that relative paths start from, and the separator of the columns.
-            spec: a sample as it is read.
-            classes: the names of the classes if labels are texts; of several columns, one such for each.
-            labels: the dtype of the labels.
-            tensorflow: whether it is TensorFlow that reads the images.
-        """
-        table, folder, delimiter = places
-        constants = [f"TABLE = {quoted(table)}", f"FOLDER = Path({quoted(folder)})"]
-        values = [_each(f"str(FOLDER / {_cell(self.path)})")]
-        if self.features:
-            constants.append(f"FEATURES = {_listed(self.features)}")
-            each = "[float(row[name]) for name in FEATURES]"
-            values.append(f"np.array({_each(each)}, np.float32)")
-        if self.label is not None and labels is not None:
-            more, value = self._labels(classes, labels)
-            constants += more
-            values.append(value)
-        if self.sample_weight is not None:
-            values.append(_each(f"np.float32({_cell(self.sample_weight)})"))
-        made = names(spec)
-        shown = ", ".join(values)
-        if len(values) > 2:
-            shown = "(\n" + "".join(f"        {value},\n" for value in values) + "    )"
-        return source.plain_from_files(
-            made[:1],
-            parts=made,
-            tensorflow=tensorflow,
-            constants=constants,
-            functions=_SAMPLES.format(delimiter=quoted(delimiter), values=shown),
-        )
-
-    def _labels(self, classes: Sequence[Any] | None, dtype: str) -> tuple[Lines, str]:
-        is_whole = dtype.startswith("int")
-        if isinstance(self.label, str):
-            if classes is not None:
-                return [f"CLASSES = {_listed(classes)}"], _each(f"CLASSES.index({_cell(self.label)})")
-            return [], _each(f"{'int' if is_whole else 'np.float32'}({_cell(self.label)})")
-        constants, cells = [], []
-        for number, (column, known) in enumerate(zip(self.label or (), classes or (), strict=True)):
-            if known is not None:
-                constants.append(f"CLASSES_{number} = {_listed(known)}")
-                cells.append(f"CLASSES_{number}.index({_cell(column)})")
-            else:
-                cells.append(f"{'int' if is_whole else 'float'}({_cell(column)})")
-        return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype})"
 
 
 def _cell(column: str) -> str:
@@ -243,8 +174,7 @@ class Table:
         if sample_weight is not None and label is None:
             raise DataError(f"`sample_weight` weights the loss of a label, but got {sample_weight=}, {label=}.")
         more = (*features, *(() if sample_weight is None else (sample_weight,)))
-        listed = label if label is None or isinstance(label, str) else names
-        self._columns = TableColumns(path=path, label=listed, features=features, sample_weight=sample_weight)
+        self._columns = path, names, more
         paths, columns, self._rows = _read_columns(place, path, (*names, *more))
         numbers = number_columns(columns[len(names) :], more, self._rows)
         self._features = numbers[:, : len(features)] if features else None
@@ -299,21 +229,49 @@ class Table:
         more = [f" {name}={short_digest(part.tobytes())}" for name, part in numbers if part is not None]
         return f"{self._paths.digest()} labels={short_digest(labels + classes)}{''.join(more)}"
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        return self._plain(spec, tensorflow=False)
-
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        return self._plain(spec, tensorflow=True)
-
-    def _plain(self, spec: SampleSpec, *, tensorflow: bool) -> PlainSource:
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource:
         source.require_local(self)
         if is_url(self._place):
             raise PlainCodeError("its table is behind a URL; one on a disk can be read")
         with _opened(self._place) as stream:
             delimiter = _delimiter(stream.readline())
-        places = (self._place, os.fsdecode(self._paths.root), delimiter)
-        labels = None if self._labels is None else np.asarray(self._labels).dtype.name
-        return self._columns.plain(places, spec, self.classes, labels, tensorflow=tensorflow)
+        path, _, more = self._columns
+        constants = [f"TABLE = {quoted(self._place)}", f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})"]
+        values = [_each(f"str(FOLDER / {_cell(path)})")]
+        if self._features is not None:
+            constants.append(f"FEATURES = {_listed(more[: self._features.shape[1]])}")
+            values.append(f"np.array({_each('[float(row[name]) for name in FEATURES]')}, np.float32)")
+        if self._labels is not None:
+            known, value = self._plain_labels(np.asarray(self._labels).dtype)
+            constants += known
+            values.append(value)
+        if self._weights is not None:
+            values.append(_each(f"np.float32({_cell(more[-1])})"))
+        made = names(spec)
+        shown = ", ".join(values)
+        if len(values) > 2:
+            shown = "(\n" + "".join(f"        {value},\n" for value in values) + "    )"
+        return source.plain_from_files(
+            made[:1],
+            parts=made,
+            library=library,
+            constants=constants,
+            functions=_SAMPLES.format(delimiter=quoted(delimiter), values=shown),
+        )
+
+    def _plain_labels(self, dtype: np.dtype[Any]) -> tuple[Lines, str]:
+        """Return lines with the names of the classes, and code for the labels of all rows."""
+        is_vector = self.y_kind is FieldKind.ARRAY and self.classes is not None
+        number = "int" if dtype.kind == "i" else "float" if is_vector else "np.float32"
+        constants, cells = [], []
+        classes = self.classes or () if is_vector else (self.classes,)
+        for at, (column, known) in enumerate(zip(self._columns[1], classes, strict=True)):
+            name = f"CLASSES_{at}" if is_vector else "CLASSES"
+            constants += [] if known is None else [f"{name} = {_listed(known)}"]
+            cells.append(f"{number}({_cell(column)})" if known is None else f"{name}.index({_cell(column)})")
+        if not is_vector:
+            return constants, _each(cells[0])
+        return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype.name})"
 
     def _require_files(self) -> None:
         """Check that the images exist, as far as that is quick, and name the rows whose image is missing."""

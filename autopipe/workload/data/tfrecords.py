@@ -15,7 +15,7 @@ from autopipe.errors import BadSampleError, DataError, near
 from autopipe.workload.data import places, records, source
 from autopipe.workload.data.arrays import RawPixels
 from autopipe.workload.data.records import HEADER_BYTES, read_record, scanned
-from autopipe.workload.plain_code import PlainSource, names, quoted
+from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
@@ -127,55 +127,44 @@ class TFRecords:
         pixels = "" if self._raw is None else f" pixels={self._raw!r}"
         return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}{pixels}"
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        made = names(spec)
-        keys = {name: key for name, (key, _) in self._plain_features().items()}
-        kinds = {name: kind for name, (_, kind) in self._plain_features().items()}
-        return PlainSource(
-            constants=[self._plain_files()],
-            functions=_PLAIN_PLACES,
-            opened="self._places = places()",
-            count="len(self._places)",
-            taken="*self._places[index]",
-            arguments=("path", "start", "length"),
-            reading=[
-                'with open(path, "rb") as file:',
-                "    file.seek(start)",
-                "    features = tf.train.Example.FromString(file.read(length)).features.feature",
-                *(f"{name} = features[{quoted(keys[name])}].{kinds[name]}_list.value[0]" for name in made),
-                *([] if self._raw is None else self._raw.plain_numpy()),
-            ],
-        )
-
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource:
+        source.require_local(self)
+        files = "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
+        features = [("x", quoted(self._image_key), "bytes")]
+        if self._mask_key is not None:
+            features.append(("y", quoted(self._mask_key), "bytes"))
+        elif self._label_key is not None:
+            features.append(("y", quoted(self._label_key), "int64"))
+        pixels = [] if self._raw is None else self._raw.plain(library)
+        if library == "np":
+            return PlainSource(
+                constants=[files],
+                functions=_PLAIN_PLACES,
+                opened="self._places = places()",
+                count="len(self._places)",
+                taken="*self._places[index]",
+                arguments=("path", "start", "length"),
+                reading=[
+                    'with open(path, "rb") as file:',
+                    "    file.seek(start)",
+                    "    features = tf.train.Example.FromString(file.read(length)).features.feature",
+                    *(f"{part} = features[{key}].{kind}_list.value[0]" for part, key, kind in features),
+                    *pixels,
+                ],
+            )
         types = {"bytes": "tf.string", "int64": "tf.int64"}
-        features = self._plain_features()
-        listed = ", ".join(
-            f"{quoted(key)}: tf.io.FixedLenFeature((), {types[kind]})" for key, kind in features.values()
-        )
+        listed = ", ".join(f"{key}: tf.io.FixedLenFeature((), {types[kind]})" for _, key, kind in features)
         return PlainSource(
-            constants=[self._plain_files()],
+            constants=[files],
             opened="tf.data.TFRecordDataset(FILES)",
             count=f"{_PLAIN_SHUFFLED:_}",
             arguments=("record",),
             reading=[
                 f"features = tf.io.parse_single_example(record, {{{listed}}})",
-                *(f"{name} = features[{quoted(key)}]" for name, (key, _) in features.items()),
-                *([] if self._raw is None else self._raw.plain_tensorflow()),
+                *(f"{part} = features[{key}]" for part, key, _ in features),
+                *pixels,
             ],
         )
-
-    def _plain_features(self) -> dict[str, tuple[str, str]]:
-        found = {"x": (self._image_key, "bytes")}
-        if self._mask_key is not None:
-            found["y"] = (self._mask_key, "bytes")
-        elif self._label_key is not None:
-            found["y"] = (self._label_key, "int64")
-        return found
-
-    def _plain_files(self) -> str:
-        source.require_local(self)
-        return "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
 
     def _find(self, index: int) -> tuple[int, int, int]:
         if not 0 <= index < self._count:

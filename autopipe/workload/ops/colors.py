@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -21,7 +21,7 @@ from autopipe.errors import ConfigError
 from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import (
     LEVELS,
-    PixelOp,
+    ImageOp,
     Range,
     between,
     check_number,
@@ -31,12 +31,19 @@ from autopipe.workload.ops.pixels import (
     look_up,
     plain_changed_tensorflow,
     plain_levels,
-    plain_levels_tensorflow,
     plain_top,
     symmetric,
     to_levels,
 )
-from autopipe.workload.plain_code import Lines, channel_axis, drawn_tensorflow, is_flat, is_integer, part_of, parts
+from autopipe.workload.plain_code import (
+    Library,
+    Lines,
+    channel_axis,
+    drawn_tensorflow,
+    is_flat,
+    is_integer,
+    parts,
+)
 from autopipe.workload.sample import Field, FieldKind, Part
 
 _EXACT = 1 << 24  # whole numbers up to here are float32's own
@@ -45,7 +52,7 @@ _OPENCV_SUMS = 4  # channels
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomBrightness(PixelOp):
+class RandomBrightness(ImageOp):
     """Add the same amount to all pixels: uniform in [-delta, delta] of the full range.
 
     Attributes:
@@ -56,7 +63,6 @@ class RandomBrightness(PixelOp):
 
     delta: float = 0.2
     factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True)
-    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -95,30 +101,22 @@ class RandomBrightness(PixelOp):
             return between(self.factor, number), 0.0
         return 1.0, symmetric(self.delta, number)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        found = [f"change = rng.uniform{self._limits}"]
-        for part in parts(step):
-            found.append(f"{part} = {plain_levels(self._plain_change(part, step, part), step, part)}")
-        return found
-
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        limits = (-self.delta, self.delta) if self.factor is None else self.factor
+        if library == "np":
+            found = [f"change = rng.uniform{limits}"]
+            for part in parts(step):
+                change = "* change" if self.factor is not None else f"+ {plain_top(step, part)} * change"
+                found.append(f"{part} = {plain_levels(f'{part} {change}', step, part, library)}")
+            return found
+        drawn = [f"change = tf.random.uniform((), {limits[0]!r}, {limits[1]!r})"], "{} * change"
         if self.factor is None:
-            most = self.delta * float(plain_top(step, parts(step)[0]))
-            found, change = drawn_tensorflow(step, "brightness", most)
-        else:
-            found, change = [f"change = tf.random.uniform((), {', '.join(map(repr, self.factor))})"], "{} * change"
-        return [*found, *(line for part in parts(step) for line in plain_changed_tensorflow(change, step, part))]
-
-    def _plain_change(self, pixels: str, step: Step, part: str) -> str:
-        return f"{pixels} + {plain_top(step, part)} * change" if self.factor is None else f"{pixels} * change"
-
-    @property
-    def _limits(self) -> tuple[float, float]:
-        return (-self.delta, self.delta) if self.factor is None else self.factor
+            drawn = drawn_tensorflow(step, "brightness", self.delta * float(plain_top(step, parts(step)[0])))
+        return plain_changed_tensorflow(*drawn, step)
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomContrast(PixelOp):
+class RandomContrast(ImageOp):
     """Stretch each channel around its own mean by a factor uniform in [lower, upper].
 
     Attributes:
@@ -128,7 +126,6 @@ class RandomContrast(PixelOp):
 
     lower: float = 0.8
     upper: float = 1.2
-    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -165,16 +162,14 @@ class RandomContrast(PixelOp):
             _put_levels(levels, arrays[part])
         return arrays
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        if library == "tf":
+            return plain_changed_tensorflow(*drawn_tensorflow(step, "contrast", self.lower, self.upper), step)
         found = [f"factor = rng.uniform({self.lower!r}, {self.upper!r})"]
         for part in parts(step):
             found.append(f"mean = {part}.mean(axis=(0, 1))")
-            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', step, part)}")
+            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', step, part, library)}")
         return found
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        found, change = drawn_tensorflow(step, "contrast", self.lower, self.upper)
-        return [*found, *(line for part in parts(step) for line in plain_changed_tensorflow(change, step, part))]
 
 
 def _totals(array: NDArray[Any]) -> NDArray[Any]:
@@ -204,10 +199,9 @@ _CIRCLE = 360.0  # degrees, as OpenCV has them in 32-bit floats
 
 
 @dataclasses.dataclass(frozen=True)
-class _ColourOp(PixelOp):
+class _ColourOp(ImageOp):
     """An op on the hue or the saturation of three channels; other images stay as they are."""
 
-    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
     revision: ClassVar[int] = 2
 
@@ -232,15 +226,14 @@ class _ColourOp(PixelOp):
         return cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))  # rounds half to even
 
     @abc.abstractmethod
-    def _plain(self) -> tuple[Range, str]:
-        """Return the range to draw from in NumPy, and code that applies the number to `hsv`."""
+    def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
+        """Return the range to draw from in NumPy, code that applies the number to `hsv`, and TensorFlow's own op."""
 
-    @abc.abstractmethod
-    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
-        """Return TensorFlow's own op, as `drawn_tensorflow` does."""
-
-    def plain_numpy(self, step: Step) -> Lines:
-        limits, change = self._plain()
+    def plain(self, step: Step, library: Library) -> Lines:
+        limits, change, (name, arguments) = self._plain()
+        if library == "tf":
+            found, call = drawn_tensorflow(step, name, *arguments)
+            return plain_changed_tensorflow(found, call, step, colours=True)
         found = [f"change = rng.uniform{limits!r}"]
         for part in parts(step):
             top = plain_top(step, part)
@@ -249,17 +242,8 @@ class _ColourOp(PixelOp):
                 f"if {part}.shape[2:] == (3,):",
                 f"    hsv = cv2.cvtColor({part}.astype(np.float32) / np.float32({top}), cv2.COLOR_RGB2HSV)",
                 f"    {change}",
-                f"    {part} = {plain_levels(coloured, step, part)}",
+                f"    {part} = {plain_levels(coloured, step, part, library)}",
             ]
-        return found
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        found, change = self._plain_drawn(step)
-        for part in parts(step):
-            lines = plain_changed_tensorflow(change, step, part, leaves_range=False)
-            if (shape := part_of(step.before, part).shape) is None:
-                lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
-            found += lines if shape is None or shape[2:] == (3,) else []
         return found
 
 
@@ -281,11 +265,9 @@ class RandomHue(_ColourOp):
         hue = hsv[..., 0]
         hue += np.float32(_CIRCLE * (symmetric(self.delta, number) % 1))
 
-    def _plain(self) -> tuple[Range, str]:
-        return (-self.delta, self.delta), f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
-
-    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
-        return drawn_tensorflow(step, "hue", self.delta)
+    def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
+        change = f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
+        return (-self.delta, self.delta), change, ("hue", (self.delta,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,15 +310,13 @@ class RandomSaturation(_ColourOp):
             cv2.subtract(most, below, dst=plane)
         return cv2.merge(planes)
 
-    def _plain(self) -> tuple[Range, str]:
-        return (self.lower, self.upper), "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)"
-
-    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
-        return drawn_tensorflow(step, "saturation", self.lower, self.upper)
+    def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
+        limits = self.lower, self.upper
+        return limits, "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)", ("saturation", limits)
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomGrayscale(PixelOp):
+class RandomGrayscale(ImageOp):
     """Make an image grey with the given probability; its three channels are then alike. Grey images stay as they are.
 
     Attributes:
@@ -344,7 +324,6 @@ class RandomGrayscale(PixelOp):
     """
 
     probability: float = 0.1
-    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -357,27 +336,23 @@ class RandomGrayscale(PixelOp):
         grey = cv2.cvtColor(known, cv2.COLOR_RGB2GRAY)
         return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB).astype(array.dtype, copy=False)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        found = [f"is_grey = rng.random() < {self.probability!r}"]
+    def plain(self, step: Step, library: Library) -> Lines:
+        drawn, chance = ("rng.random()", "is_grey and ") if library == "np" else ("tf.random.uniform(())", "")
+        found = [f"is_grey = {drawn} < {self.probability!r}"]
         for part in parts(step):
-            known = part if is_integer(step, part) else f"{part}.astype(np.float32)"
-            grey = f"cv2.cvtColor(cv2.cvtColor({known}, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)"
-            found += [f"if is_grey and {part}.shape[2:] == (3,):", f"    {part} = {grey}.astype({part}.dtype)"]
-        return found
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        found = [f"is_grey = tf.random.uniform(()) < {self.probability!r}"]
-        for part in parts(step):
-            grey = f"tf.repeat(tf.image.rgb_to_grayscale(tf.cast({part}, tf.float32)), 3, axis=-1)"
-            found += [
-                f"if {part}.shape[2:] == (3,):",
-                f"    {part} = tf.where(is_grey, {plain_levels_tensorflow(grey, step, part)}, {part})",
-            ]
+            if library == "np":
+                known = part if is_integer(step, part) else f"{part}.astype(np.float32)"
+                grey = f"cv2.cvtColor(cv2.cvtColor({known}, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)"
+                made = f"{grey}.astype({part}.dtype)"
+            else:
+                grey = f"tf.repeat(tf.image.rgb_to_grayscale(tf.cast({part}, tf.float32)), 3, axis=-1)"
+                made = f"tf.where(is_grey, {plain_levels(grey, step, part, library)}, {part})"
+            found += [f"if {chance}{part}.shape[2:] == (3,):", f"    {part} = {made}"]
         return found
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianBlur(PixelOp):
+class GaussianBlur(ImageOp):
     """Blur an image with a Gaussian kernel; beyond its edges the image is mirrored.
 
     Attributes:
@@ -389,7 +364,6 @@ class GaussianBlur(PixelOp):
     size: int = 3
     sigma: tuple[float, float] = (0.1, 2.0)
     probability: float = 1.0
-    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -405,14 +379,17 @@ class GaussianBlur(PixelOp):
         blurred = cv2.GaussianBlur(array, (self.size, self.size), sigma, borderType=cv2.BORDER_REFLECT_101)
         return blurred if blurred.ndim == array.ndim else blurred[..., None]
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        return self._plain_tensorflow(step) if library == "tf" else self._plain_numpy(step)
+
+    def _plain_numpy(self, step: Step) -> Lines:
         found = [f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"]
         for part in parts(step):
             blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
             found += ["if is_blurred:", *(f"    {line}" for line in (blurred, *channel_axis(step, part)))]
         return found
 
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def _plain_tensorflow(self, step: Step) -> Lines:
         half = self.size // 2
         found = [
             f"is_blurred = tf.random.uniform(()) < {self.probability!r}",
@@ -430,6 +407,6 @@ class GaussianBlur(PixelOp):
                 ")",
                 "blurred = tf.transpose((blurred / share)[..., 0], (1, 2, 0))",
                 *(["blurred = blurred[..., 0]"] if is_flat(step, part) else []),
-                f"{part} = tf.where(is_blurred, {plain_levels_tensorflow('blurred', step, part)}, {part})",
+                f"{part} = tf.where(is_blurred, {plain_levels('blurred', step, part, 'tf')}, {part})",
             ]
         return found

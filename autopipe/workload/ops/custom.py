@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.plain_code import Lines, names, part_of, parts, shape_lines, tensor_type
+from autopipe.workload.plain_code import Library, Lines, names, part_of, parts, shape_lines, tensor_type
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
 _CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred
@@ -136,17 +136,16 @@ class Map(Op):
             )
         return [parts(step)]
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        if library == "tf":
+            seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
+            lines = [line for taken in self._plain_calls(step) for line in self._plain_call(step, taken)]
+            return [seed, *lines] if self.random else lines
         name, calls = self._plain_name(step), [", ".join(named) for named in self._plain_calls(step)]
         if not self.random or len(calls) == 1:
             return [f"{named} = {name}({named}{', rng' if self.random else ''})" for named in calls]
         shared = [f"{named} = {name}({named}, np.random.default_rng(seed))" for named in calls]
         return ["seed = rng.integers(2**32)", *shared]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
-        calls = [line for taken in self._plain_calls(step) for line in self._plain_call(step, taken)]
-        return [seed, *calls] if self.random else calls
 
     def _plain_call(self, step: Step, taken: tuple[str, ...]) -> Lines:
         made = tuple(part for part in taken if part in names(step.after))

@@ -31,7 +31,7 @@ from autopipe.workload.ops.image_file import (
     warn_of_turned,
 )
 from autopipe.workload.ops.sizes import check_size
-from autopipe.workload.plain_code import Lines, decoded_parts
+from autopipe.workload.plain_code import Library, Lines, decoded_parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 MAX_PIXELS = 2**28
@@ -159,7 +159,10 @@ class Decode(Op):
                 y = upright(y, orientation_of(sample[1]))
         return x, y
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        return self._plain_tensorflow(step) if library == "tf" else self._plain_numpy(step)
+
+    def _plain_numpy(self, step: Step) -> Lines:
         if self.orientation == "exif" and self.reduce:
             raise PlainCodeError("no plain code both reduces images and rotates them as their EXIF tags say")
         found = []
@@ -179,7 +182,7 @@ class Decode(Op):
                     found.append(f"{part} = cv2.cvtColor({part}, cv2.COLOR_BGR2RGB)")
         return found
 
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def _plain_tensorflow(self, step: Step) -> Lines:
         if self.orientation == "exif":
             raise PlainCodeError("TensorFlow cannot rotate images as their EXIF tags say")
         found = []

@@ -15,18 +15,29 @@ from autopipe.errors import ConfigError, OpError, shortened
 from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import (
     MOVED,
+    ImageOp,
     PixelOp,
     between,
     box,
     check_number,
     checked_range,
-    mask_number,
+    filling,
     plain_box,
-    plain_box_tensorflow,
-    plain_levels_tensorflow,
+    plain_filling,
+    plain_levels,
+    room_of,
     symmetric,
 )
-from autopipe.workload.plain_code import Lines, channel_axis, drawn_tensorflow, is_flat, is_mask, parts, shape_lines
+from autopipe.workload.plain_code import (
+    Library,
+    Lines,
+    channel_axis,
+    drawn_tensorflow,
+    is_flat,
+    is_mask,
+    parts,
+    shape_lines,
+)
 from autopipe.workload.sample import Field, FieldKind, Part
 
 
@@ -60,10 +71,7 @@ class RandomFlip(PixelOp):
         if array.dtype not in MOVED:
             return array[:: -1 if down else 1, :: -1 if across else 1]
         code = (-1 if down else 1) if across else 0
-        if out is None or np.may_share_memory(out, array):
-            flipped = cv2.flip(array, code)
-        else:
-            flipped = cv2.flip(array, code, dst=out)
+        flipped = cv2.flip(array, code, dst=room_of(out, array))
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
 
     def batches_of(self, field: Field) -> bool:
@@ -80,24 +88,19 @@ class RandomFlip(PixelOp):
             arrays[down] = arrays.take(down, axis=0)[:, ::-1]
         return arrays
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        ways = [("[:, ::-1]", "flip_left_right")] * self.horizontal + [("[::-1]", "flip_up_down")] * self.vertical
         found, named = [], parts(step)
-        for wanted, mirrored in ((self.horizontal, "[:, ::-1]"), (self.vertical, "[::-1]")):
-            if wanted:
+        for mirrored, name in ways:
+            if library == "np":
                 turned = ", ".join(f"np.ascontiguousarray({part}{mirrored})" for part in named)
                 found += ["if rng.random() < 0.5:", f"    {', '.join(named)} = {turned}"]
-        return found
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        found: Lines = []
-        for wanted, name in ((self.horizontal, "flip_left_right"), (self.vertical, "flip_up_down")):
-            if wanted:
-                lines, call = drawn_tensorflow(step, name)
-                found += lines
-                for part in parts(step):
-                    flat = is_flat(step, part)
-                    flipped = call.format(f"{part}[..., None]" if flat else part)
-                    found.append(f"{part} = {flipped}{'[..., 0]' if flat else ''}")
+                continue
+            lines, call = drawn_tensorflow(step, name)
+            found += lines
+            for part in named:
+                inner, outer = ("[..., None]", "[..., 0]") if is_flat(step, part) else ("", "")
+                found.append(f"{part} = {call.format(part + inner)}{outer}")
         return found
 
 
@@ -165,8 +168,7 @@ class RandomAffine(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         height, width = array.shape[:2]
         is_mask = kind is FieldKind.MASK
-        if is_mask and self.fill == "constant":
-            mask_number(self, self.mask_value, array.dtype)
+        value = filling(self, kind, array.dtype) if self.fill == "constant" else 0
         known = array if array.dtype in _KNOWN else array.astype(np.float64)
         warped = cv2.warpAffine(
             known,
@@ -174,7 +176,7 @@ class RandomAffine(PixelOp):
             (width, height),
             flags=_METHODS["nearest" if is_mask else self.interpolation] | cv2.WARP_INVERSE_MAP,
             borderMode=_BORDERS[self.fill],
-            borderValue=(self.mask_value if is_mask else self.value,) * 4,
+            borderValue=(value,) * 4,
         )
         if known is not array:
             warped = (np.rint(warped) if array.dtype.kind in "ui" else warped).astype(array.dtype)
@@ -195,7 +197,10 @@ class RandomAffine(PixelOp):
         offset = rotated @ (across * width, down * height) + centre - matrix @ centre
         return np.column_stack([matrix, offset])
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        return self._plain_tensorflow(step) if library == "tf" else self._plain_numpy(step)
+
+    def _plain_numpy(self, step: Step) -> Lines:
         found = [
             f"height, width = {parts(step)[0]}.shape[:2]",
             *self._plain_places("np", "rng.uniform({}, {})"),
@@ -204,7 +209,7 @@ class RandomAffine(PixelOp):
         for part in parts(step):
             nearest = is_mask(step, part) or self.interpolation == "nearest"
             border = {"nearest": "REPLICATE"}.get(self.fill, self.fill.upper())
-            value = (self.mask_value if is_mask(step, part) else self.value,) * 4
+            value = (plain_filling(self, step, part),) * 4
             found += [
                 f"{part} = cv2.warpAffine(",
                 f"    {part},",
@@ -218,7 +223,7 @@ class RandomAffine(PixelOp):
             ]
         return found
 
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def _plain_tensorflow(self, step: Step) -> Lines:
         found = [
             f"height, width = tf.unstack(tf.cast(tf.shape({parts(step)[0]})[:2], tf.float32))",
             *self._plain_places("tf", "tf.random.uniform((), {}, {})"),
@@ -232,11 +237,11 @@ class RandomAffine(PixelOp):
                 f"    images=tf.cast({part}[None{axis}, tf.float32),",
                 "    transforms=places,",
                 f"    output_shape=tf.shape({part})[:2],",
-                f"    fill_value={float(self.mask_value if is_mask(step, part) else self.value)!r},",
+                f"    fill_value={float(plain_filling(self, step, part))!r},",
                 f'    interpolation="{"NEAREST" if nearest else "BILINEAR"}",',
                 f'    fill_mode="{self.fill.upper()}",',
                 f")[0{', ..., 0' if is_flat(step, part) else ''}]",
-                f"{part} = {plain_levels_tensorflow('moved', step, part)}",
+                f"{part} = {plain_levels('moved', step, part, 'tf')}",
             ]
         return [*found, *shape_lines(step.after, parts(step))]
 
@@ -260,7 +265,7 @@ class RandomAffine(PixelOp):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomErasing(PixelOp):
+class RandomErasing(ImageOp):
     """Paint over a rectangle at a place of the sample's own (Zhong et al., 2017). A mask is left alone unless told.
 
     Attributes:
@@ -277,7 +282,6 @@ class RandomErasing(PixelOp):
     ratio: tuple[float, float] = (0.3, 3.3)
     value: Sequence[float] | float = 0
     mask_value: float = 0
-    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
@@ -288,9 +292,8 @@ class RandomErasing(PixelOp):
             object.__setattr__(self, "value", tuple(self.value))
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        if kind is FieldKind.MASK:  # refused alike, whether or not chance has it painted: a plan is made without
-            mask_number(self, self.mask_value, array.dtype)
-        else:
+        value = filling(self, kind, array.dtype)  # refused alike, whether or not chance has it painted
+        if kind is not FieldKind.MASK:
             self._check_levels(array.dtype)
         if random[0] >= self.probability:
             return array
@@ -299,7 +302,7 @@ class RandomErasing(PixelOp):
         erased = array.copy() if out is None else out
         if erased is not array:
             erased[...] = array
-        erased[top : top + height, left : left + width] = self.mask_value if kind is FieldKind.MASK else self.value
+        erased[top : top + height, left : left + width] = value
         return erased
 
     def _check_levels(self, dtype: np.dtype[Any]) -> None:
@@ -314,26 +317,22 @@ class RandomErasing(PixelOp):
                     hint=f'Choose a level that they hold, or put ap.Cast("float32") before ap.{self.name}.',
                 )
 
-    def plain_numpy(self, step: Step) -> Lines:
-        inside = [f"    {line}" for line in plain_box(parts(step)[0], self.area, self.ratio)]
-        for part in parts(step):
-            value = self.mask_value if is_mask(step, part) else self.value
-            inside += [
-                f"    {part} = {part}.copy()",
-                f"    {part}[top : top + height, left : left + width] = {value!r}",
-            ]
-        return [f"if rng.random() < {self.probability!r}:", *inside]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         first = parts(step)[0]
+        box = plain_box(first, self.area, self.ratio, library)
+        if library == "np":
+            for part in parts(step):
+                painted = f"{part}[top : top + height, left : left + width] = {plain_filling(self, step, part)!r}"
+                box += [f"{part} = {part}.copy()", painted]
+            return [f"if rng.random() < {self.probability!r}:", *(f"    {line}" for line in box)]
         found = [
-            *plain_box_tensorflow(first, self.area, self.ratio),
+            *box,
             f"rows, columns = tf.range(tf.shape({first})[0])[:, None], tf.range(tf.shape({first})[1])[None]",
             "inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)",
             f"inside &= tf.random.uniform(()) < {self.probability!r}",
         ]
         for part in parts(step):
-            value = self.mask_value if is_mask(step, part) else self.value
             place = "inside" if is_flat(step, part) else "inside[..., None]"
+            value = plain_filling(self, step, part)
             found.append(f"{part} = tf.where({place}, tf.cast({value!r}, {part}.dtype), {part})")
         return found

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import OpError, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.ops.pixels import check_number, plain_levels, plain_levels_tensorflow, to_levels
-from autopipe.workload.plain_code import Lines, names, part_of
+from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels
+from autopipe.workload.plain_code import Library, Lines, names, part_of
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 
@@ -75,13 +75,10 @@ class _Mixing(Op):
     def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
         """Put the other sample of a row into that row, which keeps about `share` of itself."""
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         raise PlainCodeError(f"`{type(self).__name__}` mixes the samples of a batch: see `plain_batch`")
 
-    def plain_tensorflow(self, step: Step) -> Lines:
-        return self.plain_numpy(step)
-
-    def plain_batch(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+    def plain_batch(self, step: Step, library: Library) -> Lines:
         alpha = self.alpha
         if library == "np":
             drawn = [
@@ -100,7 +97,7 @@ class _Mixing(Op):
         return [*drawn, *([chosen] if self.probability < 1 else []), *self._plain_mixed(step, library)]
 
     @abc.abstractmethod
-    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+    def _plain_mixed(self, step: Step, library: Library) -> Lines:
         """Return lines that mix with the samples at `order`, by the shares in `share`."""
 
 
@@ -126,7 +123,7 @@ class MixUp(_Mixing):
             if mine is not None and other is not None:
                 mine[row] = _sum(mine[row], other[row], share)
 
-    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+    def _plain_mixed(self, step: Step, library: Library) -> Lines:
         return [line for part in names(step.before) for line in _plain_sum(part, "share", step, library)]
 
 
@@ -155,7 +152,7 @@ class CutMix(_Mixing):
         else:
             y[row] = _sum(y[row], others[1][row], 1 - tall * wide / (height * width))
 
-    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+    def _plain_mixed(self, step: Step, library: Library) -> Lines:
         found = list(_PLACES[library])
         for part in names(step.before):
             field, image = part_of(step.before, part), step.before.x
@@ -197,17 +194,15 @@ _PLACES: Final = {
 """Lines that draw the rectangles, as in `CutMix._mix`: where they are `inside`, and the share that is `kept`."""
 
 
-def _plain_sum(part: str, share: str, step: Step, library: Literal["np", "tf"]) -> Lines:
+def _plain_sum(part: str, share: str, step: Step, library: Library) -> Lines:
     ones = ", 1" * (part_of(step.before, part).rank or 0)
     if library == "np":
         mixed = f"{part} * weight + {part}[order] * (1 - weight)"
-        return [f"weight = {share}.reshape((-1{ones}))", f"{part} = {plain_levels(mixed, step, part)}"]
-    levels = f"tf.cast({part}, tf.float32)"
-    mixed = "levels * weight + tf.gather(levels, order) * (1 - weight)"
-    return [
-        f"weight, levels = tf.reshape({share}, (-1{ones})), {levels}",
-        f"{part} = {plain_levels_tensorflow(mixed, step, part)}",
-    ]
+        weight = f"weight = {share}.reshape((-1{ones}))"
+    else:
+        mixed = "levels * weight + tf.gather(levels, order) * (1 - weight)"
+        weight = f"weight, levels = tf.reshape({share}, (-1{ones})), tf.cast({part}, tf.float32)"
+    return [weight, f"{part} = {plain_levels(mixed, step, part, library)}"]
 
 
 def _sum(one: NDArray[Any], other: NDArray[Any], share: float) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
 from autopipe.workload.op import ArrayNamespace, Op, Step, Target
-from autopipe.workload.plain_code import Lines, said
+from autopipe.workload.plain_code import Library, Lines, said
 from autopipe.workload.sample import SLOTS, Batch, FieldKind, Part, Sample, SampleSpec
 
 Lane: TypeAlias = tuple[int, int | None]
@@ -230,15 +230,9 @@ class OnParts(_Around):
             _put(made, lane, self.op.finish(_of(batch, lane), SampleSpec(x, y), xp))
         return tuple(made)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        return self._plain(step, "plain_numpy")
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        return self._plain(step, "plain_tensorflow")
-
-    def _plain(self, step: Step, method: str) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         together = (dataclasses.replace(self, lanes=lanes) for lanes in self._together(step.before))
-        return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), method)]
+        return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), library)]
 
     def _together(self, spec: SampleSpec) -> list[tuple[Lane, ...]]:
         """Group lanes that share random numbers or an image. Raise PlainCodeError if images of different sizes share

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.plain_code import Lines, is_integer, part_of, tensor_type
+from autopipe.workload.plain_code import Library, Lines, is_integer, is_mask, part_of, parts, tensor_type
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 LEVELS: Final = np.arange(256, dtype=np.float32)
@@ -61,30 +61,32 @@ def plain_top(step: Step, part: str) -> str:
     return "1.0" if dtype is None else str(largest(dtype))
 
 
-def plain_levels(values: str, step: Step, part: str) -> str:
-    """Return NumPy code that converts computed levels to the dtype of a part."""
-    if not is_integer(step, part):
-        return f"({values}).astype({part}.dtype)"
-    return f"np.clip(np.rint({values}), 0, {plain_top(step, part)}).astype({part}.dtype)"
+def plain_levels(values: str, step: Step, part: str, library: Library) -> str:
+    """Return code that converts computed levels to the dtype of a part."""
+    if library == "tf":
+        rounded = f"tf.round({values})" if is_integer(step, part) else values
+        return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
+    levels = f"np.clip(np.rint({values}), 0, {plain_top(step, part)})" if is_integer(step, part) else f"({values})"
+    return f"{levels}.astype({part}.dtype)"
 
 
-def plain_levels_tensorflow(values: str, step: Step, part: str) -> str:
-    """Return TensorFlow code that converts computed levels to the dtype of a part."""
-    rounded = f"tf.round({values})" if is_integer(step, part) else values
-    return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
+def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours: bool = False) -> Lines:
+    """Return lines of TensorFlow that change parts as floating point, by code with `{}` in the place of a part.
 
-
-def plain_changed_tensorflow(change: str, step: Step, part: str, *, leaves_range: bool = True) -> Lines:
-    """Return lines of TensorFlow that change a part as floating point, by code with `{}` in the place of the part.
-
-    `leaves_range` is True if the change may leave the range of levels.
+    `before` are the lines before them. A change of `colours` leaves other images alone, and no range of levels.
     """
-    cast, named = f"tf.cast({part}, tf.float32)", tensor_type(part_of(step.before, part))
-    found = [f"{part} = {change.format(part if named == 'tf.float32' else cast)}"]
-    if named == "tf.float32":
-        return found
-    levels = plain_levels_tensorflow(part, step, part)
-    return [*found, f"{part} = {levels if leaves_range else levels.replace('saturate_cast', 'cast', 1)}"]
+    found = list(before)
+    for part in parts(step):
+        field = part_of(step.before, part)
+        is_float = tensor_type(field) == "tf.float32"
+        lines = [f"{part} = {change.format(part if is_float else f'tf.cast({part}, tf.float32)')}"]
+        if not is_float:
+            levels = plain_levels(part, step, part, "tf")
+            lines.append(f"{part} = {levels.replace('saturate_cast', 'cast', 1) if colours else levels}")
+        if colours and field.shape is None:
+            lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
+        found += lines if not colours or field.shape is None or field.shape[2:] == (3,) else []
+    return found
 
 
 Range: TypeAlias = tuple[float, float]
@@ -117,30 +119,26 @@ def box(size: tuple[int, int], area: Range, ratio: Range, random: Any) -> Box:
     return int(random[2] * (size[0] - height + 1)), int(random[3] * (size[1] - width + 1)), height, width
 
 
-def plain_box(part: str, area: Range, ratio: Range) -> Lines:
-    """Return lines of NumPy that draw such a rectangle in a part: `top`, `left`, `height` and `width`."""
+def plain_box(part: str, area: Range, ratio: Range, library: Library) -> Lines:
+    """Return lines that draw such a rectangle in a part: `top`, `left`, `height` and `width`."""
     logs = tuple(round(math.log(end), 6) for end in ratio)
+    if library == "tf":
+        return [
+            f"down, across = tf.unstack(tf.cast(tf.shape({part})[:2], tf.float32))",
+            f"pixels = down * across * tf.random.uniform((), {area[0]!r}, {area[1]!r})",
+            f"ratio = tf.exp(tf.random.uniform((), {logs[0]!r}, {logs[1]!r}))",
+            "height = tf.clip_by_value(tf.round(tf.sqrt(pixels / ratio)), 1, down)",
+            "width = tf.clip_by_value(tf.round(tf.sqrt(pixels * ratio)), 1, across)",
+            "top = tf.random.uniform(()) * (down - height + 1)",
+            "left = tf.random.uniform(()) * (across - width + 1)",
+            "top, left, height, width = tf.unstack(tf.cast((top, left, height, width), tf.int32))",
+        ]
     return [
         f"pixels = {part}.shape[0] * {part}.shape[1] * rng.uniform{area!r}",
         f"ratio = np.exp(rng.uniform{logs!r})",
         f"height = min({part}.shape[0], max(1, round((pixels / ratio) ** 0.5)))",
         f"width = min({part}.shape[1], max(1, round((pixels * ratio) ** 0.5)))",
         f"top, left = rng.integers(({part}.shape[0] - height + 1, {part}.shape[1] - width + 1))",
-    ]
-
-
-def plain_box_tensorflow(part: str, area: Range, ratio: Range) -> Lines:
-    """Return lines of TensorFlow that draw such a rectangle in a part."""
-    logs = tuple(round(math.log(end), 6) for end in ratio)
-    return [
-        f"down, across = tf.unstack(tf.cast(tf.shape({part})[:2], tf.float32))",
-        f"pixels = down * across * tf.random.uniform((), {area[0]!r}, {area[1]!r})",
-        f"ratio = tf.exp(tf.random.uniform((), {logs[0]!r}, {logs[1]!r}))",
-        "height = tf.clip_by_value(tf.round(tf.sqrt(pixels / ratio)), 1, down)",
-        "width = tf.clip_by_value(tf.round(tf.sqrt(pixels * ratio)), 1, across)",
-        "top = tf.random.uniform(()) * (down - height + 1)",
-        "left = tf.random.uniform(()) * (across - width + 1)",
-        "top, left, height, width = tf.unstack(tf.cast((top, left, height, width), tf.int32))",
     ]
 
 
@@ -297,10 +295,30 @@ class PixelOp(Op):
         return x, y
 
 
-def mask_number(op: Op, value: float, dtype: np.dtype[Any]) -> float:
-    """Return the `mask_value` of an op, as masks of a dtype hold it. Raise OpError if the dtype cannot hold it; NumPy,
-    OpenCV and TensorFlow each make another number of it.
+@dataclasses.dataclass(frozen=True)
+class ImageOp(PixelOp):
+    """An op on pixels that leaves masks alone unless told."""
+
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+
+
+def room_of(out: Part, array: NDArray[Any]) -> Any:
+    """Return `out` if OpenCV may write the result there: not over the array itself."""
+    return None if out is None or np.may_share_memory(out, array) else out
+
+
+def plain_filling(op: Any, step: Step, part: str) -> Any:
+    """Return the `mask_value` of an op for a mask, and its `value` for an image."""
+    return op.mask_value if is_mask(step, part) else op.value
+
+
+def filling(op: Any, kind: FieldKind, dtype: np.dtype[Any]) -> Any:
+    """Return the `mask_value` of an op for a mask, and its `value` for an image. Raise OpError if masks of the dtype
+    cannot hold it; NumPy, OpenCV and TensorFlow each make another number of it.
     """
+    if kind is not FieldKind.MASK:
+        return op.value
+    value = op.mask_value
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if not limits.min <= value <= limits.max or value != int(value):

@@ -16,8 +16,18 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.workload.op import Step
-from autopipe.workload.ops.pixels import MOVED, PixelOp, box, checked_range, mask_number, plain_box
+from autopipe.workload.ops.pixels import (
+    MOVED,
+    PixelOp,
+    box,
+    checked_range,
+    filling,
+    plain_box,
+    plain_filling,
+    room_of,
+)
 from autopipe.workload.plain_code import (
+    Library,
     Lines,
     channel_axis,
     is_flat,
@@ -51,7 +61,16 @@ _SMOOTH = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Resize(PixelOp):
+class _Sized(PixelOp):
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resize(_Sized):
     """Resize to `height` x `width` pixels.
 
     Attributes:
@@ -60,12 +79,10 @@ class Resize(PixelOp):
         interpolation: "bilinear", "nearest", "area" or "bicubic"; masks always take the nearest pixel.
     """
 
-    height: int
-    width: int
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        check_size(self, self.height, self.width)
+        super().__post_init__()
         check_interpolation(self.interpolation)
 
     @property
@@ -75,12 +92,9 @@ class Resize(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        return plain_resized(step, (str(self.height), str(self.width)), self.interpolation)
-
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         """TensorFlow's "area" and "bicubic" place pixels slightly differently."""
-        return plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)
+        return plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)
 
 
 def how(interpolation: Interpolation, kind: FieldKind) -> Interpolation:
@@ -97,49 +111,36 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
         rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
         nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
         return nearest
-    method = _SMOOTH[interpolation]
-    if out is None or np.may_share_memory(out, array):
-        smooth = cv2.resize(array, (width, height), interpolation=method)
-    else:
-        smooth = cv2.resize(array, (width, height), dst=out, interpolation=method)
+    smooth = cv2.resize(array, (width, height), dst=room_of(out, array), interpolation=_SMOOTH[interpolation])
     return smooth if smooth.ndim == array.ndim else smooth[..., None]
 
 
-def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
-    """Return lines of NumPy and OpenCV that resize the parts of an op; height and width are code."""
+def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Lines:
+    """Return lines that resize the parts of an op; height and width are code."""
     height, width = size
     found = []
     for part in parts(step):
         if is_mask(step, part) or interpolation == "nearest":
+            counted, shape, picked = "np.arange", f"{part}.shape", f"{part}[rows][:, columns]"
+            if library == "tf":
+                counted, shape = "tf.range", f"tf.shape({part})"
+                picked = f"tf.gather(tf.gather({part}, rows), columns, axis=1)"
             found += [
-                f"rows = (2 * np.arange({height}) + 1) * {part}.shape[0] // {_twice(height)}",
-                f"columns = (2 * np.arange({width}) + 1) * {part}.shape[1] // {_twice(width)}",
-                f"{part} = {part}[rows][:, columns]",
+                f"rows = (2 * {counted}({height}) + 1) * {shape}[0] // {_twice(height)}",
+                f"columns = (2 * {counted}({width}) + 1) * {shape}[1] // {_twice(width)}",
+                f"{part} = {picked}",
             ]
+            continue
+        if library == "tf":
+            method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
+            found.append(f"{part} = tf.image.resize({part}, ({height}, {width}){method})")
+            if is_integer(step, part):  # means of pixels need not be saturated
+                cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
+                found.append(f"{part} = tf.{cast}(tf.round({part}), {tensor_type(part_of(step.before, part))})")
             continue
         method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
         smooth = f"cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
         found += [f"{part} = {smooth}", *channel_axis(step, part)]
-    return found
-
-
-def plain_resized_tensorflow(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
-    """Return lines of TensorFlow that resize the parts of an op."""
-    height, width = size
-    found = []
-    for part in parts(step):
-        if is_mask(step, part) or interpolation == "nearest":
-            found += [
-                f"rows = (2 * tf.range({height}) + 1) * tf.shape({part})[0] // {_twice(height)}",
-                f"columns = (2 * tf.range({width}) + 1) * tf.shape({part})[1] // {_twice(width)}",
-                f"{part} = tf.gather(tf.gather({part}, rows), columns, axis=1)",
-            ]
-            continue
-        method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
-        found.append(f"{part} = tf.image.resize({part}, ({height}, {width}){method})")
-        if is_integer(step, part):  # means of pixels need not be saturated
-            cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
-            found.append(f"{part} = tf.{cast}(tf.round({part}), {tensor_type(part_of(step.before, part))})")
     return found
 
 
@@ -159,7 +160,7 @@ def _nearest(before: Any, places: Any, after: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pad(PixelOp):
+class Pad(_Sized):
     """Pad evenly around to at least `height` x `width` pixels; larger images stay as they are.
 
     Attributes:
@@ -170,16 +171,11 @@ class Pad(PixelOp):
     """
 
     in_pixels: ClassVar[bool] = True
-    height: int
-    width: int
     value: float = 0
     mask_value: float = 0
 
-    def __post_init__(self) -> None:
-        check_size(self, self.height, self.width)
-
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        return padded(array, (self.height, self.width), self._filling(kind, array.dtype))
+        return padded(array, (self.height, self.width), filling(self, kind, array.dtype))
 
     def batches_of(self, field: Field) -> bool:
         return field.dtype in MOVED
@@ -187,7 +183,7 @@ class Pad(PixelOp):
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         count, height, width = arrays.shape[:3]
         down, right = max(0, self.height - height), max(0, self.width - width)
-        value = self._filling(kind, arrays.dtype)  # refused alike, whether or not there is anything to fill
+        value = filling(self, kind, arrays.dtype)  # refused alike, whether or not there is anything to fill
         if not down and not right:
             return arrays
         rounded = cv2.copyMakeBorder(arrays[0, :1, :1], 0, 1, 0, 0, cv2.BORDER_CONSTANT, value=(value,) * 4)[1].flat[0]
@@ -195,33 +191,20 @@ class Pad(PixelOp):
         padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
         return padded
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         found = []
         for part in parts(step):
-            value = (self.mask_value if is_mask(step, part) else self.value,) * 4
-            edges = f"{part}, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value={value!r}"
-            found += [
-                f"down, right = max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])",
-                "top, left = down // 2, right // 2",
-                f"{part} = cv2.copyMakeBorder({edges})",
-                *channel_axis(step, part),
-            ]
+            value = plain_filling(self, step, part)
+            if library == "np":
+                missing = f"max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])"
+                edges = f"top, down - top, left, right - left, cv2.BORDER_CONSTANT, value={(value,) * 4!r}"
+                padded = [f"{part} = cv2.copyMakeBorder({part}, {edges})", *channel_axis(step, part)]
+            else:
+                missing = f"tf.unstack(tf.maximum(0, ({self.height}, {self.width}) - tf.shape({part})[:2]))"
+                edges = "[[top, down - top], [left, right - left]" + ("]" if is_flat(step, part) else ", [0, 0]]")
+                padded = [f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))"]
+            found += [f"down, right = {missing}", "top, left = down // 2, right // 2", *padded]
         return found
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        found = []
-        for part in parts(step):
-            value = self.mask_value if is_mask(step, part) else self.value
-            edges = "[[top, down - top], [left, right - left]" + ("]" if is_flat(step, part) else ", [0, 0]]")
-            found += [
-                f"down, right = tf.unstack(tf.maximum(0, ({self.height}, {self.width}) - tf.shape({part})[:2]))",
-                "top, left = down // 2, right // 2",
-                f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))",
-            ]
-        return found
-
-    def _filling(self, kind: FieldKind, dtype: np.dtype[Any]) -> float:
-        return mask_number(self, self.mask_value, dtype) if kind is FieldKind.MASK else self.value
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
@@ -239,7 +222,7 @@ def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[
 
 
 @dataclasses.dataclass(frozen=True)
-class ResizeKeepingAspect(PixelOp):
+class ResizeKeepingAspect(_Sized):
     """Resize so that the whole image fits into `height` x `width` pixels, and pad it evenly to that size (letterbox).
 
     Attributes:
@@ -250,14 +233,12 @@ class ResizeKeepingAspect(PixelOp):
         mask_value: of the padding of a mask.
     """
 
-    height: int
-    width: int
     interpolation: Interpolation = "bilinear"
     value: float = 0
     mask_value: float = 0
 
     def __post_init__(self) -> None:
-        check_size(self, self.height, self.width)
+        super().__post_init__()
         check_interpolation(self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
@@ -268,55 +249,31 @@ class ResizeKeepingAspect(PixelOp):
         else:
             height = max(1, (2 * down * width + across) // (2 * across))
         fitted = resized(array, (height, width), how(self.interpolation, kind))
-        value = mask_number(self, self.mask_value, array.dtype) if kind is FieldKind.MASK else self.value
-        return padded(fitted, (self.height, self.width), value)
+        return padded(fitted, (self.height, self.width), filling(self, kind, array.dtype))
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
+        before, maximum = f"{parts(step)[0]}.shape[:2]", "max"
+        size = f"({self.height}, wide) if fills else (tall, {self.width})"
+        if library == "tf":
+            before, maximum = f"tf.unstack(tf.shape({parts(step)[0]})[:2])", "tf.maximum"
+            size = f"tf.where(fills, {self.height}, tall), tf.where(fills, wide, {self.width})"
         return [
-            f"down, across = {parts(step)[0]}.shape[:2]",
-            *self._plain_size("max"),
-            f"height, width = ({self.height}, wide) if fills else (tall, {self.width})",
-            *plain_resized(step, ("height", "width"), self.interpolation),
-            *self._pad.plain_numpy(step),
-        ]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        return [
-            f"down, across = tf.unstack(tf.shape({parts(step)[0]})[:2])",
-            *self._plain_size("tf.maximum"),
-            f"height, width = tf.where(fills, {self.height}, tall), tf.where(fills, wide, {self.width})",
-            *plain_resized_tensorflow(step, ("height", "width"), self.interpolation),
-            *self._pad.plain_tensorflow(step),
-            *shape_lines(step.after, parts(step)),
-        ]
-
-    def _plain_size(self, maximum: str) -> Lines:
-        return [
+            f"down, across = {before}",
             f"fills = {self.height} * across <= {self.width} * down",
             f"tall = {maximum}(1, ({2 * self.width} * down + across) // (2 * across))",
             f"wide = {maximum}(1, ({2 * self.height} * across + down) // (2 * down))",
+            f"height, width = {size}",
+            *plain_resized(step, ("height", "width"), self.interpolation, library),
+            *Pad(self.height, self.width, self.value, self.mask_value).plain(step, library),
+            *(shape_lines(step.after, parts(step)) if library == "tf" else []),
         ]
-
-    @property
-    def _pad(self) -> Pad:
-        return Pad(self.height, self.width, self.value, self.mask_value)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Crop(PixelOp):
-    """Cut `height` x `width` pixels out: at a random place if the op is random, else at the centre.
-
-    Attributes:
-        height: pixels.
-        width: pixels.
-    """
+class _Crop(_Sized):
+    """Cut `height` x `width` pixels out: at a random place if the op is random, else at the centre."""
 
     in_pixels: ClassVar[bool] = True
-    height: int
-    width: int
-
-    def __post_init__(self) -> None:
-        check_size(self, self.height, self.width)
 
     def _place(self, random: Any) -> tuple[Any, Any]:
         return (random[0], random[1]) if self.is_random else (0.5, 0.5)
@@ -350,15 +307,13 @@ class _Crop(PixelOp):
         chosen: NDArray[Any] = cuts[np.arange(count), tops, lefts]
         return chosen
 
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         named = parts(step)
-        down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
-        place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
-        cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
-        return [f"top, left = {place}", *cuts]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        named = parts(step)
+        cuts = [f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named]
+        if library == "np":
+            down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
+            place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
+            return [f"top, left = {place}", *cuts]
         free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
         found = [f"top, left = tf.unstack(({free}) // 2)"]
         if self.is_random:
@@ -366,7 +321,6 @@ class _Crop(PixelOp):
                 f"free = tf.cast({free}, tf.float32)",
                 "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
             ]
-        cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
         return [*found, *cuts, *shape_lines(step.after, named)]
 
 
@@ -386,7 +340,7 @@ class RandomCrop(_Crop):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomResizedCrop(PixelOp):
+class RandomResizedCrop(_Sized):
     """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
 
     Attributes:
@@ -398,15 +352,13 @@ class RandomResizedCrop(PixelOp):
         interpolation: as of `Resize`; masks always take the nearest pixel.
     """
 
-    height: int
-    width: int
     area: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = "bilinear"
     draws: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        check_size(self, self.height, self.width)
+        super().__post_init__()
         check_interpolation(self.interpolation)
         checked_range(self, "area", most=1, above=True)
         checked_range(self, "ratio", above=True)
@@ -420,12 +372,7 @@ class RandomResizedCrop(PixelOp):
         cut = array[top : top + height, left : left + width]
         return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
-        box = plain_box(parts(step)[0], self.area, self.ratio)
-        return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation)]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         first = parts(step)[0]
         size = f"tf.concat([tf.shape({first}), [1]], 0)" if is_flat(step, first) else f"tf.shape({first})"
         box = [
@@ -438,5 +385,7 @@ class RandomResizedCrop(PixelOp):
             ")",
             "top, left, height, width = begin[0], begin[1], extent[0], extent[1]",
         ]
+        if library == "np":
+            box = plain_box(first, self.area, self.ratio, library)
         cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
-        return [*box, *cuts, *plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)]
+        return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp
-from autopipe.workload.plain_code import Lines, located, parts, quoted
-from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.plain_code import Library, Lines, converted, located, parts
+from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 _UNKNOWN = 255
 Palette = tuple[tuple[int, int, int], ...]
@@ -77,15 +77,11 @@ class MaskToClass(PixelOp):
             f"    CLASSES_{step.stream}[red + 256 * green + 65536 * blue] = number",
         ]
 
-    def plain_numpy(self, step: Step) -> Lines:
-        return [f"{part} = CLASSES_{step.stream}[{part}.astype(np.int32) @ (1, 256, 65536)]" for part in parts(step)]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        return [
-            f"{part} = tf.gather(CLASSES_{step.stream}, "
-            f"tf.reduce_sum(tf.cast({part}, tf.int32) * (1, 256, 65536), axis=-1))"
-            for part in parts(step)
-        ]
+    def plain(self, step: Step, library: Library) -> Lines:
+        code = "CLASSES_{0}[{1}.astype(np.int32) @ (1, 256, 65536)]"
+        if library == "tf":
+            code = "tf.gather(CLASSES_{0}, tf.reduce_sum(tf.cast({1}, tf.int32) * (1, 256, 65536), axis=-1))"
+        return [f"{part} = {code.format(step.stream, part)}" for part in parts(step)]
 
 
 def _codes(mask: NDArray[np.uint8]) -> NDArray[Any]:
@@ -191,26 +187,22 @@ class OneHot(Op):
         return None if is_void else int(others[0])
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        x, y = sample
-        if y is not None and (dtype := np.asarray(y).dtype).kind not in "iu":
+        if sample[1] is not None and (dtype := np.asarray(sample[1]).dtype).kind not in "iu":
             raise OpError(
                 f"`OneHot` needs whole numbers in y, but got {dtype}.",
                 hint='Put ap.Cast("int64", on="mask") before it.',
             )
-        return x, self._encoded(y, NUMPY)
+        return self.finish(sample, spec, NUMPY)
 
-    def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
-        return x, self._encoded(y, xp)
-
-    def _encoded(self, y: Any, xp: ArrayNamespace) -> Any:
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        x, y = batch
         if y is None:
             raise OpError("`OneHot` needs a label or a mask, but the data have no y.")
-        return xp.one_hot(y, self.classes, self.dtype)
+        return x, xp.one_hot(y, self.classes, self.dtype)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        classes, dtype = f"np.arange({self.classes})", quoted(self.dtype)
-        return [f"{part} = (np.asarray({part})[..., None] == {classes}).astype({dtype})" for part in parts(step)]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        how = f"{self.classes}, dtype=tf.{self.dtype}"
-        return [f"{part} = tf.one_hot(tf.cast({part}, tf.int32), {how})" for part in parts(step)]
+    def plain(self, step: Step, library: Library) -> Lines:
+        if library == "tf":
+            how = f"{self.classes}, dtype=tf.{self.dtype}"
+            return [f"{part} = tf.one_hot(tf.cast({part}, tf.int32), {how})" for part in parts(step)]
+        is_one = f"(np.asarray({{}})[..., None] == np.arange({self.classes}))"
+        return [f"{part} = {converted(is_one.format(part), self.dtype, library)}" for part in parts(step)]

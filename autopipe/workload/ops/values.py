@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, OpError
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
-from autopipe.workload.plain_code import Lines, parts, quoted
+from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
 from autopipe.workload.sample import Batch, Part, Sample, SampleSpec
 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
@@ -56,8 +56,8 @@ class _ValueOp(Op):
     def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
         return self.apply(batch, spec, random, out)  # values do not know whose they are
 
-    def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
-        return self.values(x, xp), y
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        return self.values(batch[0], xp), batch[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,13 +90,9 @@ class Rescale(_ValueOp):
         if self.offset:
             out += out.dtype.type(self.offset)
 
-    def plain_numpy(self, step: Step) -> Lines:
-        offset = f" + {self.offset!r}" if self.offset else ""
-        return [f"{part} = {part}.astype({quoted(self.dtype)}) * {self.scale!r}{offset}" for part in parts(step)]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        offset = f" + {self.offset!r}" if self.offset else ""
-        return [f"{part} = tf.cast({part}, tf.{self.dtype}) * {self.scale!r}{offset}" for part in parts(step)]
+    def plain(self, step: Step, library: Library) -> Lines:
+        change = f" * {self.scale!r}" + (f" + {self.offset!r}" if self.offset else "")
+        return [f"{part} = {converted(part, self.dtype, library)}{change}" for part in parts(step)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,12 +131,11 @@ class Normalize(_ValueOp):
         out -= mean
         out *= reciprocal
 
-    def plain_numpy(self, step: Step) -> Lines:
-        mean, std = (f"np.asarray({value!r}, {quoted(self.dtype)})" for value in (self.mean, self.std))
-        return [f"{part} = ({part}.astype({quoted(self.dtype)}) - {mean}) / {std}" for part in parts(step)]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        return [f"{part} = (tf.cast({part}, tf.{self.dtype}) - {self.mean!r}) / {self.std!r}" for part in parts(step)]
+    def plain(self, step: Step, library: Library) -> Lines:
+        mean, std = repr(self.mean), repr(self.std)
+        if library == "np":
+            mean, std = (f"np.asarray({value}, {quoted(self.dtype)})" for value in (mean, std))
+        return [f"{part} = ({converted(part, self.dtype, library)} - {mean}) / {std}" for part in parts(step)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,17 +158,16 @@ class Cast(_ValueOp):
         return xp.cast(array, self.dtype)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        return self.apply_batch(sample[0], sample[1], spec, NUMPY)
+        return self.finish(sample, spec, NUMPY)
 
-    def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        x, y = batch
         if self.on in ("image", "both"):
             x = self.values(x, xp)
         if self.on in ("mask", "both") and y is not None:
             y = self.values(y, xp)
         return x, y
 
-    def plain_numpy(self, step: Step) -> Lines:
-        return [f"{part} = np.asarray({part}).astype({quoted(self.dtype)})" for part in parts(step)]
-
-    def plain_tensorflow(self, step: Step) -> Lines:
-        return [f"{part} = tf.cast({part}, tf.{self.dtype})" for part in parts(step)]
+    def plain(self, step: Step, library: Library) -> Lines:
+        given = "np.asarray({})" if library == "np" else "{}"
+        return [f"{part} = {converted(given.format(part), self.dtype, library)}" for part in parts(step)]

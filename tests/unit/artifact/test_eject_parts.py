@@ -22,7 +22,7 @@ from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop
 from autopipe.workload.ops.targets import OneHot
 from autopipe.workload.ops.values import Rescale
-from autopipe.workload.plain_code import Lines
+from autopipe.workload.plain_code import Library, Lines
 from autopipe.workload.workload import Workload
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)
@@ -153,7 +153,7 @@ def test_functions_may_be_called_like_those_of_the_file_or_like_each_other() -> 
 
 @dataclasses.dataclass(frozen=True)
 class Inverted(RandomFlip):
-    def plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Lines:
         return ["x = 255 - x"]
 
 

@@ -263,7 +263,7 @@ def test_plain_code_gives_the_columns_as_the_table_does(tmp_path: Path, settings
     (tmp_path / "houses.csv").write_text(TEXT)
     data = Table(tmp_path / "houses.csv", path="file", **settings)
     spec = make_plan(Workload(data=data, ops=[Map(len)], batch_size=2)).source  # these files are no images
-    plain = data.plain_numpy(spec)
+    plain = data.plain(spec, "np")
     assert plain.arguments == names(spec)
     lines = ["import csv", "from pathlib import Path", "import numpy as np", *plain.constants, plain.functions]
     scope: dict[str, Any] = {}

@@ -22,6 +22,7 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.image_file import image_size
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.ops.targets import MaskToClass
+from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
@@ -133,26 +134,24 @@ def test_a_mask_may_be_a_jpeg() -> None:
     np.testing.assert_array_equal(decode_mask(FILES["jpeg"]), decode_image(FILES["jpeg"], 3))
 
 
-@pytest.mark.parametrize(
-    ("dialect", "extension"), [("plain_numpy", ".png"), ("plain_numpy", ".tiff"), ("plain_tensorflow", ".png")]
-)
+@pytest.mark.parametrize(("dialect", "extension"), [("np", ".png"), ("np", ".tiff"), ("tf", ".png")])
 @pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)])
-def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dialect: str, extension: str) -> None:
+def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dialect: Library, extension: str) -> None:
     import tensorflow as tf
 
     mask = RNG.integers(0, 65536, shape, np.uint16)
     data = encoded(mask, extension)
     scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": FILES["png"], "y": data}
-    exec("\n".join(getattr(Decode(), dialect)(masked_step(mask.dtype, mask.ndim))), scope)
+    exec("\n".join(Decode().plain(masked_step(mask.dtype, mask.ndim), dialect)), scope)
     found = np.asarray(scope["y"])
     np.testing.assert_array_equal(found, decode_mask(data))
     assert found.dtype == np.uint16
 
 
-@pytest.mark.parametrize("dialect", ["plain_numpy", "plain_tensorflow"])
-def test_plain_code_of_masks_in_another_dtype_is_refused(dialect: str) -> None:
+@pytest.mark.parametrize("dialect", ["np", "tf"])
+def test_plain_code_of_masks_in_another_dtype_is_refused(dialect: Library) -> None:
     with pytest.raises(PlainCodeError, match="masks in uint8 and uint16, but these are in float32"):
-        getattr(Decode(), dialect)(masked_step(np.dtype(np.float32), 2))
+        Decode().plain(masked_step(np.dtype(np.float32), 2), dialect)
 
 
 def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
@@ -318,11 +317,11 @@ def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any)
     op = Decode(channels, reduce=(40, 50))
     wanted, step = decoded(data, channels=channels, reduce=(40, 50)), Step(op, 0, ENCODED_IMAGE, IMAGE)
     names: dict[str, Any] = {"x": data, "cv2": cv2, "np": np, "simplejpeg": simplejpeg}
-    exec("\n".join(op.plain_numpy(step)), names)  # code that this package writes
+    exec("\n".join(op.plain(step, "np")), names)  # code that this package writes
     np.testing.assert_array_equal(wanted, names["x"])
     if channels == 1 and data[:2] != b"\xff\xd8":
         return  # TensorFlow makes grey of a coloured PNG in another way, as without reducing
-    lines = "\n".join(f"    {line}" for line in op.plain_tensorflow(step))
+    lines = "\n".join(f"    {line}" for line in op.plain(step, "tf"))
     scope: dict[str, Any] = {"tf": tf}
     exec(f"def load(x):\n{lines}\n    return x", scope)  # the same
     found = tf.function(scope["load"])(tf.constant(data)).numpy()

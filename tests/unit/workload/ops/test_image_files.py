@@ -258,7 +258,7 @@ def test_a_folder_with_turned_photographs_is_told_of_unless_the_choice_was_made(
 
 def test_what_tensorflow_cannot_turn_has_no_plain_code() -> None:
     with pytest.raises(PlainCodeError, match="EXIF"):
-        Decode(orientation="exif").plain_tensorflow(None)  # type: ignore[arg-type]  # it is not looked at
+        Decode(orientation="exif").plain(None, "tf")  # type: ignore[arg-type]  # it is not looked at
 
 
 def test_another_choice_is_refused() -> None:

@@ -65,7 +65,7 @@ def test_a_label_stays_before_a_function_that_gets_it(structured: bool) -> None:
 def test_the_plain_code_of_a_function_of_both_gives_it_the_label() -> None:
     data = Arrays(np.ones((8, 4, 4, 3), np.uint8), np.arange(8))
     step = make_plan(Workload(data=data, ops=[Map(halved, on="both")], batch_size=2)).prefix[0]
-    assert step.op.plain_numpy(step) == ["x, y = halved_0(x, y)"]
+    assert step.op.plain(step, "np") == ["x, y = halved_0(x, y)"]
 
 
 def test_a_one_hot_mask_stays_before_ops_that_move_its_pixels(pairs: Path, palette: Any) -> None:
