@@ -24,6 +24,7 @@ from autopipe.values import Estimate
 _COPY = 1 / 4e9  # seconds to move one byte in memory, once
 _SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest part: with and without a queue
 _MUCH = 0.25  # of the processor time: workers that wait for less keep the cores busy, apart from errors of measurement
+_MAKING_SECONDS = 1.5  # of a trial, for filling a cache or writing another form
 _MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
 
 
@@ -385,6 +386,26 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
     reads = _reads_rate(config, made, costs, bound=False)
     return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
+
+
+def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
+    """Count the samples that a trial makes before it measures, for a cache or in another form: those of 1.5 s at this
+    rate, but at least four batches; whole batches, because an incomplete one is in no cache.
+    """
+    wanted = min(samples, max(int(rate * _MAKING_SECONDS), 4 * batch_size))
+    return wanted - wanted % batch_size
+
+
+def trial_reading_seconds(config: PipelineConfig, costs: Costs, workload: Description) -> float:
+    """Predict the seconds in which a trial reads what it fills its cache with, before it measures; 0 if reads do not
+    wait.
+    """
+    reads = costs.reads
+    if config.cache == "none" or STORAGES[config.storage].converts or reads is None or not reads.waits:
+        return 0.0
+    read = reads.images_per_second(_reads_at_once(config, costs))
+    made = 1 / (1 / read + 1 / costs.model_rate(config))
+    return samples_to_make(made, workload.batch_size, workload.samples) / read
 
 
 # ---------------------------------------------------------------- useful parallelism

@@ -16,6 +16,7 @@ from pathlib import Path
 from autopipe.hardware import machine
 from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import Bench
+from autopipe.measure.costs import samples_to_make
 from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.outcome import ConversionCost
@@ -32,7 +33,6 @@ from autopipe.workload.op import Plan
 from autopipe.workload.workload import Workload
 
 _ENDLESS = 10**9  # epochs; the probe ends the training
-_SECONDS = 1.5  # for filling a cache, or writing a part
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +148,7 @@ class Parts:
         if config.cache == "none" and not converts:
             return Part(workload=self._workload)
         rate = makes() if converts else 1 / (1 / makes() + 1 / trains)
-        wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
-        wanted -= wanted % self._workload.batch_size  # an incomplete batch is in no cache, and read in the next epoch
+        wanted = samples_to_make(rate, self._workload.batch_size, count)
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))

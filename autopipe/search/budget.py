@@ -126,10 +126,9 @@ class Budget:
         usual = session.ceilings[0] if session.ceilings else None
         rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
         step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
-        known = session.trial_seconds()
-        trial = known or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
+        trial = session.next_seconds(max(_TRIAL_SECONDS, _TRIAL_STEPS * step), _ADVISED_TRIALS)
         # The first baseline has a process of its own, which starts as slowly.
-        starting = 0.0 if known else session.starting_seconds
+        starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent = session.seconds()
         return BudgetPlanned(
             budget_seconds=budget,
@@ -167,7 +166,7 @@ class Budget:
         ran = len(session.ended_rows())
         if ran >= settings.trials:
             return Stop(reason=Reason.TRIALS, message=_trials_used(settings.trials, ran))
-        trial, most, spent = session.trial_seconds(), self._most_for_confirmation, session.seconds()
+        trial, most, spent = session.next_seconds(), self._most_for_confirmation, session.seconds()
         kept = 0.0 if most < _FEWEST_TRIALS * trial else min(confirmation_seconds, most)
         needed = trial + kept + settings.end_seconds
         if settings.budget_seconds is None or spent + needed < settings.budget_seconds:

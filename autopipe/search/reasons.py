@@ -6,7 +6,7 @@ yielded trial runs before the next is requested, so it may depend on the earlier
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -89,9 +89,8 @@ def _predicted(session: Session) -> Iterator[Asked]:
     known = {config.key() for config in session.settings.known}
     if any(row.key in known and row.value is not None for row in session.search_rows()):
         return
-    promise = (lambda each: session.promise(each.config)) if session.can_predict else None
-    for word, candidate in seeds(session.trimmed.candidates, session.facts.cores, promise):
-        if promise is None or _can_win(session, candidate.config):
+    for word, candidate in seeds(session):
+        if not session.can_predict or _can_win(session, candidate.config):
             yield Asked(candidate.config, AskedBy(Asker.SEED, word))
 
 
@@ -171,24 +170,22 @@ def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
     return min(candidates, key=distance)
 
 
-def seeds(
-    candidates: Sequence[Candidate], cores: int, predict: Callable[[Candidate], float] | None
-) -> list[tuple[str, Candidate]]:
+def seeds(session: Session) -> list[tuple[str, Candidate]]:
     """Return the best guesses, the best first, each as `rule` or `predicted`: different kinds of configurations.
 
     Predictions are close together near the top, and wrong in the same way for similar configurations: so no two seeds
     share loader, cache and storage. No seed is predicted to be far from the best, the rule of thumb included: it is
     wrong if reads or ops wait.
     """
-    rule = rule_of_thumb(candidates, cores)
-    if predict is None:
+    rule = rule_of_thumb(session.trimmed.candidates, session.facts.cores)
+    if not session.can_predict:
         return [("rule", rule)]
-    ranked = sorted(candidates, key=lambda each: (-predict(each), each.key))
-    highest = predict(ranked[0])
-    chosen = [("rule", rule)] if predict(rule) >= _TRUSTED * highest else []
+    ranked = session.ranked()
+    highest = max(session.promise(each.config) for each in ranked)
+    chosen = [("rule", rule)] if session.promise(rule.config) >= _TRUSTED * highest else []
     kinds = {_kind(each) for _, each in chosen}
     for candidate in ranked:
-        if len(chosen) > _MOST_PREDICTED or predict(candidate) < _HOPELESS * highest:
+        if len(chosen) > _MOST_PREDICTED or session.promise(candidate.config) < _HOPELESS * highest:
             break
         if _kind(candidate) not in kinds:
             kinds.add(_kind(candidate))

@@ -87,7 +87,7 @@ class SamplerContext:
     """The parts of a search that a sampler may use."""
 
     space: Space
-    candidates: Sequence[Candidate]
+    candidates: Sequence[Candidate]  # in the order in which they are tried as long as nothing is learnt
     seed: int
     trend: Callable[[PipelineConfig], float]  # the logarithm of a prediction; 0 if there is none
     # the value of each tried configuration, by key; None if it failed or breaks a limit
@@ -103,9 +103,6 @@ class SurrogateSampler(BaseSampler):
         self._context = context
         self._by_key = {candidate.key: candidate for candidate in context.candidates}
         self._trend = {candidate.key: context.trend(candidate.config) for candidate in context.candidates}
-        # Ties (no prediction, nothing learnt) are broken by the seed.
-        ties = np.random.default_rng(context.seed).random(len(self._by_key))
-        self._tie = dict(zip(self._by_key, ties.tolist(), strict=True))
         self._any = RandomSampler(seed=context.seed)
 
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
@@ -114,16 +111,12 @@ class SurrogateSampler(BaseSampler):
         `worth` is as in `SamplerContext`, `busy` are the keys of configurations that run now.
         """
         free = [key for key in self._by_key if key not in worth and key not in busy]
-        if not free:
-            return None
         measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
-        if len(measured) < _ALONE:
-            gains = np.array([self._trend[key] for key in free])
-        else:
+        if free and len(measured) >= _ALONE:
             free = self._within_reach(measured, free)
             gains = self._gains(measured, [key for key in self._by_key if worth.get(key, 0.0) is None], free)
-        ties = [self._tie[key] for key in free]
-        return self._by_key[free[int(np.lexsort((ties, gains))[-1])]]
+            return self._by_key[free[int(np.argmax(gains))]]
+        return self._by_key[free[0]] if free else None
 
     def _within_reach(self, measured: Mapping[str, float], free: list[str]) -> list[str]:
         """Return the free ones that are not predicted far below the best measured, or all if they all are."""

@@ -5,9 +5,11 @@ The trials and their order are chosen by `autopipe.search.reasons`, the sampler 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TypeVar
 
 import optuna
@@ -21,12 +23,14 @@ from autopipe.measure.stats import log_variance, median
 from autopipe.pipeline.config import PipelineConfig, from_config, to_config
 from autopipe.search import feasible, objective, samplers, setups
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
+from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
 from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.record import Record
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
 
+_EQUAL = 0.02  # in log units: predictions this close together count as equal
 _SLACK = 0.05  # of the budget, by which a confirmation may exceed it
 
 Measured = TypeVar("Measured")
@@ -53,6 +57,7 @@ class Session:
         self._features: Features | None = None
         self._costs: Costs | None = None
         self._first_costs: Costs | None = None
+        self._ranked: Sequence[Candidate] = ()
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
@@ -76,7 +81,7 @@ class Session:
         before, named = self.facts, self.facts.limits.only
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
         useless = setups.useless(ceilings, wanted, named) if first else {}
-        self.facts = replace(before, pointless={**before.pointless, **useless})
+        self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), ()
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
             left = feasible.narrowed(self.trimmed, self.facts, bounds)
@@ -196,6 +201,34 @@ class Session:
     def trial_seconds(self) -> float:
         took = [row.seconds for row in self.record.rows() if row.outcome is not None]
         return median(took) if took else 0.0
+
+    def next_seconds(self, usual_seconds: float = 0.0, count: int = 1) -> float:
+        """Return the expected duration of each of the next `count` trials, with the reads for their caches.
+
+        Of the trials so far these reads are taken off. `usual_seconds` is the duration of a trial before the first one.
+        """
+        ended = [row for row in self.record.rows() if row.outcome is not None]
+        took = [max(0.0, row.seconds - self.reading_seconds(row.config)) for row in ended]
+        tried = self.tried()
+        untried = (each for each in self.ranked() if each.key not in tried)
+        reading = [self.reading_seconds(each.config) for each in itertools.islice(untried, count)]
+        return (median(took) if took else usual_seconds) + (fmean(reading) if reading else 0.0)
+
+    def reading_seconds(self, config: PipelineConfig) -> float:
+        """Return the predicted time in which a trial reads the samples of its cache, before it measures."""
+        return 0.0 if self._costs is None else costs.trial_reading_seconds(config, self._costs, self.facts.workload)
+
+    def ranked(self) -> Sequence[Candidate]:
+        """Return the candidates, the best prediction first; of equal ones the one whose cache is filled sooner."""
+        if not self._ranked:
+            self._ranked = sorted(self.trimmed.candidates, key=self._rank)
+        return self._ranked
+
+    def _rank(self, candidate: Candidate) -> tuple[float, float, float, str]:
+        if not self.can_predict or not self.settings.seeding:
+            return 0.0, 0.0, 0.0, candidate.key
+        promise = self.promise(candidate.config)
+        return -round(math.log(promise) / _EQUAL), self.reading_seconds(candidate.config), -promise, candidate.key
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
         """Return the objective of a configuration that runs at `rate` images/s."""

@@ -194,7 +194,7 @@ class _Search:
             self._budget.baselines = tuple(fitted)
         context = SamplerContext(
             space=session.trimmed.space,
-            candidates=session.trimmed.candidates,
+            candidates=session.ranked(),
             # A resumed study must not draw again what it drew before.
             seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
             trend=session.trend,

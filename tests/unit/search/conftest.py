@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
+import pytest
+from optuna.samplers import RandomSampler
+
+from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.space import Space
 from autopipe.search import library
+from autopipe.search.feasible import trim
+from autopipe.search.record import open_record
+from autopipe.search.session import Session
+from autopipe.search.settings import Settings
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
+from tests.fakes.surface import Surface
 
 SPACE = """
 schema_version: 1
@@ -32,3 +41,14 @@ parameters:
 @pytest.fixture
 def space() -> Space:
     return library.parse(SPACE, {"cores": 4, "gpus": 0})
+
+
+def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> Session:
+    """Begin a search over a surface, with its ceilings measured if it shall have predictions."""
+    settings = dataclasses.replace(Settings(clock=surface.clock), **chosen)  # type: ignore[arg-type]
+    facts = dataclasses.replace(surface.facts(), limits=settings.limits)
+    record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
+    session = Session(trim(space, facts), surface, facts, settings, record, lambda event: None)
+    if ceilings:
+        session.know_ceilings(surface.ceilings([ModelSetup()]))
+    return session

@@ -25,7 +25,7 @@ class Search:
         self._features = Features(self.candidates, 4, self._trend)
         context = SamplerContext(
             space=space,
-            candidates=trim(space, surface.facts()).candidates,
+            candidates=sorted(trim(space, surface.facts()).candidates, key=lambda each: -self._trend(each.config)),
             seed=0,
             trend=self._trend,
             worth=lambda: self.worth,

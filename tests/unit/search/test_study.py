@@ -15,7 +15,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.errors import SpaceError, TrialError
 from autopipe.measure.costs import bounds
-from autopipe.measure.facts import Ceiling, Limits, ReadCosts, ReadRung
+from autopipe.measure.facts import Ceiling, Facts, Limits, ReadCosts, ReadRung
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.foreign import Foreign
@@ -38,14 +38,12 @@ from autopipe.search.events import (
 from autopipe.search.feasible import Rule, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.objective import AskedBy, Asker
-from autopipe.search.record import open_record
 from autopipe.search.result import Reason
 from autopipe.search.samplers import Sampler
-from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import SPACE
+from tests.unit.search.conftest import SPACE, session_of
 
 
 def settings(surface: Surface, **chosen: object) -> Settings:
@@ -832,11 +830,7 @@ def test_the_winner_has_a_ceiling_though_there_was_no_time_for_its_setup_at_the_
 
 def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
     surface = fed_by_four()
-    chosen = settings(surface, limits=Limits(workers=1))
-    facts = dataclasses.replace(surface.facts(), limits=chosen.limits)
-    trimmed = trim(space, facts)
-    record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
-    session = Session(trimmed, surface, facts, chosen, record, lambda event: None)
+    session = session_of(space, surface, limits=Limits(workers=1))
     keras, tfdata = surface.baselines()
     session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))
     session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
@@ -854,14 +848,12 @@ def test_a_trial_that_was_cut_off_is_none_that_brought_no_gain(space: Space) -> 
                 raise KeyboardInterrupt
             return super().measure(config, effort=effort, must_reach=must_reach)
 
-    surface = Impatient()
-    record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
-    trimmed = trim(space, surface.facts())
-    session = Session(trimmed, surface, surface.facts(), settings(surface), record, lambda event: None)
-    session.run_config(trimmed.candidates[0].config, AskedBy(Asker.SEED, "rule"))
+    session = session_of(space, Impatient())
+    first, second, *_ = session.trimmed.candidates
+    session.run_config(first.config, AskedBy(Asker.SEED, "rule"))
     with pytest.raises(KeyboardInterrupt):
-        session.run_config(trimmed.candidates[1].config, AskedBy(Asker.SEED, "rule"))
-    assert len(record.rows()) == 2
+        session.run_config(second.config, AskedBy(Asker.SEED, "rule"))
+    assert len(session.record.rows()) == 2
     assert len(budget.best_so_far(session)) == 1
 
 
@@ -1244,6 +1236,9 @@ def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
     assert {each.config.device_prefetch for each in kept.candidates} == {2}
 
 
+CACHED = {"cache": ["memory"], "finish": ["device", "host"], "device_prefetch": [0, 2], "threads.queue_size": [2, 8]}
+
+
 class Far(Surface):
     """A machine whose reads wait."""
 
@@ -1253,6 +1248,36 @@ class Far(Surface):
         rungs = tuple(ReadRung(at_once=count, images_per_second=count / self.latency_seconds) for count in (1, 4, 16))
         reads = ReadCosts(latency_seconds=self.latency_seconds, cpu_seconds=0.0001, rungs=rungs, bytes_per_image=1e5)
         return [each.model_copy(update={"reads": reads}) for each in super().ceilings(setups)]
+
+
+@pytest.mark.parametrize("at_once", [4, 16])
+def test_the_reads_that_fill_a_cache_count_as_a_part_of_its_trial(at_once: int) -> None:
+    class Distant(Far):
+        """600 files of 80 ms each: a trial with a cache reads four batches of 128 before it measures."""
+
+        latency_seconds = 0.08
+
+        def facts(self) -> Facts:
+            known = super().facts()
+            return dataclasses.replace(known, workload=known.workload.model_copy(update={"batch_size": 128}))
+
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            self.now += 512 * 0.08 / (config.loader.reads_at_once() or 4) if config.cache == "memory" else 0.0
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    written = {"loader": ["threads"], "threads.workers": [2, 4], "threads.read_ahead": [at_once, 16], **CACHED}
+    far = library.parse(json.dumps({"schema_version": 1, "parameters": written}), {"cores": 4, "gpus": 0})
+    surface, told = Distant(model_rate=60_000.0, sample_count=600, quirks=1), list[Event]()
+    ended = study.run(far, surface, surface.facts(), settings(surface, patience=99), on_event=told.append)
+    (planned,) = [event for event in told if isinstance(event, BudgetPlanned)]
+    fastest = 512 * 0.08 / 16
+    assert 2.5 + fastest < planned.trial_seconds < 3.0 + (512 * 0.08 / at_once + fastest) / 2 + 0.1
+    assert len(ended.rows) <= planned.trials * 1.5
+    assert ended.result.seconds <= 1.05 * 120.0
+    first = next(row.config for row in ended.rows if row.config.cache == "memory")
+    assert first.loader.reads_at_once() == 16  # of equal predictions the one whose cache is filled sooner
 
 
 def test_values_that_are_measured_are_tried_and_stay_the_studys(tmp_path: Path) -> None:
