@@ -25,7 +25,7 @@ from autopipe.measure import alone, measurement
 from autopipe.measure.alone import augmenting_layers
 from autopipe.measure.meter import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
 from autopipe.measure.probe import wait_for_device
-from autopipe.pipeline.devices.single import SingleDevice
+from autopipe.pipeline.devices.choose import SingleDevice
 
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0

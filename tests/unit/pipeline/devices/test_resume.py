@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.pipeline.devices.trainer import Trainer, TrainingCallbacks
+from autopipe.pipeline.devices.callbacks import TrainingCallbacks
+from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
 

@@ -14,7 +14,7 @@ from autopipe.errors import ConfigError, ModelError
 from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_trainer
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices import choose, ranks
+from autopipe.pipeline.devices import callbacks, choose
 from autopipe.pipeline.devices.mirrored import Mirrored
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loaders.threads import Threads
@@ -67,8 +67,8 @@ def test_rank_0_writes_and_the_others_only_restore() -> None:
     backup = keras.callbacks.BackupAndRestore("backup", save_freq=1)
     saved: list[Any] = []
     backup._save_model = lambda *values, **named: saved.append(values)
-    assert ranks.callbacks_of((0, 1), [log, other, backup]) == [log, other, backup]
-    assert ranks.callbacks_of((1, 2), [log, other, backup]) == [other, backup]
+    assert callbacks.of_rank((0, 1), [log, other, backup]) == [log, other, backup]
+    assert callbacks.of_rank((1, 2), [log, other, backup]) == [other, backup]
     backup.on_train_batch_end(0)
     backup.on_epoch_end(0)
     assert saved == []
