@@ -107,7 +107,7 @@ def _place_on_host() -> Callable[[Any], Any] | None:
         case "tensorflow":
             import tensorflow as tf
 
-            from autopipe.pipeline.devices.mirrored import tensor
+            from autopipe.pipeline.devices.choose import tensor
 
             return None if tf.config.list_logical_devices("GPU") else tensor
         case "jax":

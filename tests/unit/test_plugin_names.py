@@ -38,7 +38,7 @@ NAMES = {
     "pipeline/storage": {*STORAGES},
     "workload/ops": {name for name, home in autopipe._HOMES.items() if home.startswith("workload.ops.")},
     "workload/data": {name for name, home in autopipe._HOMES.items() if home.startswith("workload.data.")},
-    "pipeline/devices": dict(strategies()).keys() - {"SharingStrategy"},
+    "pipeline/devices": dict(strategies()).keys() - {"SharingStrategy", "SingleDevice"},
 }
 OTHER_THINGS = {
     "grain": "Grain itself, whose datasets are batches of users' own code",
@@ -66,7 +66,6 @@ USERS = {
     "pipeline/eject/forms.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",
     "pipeline/eject/module.py": "which plain code a loader's settings are written as",
     "artifact/reference.py": "the workload of `--images`",
-    "pipeline/wrap.py": "a wrapped dataset is a source and a loader that need each other",
 }
 """Modules that import a plugin because they use it, not to know something of it."""
 

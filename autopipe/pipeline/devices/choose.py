@@ -114,8 +114,6 @@ class SingleDevice(DeviceStrategy):
 def _tensorflow() -> tuple[bool, _Place]:
     import tensorflow as tf
 
-    from autopipe.pipeline.devices.mirrored import tensor
-
     if not tf.config.list_logical_devices("GPU"):
         return False, tensor
 
@@ -161,3 +159,31 @@ def _require_one_process(torch: Any) -> None:  # pragma: no cover  # make test-t
             f"{ranks}.",
             hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer().",
         )
+
+
+# -------------------- tensors over NumPy memory: a tensor refers to its array, so that the array outlives its uses
+
+
+_ALIGNMENT = 64  # EIGEN_MAX_ALIGN_BYTES with AVX-512; kernels abort the process on less
+
+
+def tensor(array: Any) -> Any:
+    """Return a tensor in host memory with the array's values; a tensor is returned as it is."""
+    import tensorflow as tf
+
+    if not isinstance(array, np.ndarray):
+        return array
+    if _may_alias(array):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    with tf.device("CPU:0"):
+        return tf.constant(array)
+
+
+def _may_alias(array: np.ndarray[Any, Any]) -> bool:
+    return (
+        array.nbytes > 0
+        and array.dtype.kind in "iuf"
+        and array.flags.c_contiguous
+        and array.flags.writeable  # DLPack cannot say "read only"
+        and int(array.__array_interface__["data"][0]) % _ALIGNMENT == 0
+    )

@@ -1,6 +1,4 @@
-"""TensorFlow: arrays as tensors without a copy; several devices, GPUs or virtual ones of the CPU, by
-`tf.distribute.MirroredStrategy`.
-"""
+"""Several devices on the TensorFlow backend, by `tf.distribute.MirroredStrategy`: GPUs, or virtual CPU devices."""
 
 from __future__ import annotations
 
@@ -10,40 +8,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from autopipe.errors import ModelError
 from autopipe.hardware import gpu
+from autopipe.pipeline.devices.choose import tensor
 from autopipe.pipeline.devices.strategy import SharingStrategy
-
-# -------------------- tensors over NumPy memory: a tensor refers to its array, so that the array outlives its uses
-
-
-_ALIGNMENT = 64  # EIGEN_MAX_ALIGN_BYTES with AVX-512; kernels abort the process on less
-
-
-def tensor(array: Any) -> Any:
-    """Return a tensor in host memory with the array's values; a tensor is returned as it is."""
-    if not isinstance(array, np.ndarray):
-        return array
-    if _may_alias(array):
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    with tf.device("CPU:0"):
-        return tf.constant(array)
-
-
-def _may_alias(array: np.ndarray[Any, Any]) -> bool:
-    return (
-        array.nbytes > 0
-        and array.dtype.kind in "iuf"
-        and array.flags.c_contiguous
-        and array.flags.writeable  # DLPack cannot say "read only"
-        and int(array.__array_interface__["data"][0]) % _ALIGNMENT == 0
-    )
-
-
-# -------------------- several devices
 
 
 class Mirrored(SharingStrategy):
