@@ -253,7 +253,7 @@ def test_as_many_samples_are_held_as_the_knobs_say(read_ahead: int, held: int) -
 def test_processes_read_as_many_samples_at_a_time_as_the_knob_says() -> None:
     with opened(Workload(data=Large(), ops=[], batch_size=4), Processes(workers=3, read_ahead=4)):
         commands = [child.cmdline() for child in psutil.Process().children()]
-    readers = [int(command[command.index("autopipe.pipeline.batching.worker") + 1]) for command in commands]
+    readers = [int(command[command.index("autopipe.pipeline.batching.process") + 1]) for command in commands]
     assert sorted(readers) == [1, 1, 2]
 
 

@@ -1,7 +1,8 @@
-"""A worker process, seen from its owner: starts it, gives it batches to fill, replaces it when it dies.
+"""Worker processes: started by their owner, given batches to fill, and replaced when they die.
 
 The two talk over a socket pair, a message a batch; memory goes by file descriptor. The worker ends when the socket
-closes, so none survives its owner, however the owner ended.
+closes, so none survives its owner, however the owner ended. It is started as `python -m
+autopipe.pipeline.batching.process READERS SOCKET RECIPE [CACHE]`: how many threads read ahead, and descriptors.
 """
 
 from __future__ import annotations
@@ -12,24 +13,71 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError, WorkerDiedError
-from autopipe.pipeline.batching import worker
-from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, Slot
-from autopipe.pipeline.batching.kernel import BadSample
-from autopipe.pipeline.batching.pickling import answered, pickled
+from autopipe.hardware import opencv, processes
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
+from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.loader import Recipe
 
+# -------------------- messages
+# They go over a pair of sockets that keep packets apart; a long message goes in several. Linux takes no packet above
+# some 400 KiB unless its administrator has raised net.core.wmem_max, which is the numbers of 53,000 samples.
+
+
+_COUNT = struct.Struct("<I")  # packets of a message, before the first
+_PACKET_BYTES = 1 << 16
+
+
+def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Send a message, which is not empty, and file descriptors with it; raise OSError if the other end is closed."""
+    first = _COUNT.pack(-(-len(message) // _PACKET_BYTES)) + message[:_PACKET_BYTES]
+    if descriptors:
+        socket.send_fds(channel, [first], descriptors)
+    else:
+        channel.send(first)
+    for at in range(_PACKET_BYTES, len(message), _PACKET_BYTES):
+        channel.send(message[at : at + _PACKET_BYTES])
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """Return a message, and the descriptor that came with it, if one did. Raise EOFError if the other end is closed,
+    and TimeoutError if none began in the channel's time.
+    """
+    first, descriptors, _, _ = socket.recv_fds(channel, _COUNT.size + _PACKET_BYTES, 1)
+    if not first:
+        raise EOFError
+    (count,) = _COUNT.unpack_from(first)
+    if count == 1:
+        return first[_COUNT.size :], descriptors
+    patience = channel.gettimeout()
+    channel.settimeout(None)  # the rest is on its way
+    try:
+        rest = [channel.recv(_PACKET_BYTES) for _ in range(count - 1)]
+    finally:
+        channel.settimeout(patience)
+    if not all(rest):
+        raise EOFError
+    return b"".join((first[_COUNT.size :], *rest)), descriptors
+
+
+# -------------------- owner
+
+
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
-_POLL_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
+_LOOK_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
 _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -65,10 +113,10 @@ class WorkerProcess:
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         """Have the samples of a later batch read. A worker that dies meanwhile reads them with the batch."""
-        self._tell(True, indices)
+        self._tell("begin", indices)
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        self._tell(False, indices)
+        self._tell("forget", indices)
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         """Have a batch filled. A worker that dies is replaced and the batch made anew.
@@ -104,13 +152,8 @@ class WorkerProcess:
         descriptors = [theirs.fileno(), self._recipe.descriptor]
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
-        command = [
-            sys.executable,
-            "-m",
-            "autopipe.pipeline.batching.worker",
-            str(self._readers),
-            *map(str, descriptors),
-        ]
+        module = "autopipe.pipeline.batching.process"
+        command = [sys.executable, "-m", module, str(self._readers), *map(str, descriptors)]
         environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             with theirs:
@@ -122,19 +165,19 @@ class WorkerProcess:
             raise _cannot_start(error) from error
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
 
-    def _tell(self, begin: bool, indices: NDArray[np.int64]) -> None:
+    def _tell(self, what: str, indices: NDArray[np.int64]) -> None:
         with contextlib.suppress(OSError):  # it has died, which the next batch finds out
-            worker.send(self._socket, pickle.dumps((begin, indices.tobytes())))
+            send(self._socket, pickle.dumps((what, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
         gone = [number for number, reference in self._mapped.items() if reference() is None]
         for number in gone:
             del self._mapped[number]
-        message = pickle.dumps((slot.number, slot.block.size, slot.layout.rows, epoch, indices.tobytes(), gone))
+        message = pickle.dumps(("fill", slot.number, slot.block.size, slot.layout.rows, epoch, indices.tobytes(), gone))
         if slot.number in self._mapped:
-            worker.send(self._socket, message)
+            send(self._socket, message)
         else:
-            worker.send(self._socket, message, [slot.block.descriptor])
+            send(self._socket, message, [slot.block.descriptor])
             self._mapped[slot.number] = weakref.ref(slot)
         return pickle.loads(self._received())  # noqa: S301  # from our own child over a private socket
 
@@ -143,12 +186,12 @@ class WorkerProcess:
 
         The socket does not show that while a process that the user's code has forked there holds its other end.
         """
-        self._socket.settimeout(_POLL_SECONDS)
+        self._socket.settimeout(_LOOK_SECONDS)
         try:
             while True:
                 gone = self._process.poll() is not None  # asked first: earlier messages have arrived by now
                 try:
-                    return worker.receive(self._socket)
+                    return receive(self._socket)[0]
                 except TimeoutError:
                     if gone:
                         raise EOFError from None
@@ -209,3 +252,89 @@ def _advice(status: int) -> str:
 def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:
     shown = ", ".join(map(str, indices[:limit].tolist()))
     return shown if len(indices) <= limit else f"{shown}, … ({len(indices)} in all)"
+
+
+# -------------------- worker
+
+
+_POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
+
+
+def main() -> None:
+    """Serve one owner."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
+    opencv.one_thread()
+    processes.keep_freed_memory()
+    readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
+    if readers == 0:
+        processes.claim()
+    channel = socket.socket(fileno=channel_number)
+    channel.settimeout(_POLL_SECONDS)
+    tasks = _tasks(channel, os.getppid())
+    try:
+        recipe = traced(_unpacked(recipe_number))
+        kernel = Kernel(recipe, _cache(recipe, *cache_number), readers)
+    except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
+        for _ in tasks:
+            _answer(channel, pickle.dumps(RemoteFailure.of(error)))
+    else:
+        _serve(channel, tasks, kernel)
+
+
+def _cache(recipe: Recipe, descriptor: int | None = None) -> MemoryCache | None:
+    if descriptor is None:
+        return None
+    return MemoryCache.of(recipe, SharedBlock(os.fstat(descriptor).st_size, descriptor))
+
+
+def _unpacked(descriptor: int) -> Recipe:
+    size = os.fstat(descriptor).st_size
+    recipe: Recipe = unpickled(SharedBlock(size, descriptor).array((size,), np.dtype(np.uint8)).tobytes())
+    return recipe
+
+
+def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield the owner's messages, with the file descriptors that came along, until it has gone."""
+    while True:
+        try:
+            yield receive(channel)
+        except TimeoutError:
+            if os.getppid() != owner:  # the socket may live on in a process that the owner forked
+                return
+        except (EOFError, ConnectionResetError):  # the latter of an owner that died before it took an answer
+            return
+
+
+def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], kernel: Kernel) -> None:
+    blocks: dict[int, SharedBlock] = {}
+    for message, descriptors in tasks:
+        what, *told = pickle.loads(message)  # noqa: S301  # from the owner
+        if what != "fill":
+            (kernel.begin if what == "begin" else kernel.forget)(np.frombuffer(told[0], np.int64))
+            continue
+        number, size, rows, epoch, packed, gone = told
+        for old in gone:
+            del blocks[old]
+        if descriptors:
+            blocks[number] = SharedBlock(size, descriptors[0])
+        indices = np.frombuffer(packed, np.int64)
+        batch = RowLayout(kernel.spec, rows).arrays(blocks[number], len(indices))
+        try:
+            answer = pickle.dumps(kernel.fill(epoch, indices, batch))
+        except BaseException as error:  # noqa: BLE001  # the owner raises it
+            answer = pickle.dumps(RemoteFailure.of(error))
+        if not _answer(channel, answer):
+            return
+
+
+def _answer(channel: socket.socket, answer: bytes) -> bool:
+    """Send an answer; return False if the owner is gone."""
+    try:
+        send(channel, answer)
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.pipeline.batching import worker
+from autopipe.pipeline.batching import process
 from autopipe.pipeline.batching.cache import RowLayout, Slot
 from autopipe.pipeline.batching.pickling import pickled, unpickled
 from autopipe.pipeline.batching.process import WorkerProcess, _ending, packed_recipe
@@ -50,22 +50,22 @@ def test_a_message_of_any_length_arrives_whole_and_before_the_next(
     message = os.urandom(size)
 
     def tell() -> None:
-        worker.send(one, message)
-        worker.send(one, b"next")
+        process.send(one, message)
+        process.send(one, b"next")
 
     teller = threading.Thread(target=tell)
     teller.start()
-    assert worker.receive(other) == message
-    assert worker.receive(other) == b"next"
+    assert process.receive(other)[0] == message
+    assert process.receive(other)[0] == b"next"
     teller.join()
 
 
 def test_a_file_goes_with_a_long_message(ends: tuple[socket.socket, socket.socket]) -> None:
     one, other = ends
     given, kept = os.pipe()
-    teller = threading.Thread(target=worker.send, args=(one, bytes(1_000_000), [kept]))
+    teller = threading.Thread(target=process.send, args=(one, bytes(1_000_000), [kept]))
     teller.start()
-    message, (descriptor,) = worker.receive_with_file(other)
+    message, (descriptor,) = process.receive(other)
     teller.join()
     os.write(descriptor, b"through")
     assert (len(message), os.read(given, 7)) == (1_000_000, b"through")
@@ -79,14 +79,14 @@ def test_an_end_that_closes_in_a_message_or_before_it_is_told(ends: tuple[socket
     one.close()
     for _ in range(2):
         with pytest.raises(EOFError):
-            worker.receive(other)
+            process.receive(other)
 
 
 def test_waiting_for_a_message_ends_in_the_channels_time(ends: tuple[socket.socket, socket.socket]) -> None:
     _, other = ends
     other.settimeout(0.01)
     with pytest.raises(TimeoutError):
-        worker.receive(other)
+        process.receive(other)
 
 
 SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("float32")), Field(FieldKind.LABEL, (), np.dtype("int64")))

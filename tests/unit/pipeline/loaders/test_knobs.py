@@ -63,7 +63,7 @@ def test_reading_knobs_imports_no_framework() -> None:
 
 def test_a_worker_process_imports_no_framework() -> None:
     script = (
-        "import sys, autopipe.pipeline.batching.worker\n"
+        "import sys, autopipe.pipeline.batching.process\n"
         "assert not {'tensorflow', 'keras', 'jax', 'torch', 'pandas', 'scipy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
