@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from autopipe.hardware.machine import Machine
+from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import wording
@@ -29,8 +29,7 @@ class Progress:
     """Shows the progress of a tune. A context manager.
 
     With `verbose` every trial gets a line, and not only baselines, failures and each new best; `~` stands before a rate
-    that varies by more than 3 %. `budget_seconds` are of the whole tune; None for no limit. `clock` gives monotonic
-    seconds.
+    that varies by more than 3 %. `budget_seconds` are of the whole tune; None for no limit.
     """
 
     def __init__(
@@ -92,12 +91,58 @@ class Progress:
         if said := asking.written(settings):
             self.say("as before", said)
 
-    @functools.singledispatchmethod
     def _search(self, event: events.Event) -> None:
-        """Report an event by its kind, below; other events are ignored."""
+        for label, text in _lines(event):
+            self.say(label, text)
+        self._update(event)
 
-    @_search.register
-    def _(self, event: events.TrialStarted) -> None:
+    def _update(self, event: events.Event) -> None:
+        match event:
+            case events.StorageWaited():
+                self._waits(f"for the study, at most {event.seconds:.0f} s: {event.reason}")
+            case events.WaitingForOthers():
+                self._waits(event.what)
+            case events.WaitingForMachine():  # which does not count against the budget
+                self._waiting_since = self._clock()
+                self._waits(f"{event.holder} measures on this machine; the wait is at most {event.seconds:.0f} s")
+            case events.StudyOpened():
+                self._opened()
+            case events.SpaceTrimmed():
+                self._space(event)
+            case events.CeilingMeasured():
+                self._ceiling(event.ceiling)
+            case events.TrialStarted():
+                self._started(event)
+            case events.TrialFinished():
+                self._finished(event)
+            case events.ConfirmationStarted():
+                self._confirming = (len(event.configs), 0)
+
+    def _waits(self, what: str) -> None:
+        self._doing, self._detail = f"waiting: {what}", ""
+        self.say("waiting", what)
+
+    def _ceiling(self, ceiling: Ceiling) -> None:
+        if self._verbose or not self._said_ceiling:
+            setup = wording.setup(ceiling.setup) if self._verbose else ""
+            rate = ceiling.model_images_per_second.value
+            self.say("ceiling", f"the model alone takes {rate:,.0f} images/s{setup and f', {setup}'}")
+        self._said_ceiling = True
+
+    def _opened(self) -> None:
+        if self._ends is not None and self._waiting_since is not None:
+            self._ends += self._clock() - self._waiting_since
+        self._doing = "measuring the model alone"
+
+    def _space(self, event: events.SpaceTrimmed) -> None:
+        drops = [drop for drop in event.drops if drop.configs]
+        total = sum(drop.configs for drop in drops)
+        why = "" if not drops or self._verbose else " (-v says why)"
+        self.say("space", f"{event.candidates:,} configurations" + (f", {total:,} left out{why}" if drops else ""))
+        for drop in drops if self._verbose else ():
+            self.say("left out", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
+
+    def _started(self, event: events.TrialStarted) -> None:
         self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
         what = f"trial {event.number + 1}"
         if event.origin.asker is Asker.PROOF:
@@ -106,8 +151,7 @@ class Progress:
             what = f"confirmation, round {done // others + 1}, {done % others + 1} of {others}"
         self._doing, self._detail = f"{what}: {event.config.short()}", ""
 
-    @_search.register
-    def _(self, event: events.TrialFinished) -> None:
+    def _finished(self, event: events.TrialFinished) -> None:
         outcome, config = event.outcome, event.config.short()
         asker, detail = event.origin.asker, event.origin.detail
         is_proof = asker is Asker.PROOF  # it measures again the value by which the best was chosen
@@ -125,93 +169,6 @@ class Progress:
         elif better and not is_proof:
             self._rate("best", outcome, config)
 
-    @_search.register
-    def _(self, event: events.ConfirmationStarted) -> None:
-        fewest, most = event.blocks
-        self._confirming = (len(event.configs), 0)
-        self.say(
-            "confirm", f"{wording.count(len(event.configs), 'configuration')} by turns, in {fewest} to {most} rounds"
-        )
-
-    @_search.register
-    def _(self, event: events.SearchStopped) -> None:
-        self.say("stopped", event.stop.message)
-
-    @_search.register
-    def _(self, event: events.StorageWaited | events.WaitingForOthers | events.WaitingForMachine) -> None:
-        """Print the reason of a wait. Waiting for the machine does not count against the budget."""
-        match event:
-            case events.StorageWaited():
-                what = f"for the study, at most {event.seconds:.0f} s: {event.reason}"
-            case events.WaitingForOthers():
-                what = event.what
-            case events.WaitingForMachine():
-                self._waiting_since = self._clock()
-                what = f"{event.holder} measures on this machine; it is waited for at most {event.seconds:.0f} s"
-        self._doing, self._detail = f"waiting: {what}", ""
-        self.say("waiting", what)
-
-    @_search.register
-    def _(self, event: events.StorageLost) -> None:
-        self.say("note", f"The study cannot be written any more: {event.reason}. The search goes on in memory.")
-
-    @_search.register
-    def _(self, event: events.NotJoined) -> None:
-        for reason in event.reasons:
-            self.say("note", f"not joined: {reason}")
-
-    @_search.register
-    def _(self, event: events.StudyJoined) -> None:
-        there = f"with {', '.join(event.others)}" if event.others else "for others to join by the same command"
-        self.say("joined", f"the study {event.name}, {there}")
-
-    @_search.register
-    def _(self, event: events.TrialGivenBack) -> None:
-        self.say("note", f"trial {event.number + 1} was cut off on {event.host}, and is run again")
-
-    @_search.register
-    def _(self, event: events.SpaceTrimmed) -> None:
-        drops = [drop for drop in event.drops if drop.configs]
-        total = sum(drop.configs for drop in drops)
-        why = "" if not drops or self._verbose else " (-v says why)"
-        self.say("space", f"{event.candidates:,} configurations" + (f", {total:,} left out{why}" if drops else ""))
-        for drop in drops if self._verbose else ():
-            self.say("left out", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
-
-    @_search.register
-    def _(self, event: events.StudyOpened) -> None:
-        if self._ends is not None and self._waiting_since is not None:  # that time is not held against the budget
-            self._ends += self._clock() - self._waiting_since
-        self._doing = "measuring what the model alone can take"
-        if event.resumed:
-            lost = f"; cut off, and counted as failed: {event.lost}" if event.lost else ""
-            self.say("resumed", f"this study has {wording.count(event.resumed, 'trial')} already{lost}")
-
-    @_search.register
-    def _(self, event: events.CeilingMeasured) -> None:
-        rate = event.ceiling.model_images_per_second
-        if self._verbose or not self._said_ceiling:
-            setup = wording.setup(event.ceiling.setup) if self._verbose else ""
-            self.say("ceiling", f"the model alone takes {rate.value:,.0f} images/s{setup and f', {setup}'}")
-        self._said_ceiling = True
-
-    @_search.register
-    def _(self, event: events.BudgetPlanned) -> None:
-        """Print how many trials fit into the budget, and a better one if it is short, before the first trial."""
-        budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
-        advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
-        if event.needed_seconds > event.budget_seconds:
-            needed, spent = wording.seconds(event.needed_seconds), wording.seconds(event.spent_seconds)
-            text = (
-                f"{budget} are too short: to compare two configurations takes {needed} here, {spent} of it before the "
-                "first trial."
-            )
-        else:
-            short = " are short:" if event.trials < _ENOUGH_TRIALS else ":"
-            text = f"{budget}{short} there is time for about {wording.count(event.trials, 'trial')} of {trial}."
-            advice = advice if event.trials < _ENOUGH_TRIALS else ""
-        self.say("budget", f"{text} {advice}".rstrip())
-
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:
         mark = "~" if self._verbose and not outcome.stable else " "
         self.say(label, f"{mark}{outcome.images_per_second.value:>8,.0f} images/s  {what}", one_line=True)
@@ -224,3 +181,42 @@ class Progress:
         elif isinstance(event, protocol.Log) and event.text not in self._noted:  # each child that starts says it again
             self._noted.add(event.text)
             self.say("note", event.text)
+
+
+def _lines(event: events.Event) -> Iterator[tuple[str, str]]:
+    """Yield what is always printed of an event: labels and texts."""
+    match event:
+        case events.StorageLost():
+            yield "note", f"The study cannot be written any more: {event.reason}. The search goes on in memory."
+        case events.NotJoined():
+            yield from (("note", f"not joined: {reason}") for reason in event.reasons)
+        case events.StudyJoined():
+            there = f"with {', '.join(event.others)}" if event.others else "for others to join by the same command"
+            yield "joined", f"the study {event.name}, {there}"
+        case events.TrialGivenBack():
+            yield "note", f"trial {event.number + 1} was cut off on {event.host}, and is run again"
+        case events.StudyOpened():
+            lost = f"; cut off, and counted as failed: {event.lost}" if event.lost else ""
+            if event.resumed:
+                yield "resumed", f"this study has {wording.count(event.resumed, 'trial')} already{lost}"
+        case events.BudgetPlanned():
+            yield "budget", _budget(event)
+        case events.ConfirmationStarted():
+            configs, (fewest, most) = wording.count(len(event.configs), "configuration"), event.blocks
+            yield "confirm", f"{configs} by turns, in {fewest} to {most} rounds"
+        case events.SearchStopped():
+            yield "stopped", event.stop.message
+
+
+def _budget(event: events.BudgetPlanned) -> str:
+    """Return how many trials fit into the budget, and a better one if it is short."""
+    budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
+    advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
+    if event.needed_seconds > event.budget_seconds:
+        needed, spent = wording.seconds(event.needed_seconds), wording.seconds(event.spent_seconds)
+        return (
+            f"{budget} are too short: comparing two configurations takes {needed} here, {spent} of it before the first "
+            f"trial. {advice}"
+        )
+    fits = f"there is time for about {wording.count(event.trials, 'trial')} of {trial}."
+    return f"{budget} are short: {fits} {advice}" if event.trials < _ENOUGH_TRIALS else f"{budget}: {fits}"

@@ -105,7 +105,7 @@ def planned(trials: int, needed: float) -> events.Event:
 
 def test_a_budget_that_is_too_short_is_told_with_one_that_is_not() -> None:
     assert " ".join(" ".join(Screen(terminal=False).tell(planned(0, 40.0))).split()) == (
-        "budget 30 s are too short: to compare two configurations takes 40 s here, 12 s of it before the first trial. "
+        "budget 30 s are too short: comparing two configurations takes 40 s here, 12 s of it before the first trial. "
         "`--budget 2m` has time to search and to prove."
     )
     assert (
@@ -221,7 +221,7 @@ def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> N
     screen = Screen(budget_seconds=60.0)
     screen.tell(events.WaitingForMachine(holder="process 7", seconds=120.0))
     screen.now = 100.0
-    assert screen.live().endswith("waiting: process 7 measures on this machine; it is waited for at most 120 s")
+    assert screen.live().endswith("waiting: process 7 measures on this machine; the wait is at most 120 s")
     screen.tell(events.StudyOpened(name="autopipe", resumed=0, lost=0))
     assert screen.live().startswith("100 s, 60 s left")
 
