@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,10 +34,7 @@ def seconds(text: str, option: str) -> float:
     """Parse a duration such as `90s`, `3m`, `1.5h` or `15ms`."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise ConfigError(
-            f"`{option}` must be a duration such as 90s, 3m or 15ms, but got {text!r}.",
-            hint=_with_a_unit(text, option, "ms", "s", "m"),
-        )
+        raise _refused(option, "a duration such as 90s, 3m or 15ms", text, "ms", "s", "m")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -44,17 +42,8 @@ def size(text: str, option: str) -> int:
     """Parse a size such as `8G` or `500MiB`."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ConfigError(
-            f"`{option}` must be a size such as 8G or 500M, but got {text!r}.",
-            hint=_with_a_unit(text, option, "M", "G"),
-        )
+        raise _refused(option, "a size such as 8G or 500M", text, "M", "G")
     return int(float(match[1]) * _UNITS[(match[2] or "").upper()])
-
-
-def _with_a_unit(text: str, option: str, *units: str) -> str | None:
-    if _NUMBER.fullmatch(text.strip()) is None:
-        return None
-    return f"A number needs a unit: {' or '.join(f'{option} {text.strip()}{unit}' for unit in units)}."
 
 
 def accelerator(text: str, option: str) -> SimulatedAccelerator:
@@ -63,19 +52,24 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
         return PRESETS[text]
     duration, slash, images = text.partition("/")
     if _DURATION.fullmatch(duration.strip().lower()) is None or (slash and not images.strip().isdecimal()):
-        raise ConfigError(
-            f"`{option}` must be a duration such as 15ms, one for so many images such as 224ms/400, "
-            f"or one of {', '.join(PRESETS)}; but got {text!r}.{near(text, PRESETS)}",
-            hint=_with_a_unit(text, option, "ms", "s"),
-        )
+        presets = ", ".join(PRESETS)
+        wanted = f"a duration such as 15ms, one for some images such as 224ms/400, or one of {presets}"
+        raise _refused(option, wanted, text, "ms", "s", more=near(text, PRESETS))
     return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
+
+
+def _refused(option: str, wanted: str, text: str, *units: str, more: str = "") -> ConfigError:
+    hint = None
+    if _NUMBER.fullmatch(text.strip()) is not None:
+        hint = f"A number needs a unit: {' or '.join(f'{option} {text.strip()}{unit}' for unit in units)}."
+    return ConfigError(f"`{option}` must be {wanted}, but got {text!r}.{more}", hint=hint)
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """Return the values that `--set key=value` and `--only key=a,b` allow for each parameter.
 
-    `loader.workers` stands for the workers of any loader and is kept as it is. Raises ConfigError if a setting does not
-    exist, cannot have the value, or is named twice with different values.
+    `loader.workers` stands for the workers of any loader and is kept as it is. A setting that is named twice with
+    different values is refused.
     """
     said: dict[str, list[str]] = {}
     for pair in pairs:
@@ -83,23 +77,21 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
         if (known := said.setdefault(key, values)) != values:
             both = ",".join(dict.fromkeys([*known, *values]))
             raise ConfigError(
-                f"A setting is held once, but got {key}={','.join(known)} and {key}={','.join(values)}.",
-                hint=f"To have all of these values tried: --only {key}={both}",
+                f"A setting is fixed once, but got {key}={','.join(known)} and {key}={','.join(values)}.",
+                hint=f"To try all of these values: --only {key}={both}",
             )
     return {key: tuple(_value_of_any(_names(key), each) for each in values) for key, values in said.items()}
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
-    """Apply `key=value` changes to a configuration; a change of `loader` takes the new one's defaults. Raises
-    ConfigError if a setting does not exist, cannot have the value, or has several.
-    """
+    """Apply `key=value` changes to a configuration; a change of `loader` takes the new one's defaults."""
     split = [_split(pair) for pair in pairs]
     for key, values in split:
         if len(values) > 1:
             several = f"{key}={','.join(values)}"
             raise ConfigError(
                 f"One configuration takes one value of each setting, but got {several}.",
-                hint=f"Measure them one by one, or have `autopipe tune` try them: --only {several}",
+                hint=f"Measure them one by one, or let `autopipe tune` try them: --only {several}",
             )
     params = dict(from_config(config))
     for key, values in split:
@@ -124,18 +116,16 @@ def of_loaders(pairs: Iterable[str]) -> list[str]:
 
 
 def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Sequence[str]) -> PipelineConfig:
-    """Return the configuration to measure: the `usual` one, or if the user makes the batches, the unchanged `wrapped`
-    dataset, with the `pairs` of changes applied.
+    """Apply changes to the configuration to measure: the `usual` one, or the user's `wrapped` dataset if there is one.
 
-    They are `key=value`, or `wrapped.NAME=value` for a parameter of the user's function. Raises ConfigError if a
-    setting does not exist, or cannot have the value.
+    They are `key=value`, or `wrapped.NAME=value` for a parameter of the user's function.
     """
     ours = of_loaders(pairs)
     theirs = dict(_split(pair) for pair in pairs if pair not in ours)
     if wrapped is None:
         if theirs:
             raise ConfigError(
-                f"`{next(iter(theirs))}` is a setting of a dataset of ap.wrap, which this workload is not.",
+                f"`{next(iter(theirs))}` is a setting of a dataset of ap.wrap, but this workload is none.",
                 hint="Use loader.workers and the like.",
             )
         return changed(usual, ours)
@@ -182,31 +172,19 @@ def _names(key: str, loader: str | None = None) -> list[str]:
 
 def _value_of_any(names: list[str], text: str) -> Value:
     for name in names[:-1]:
-        try:
+        with contextlib.suppress(ConfigError):
             return _value(name, text)
-        except ConfigError:
-            continue
     return _value(names[-1], text)
 
 
 def _value(name: str, text: str) -> Value:
     adapter = parameter_types()[name]
-    lowered = text.lower()
-    candidates: list[Value] = [text]
-    if re.fullmatch(r"-?\d+", text):
-        candidates.insert(0, int(text))
-    elif re.fullmatch(r"-?\d*\.\d+", text):
-        candidates.insert(0, float(text))
-    if lowered in ("true", "false"):
-        candidates.insert(0, lowered == "true")
-    for candidate in candidates:
-        try:
-            value: Value = adapter.validate_python(candidate, strict=True)
-        except ValueError:
-            continue
-        return value
-    names = map(str, adapter.json_schema().get("enum", ()))
-    raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=_hint(name))
+    try:
+        value: Value = adapter.validate_strings(text, strict=True)
+    except ValueError:
+        names = map(str, adapter.json_schema().get("enum", ()))
+        raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=_hint(name)) from None
+    return value
 
 
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}

@@ -85,7 +85,7 @@ SimulateStep = Annotated[
     str | None,
     typer.Option(
         metavar="15ms",
-        help="In place of the model, an accelerator that takes so long a step: 15ms, or 224ms/400 for 400 images.",
+        help="Simulate an accelerator in place of the model, by its time a step: 15ms, or 224ms/400 for 400 images.",
     ),
 ]
 VirtualDevices = Annotated[
@@ -93,7 +93,7 @@ VirtualDevices = Annotated[
     typer.Option(
         min=0,
         envvar="AUTOPIPE_VIRTUAL_DEVICES",
-        help="Split the CPU into so many devices, to rehearse a training on several without having them.",
+        help="Split the CPU into this many devices, to rehearse a training on several devices.",
     ),
 ]
 
@@ -142,58 +142,58 @@ class WorkloadOptions:
         holds no classes, an option has an impossible value, or an option does not go with a named workload.
         """
         if (self.workload is None) == (self.images is None):
+            both = "" if self.images is None else ", not both"
             raise WorkloadError(
-                "A workload must be given: either `train.py:workload` or `--images DIR`"
-                + (", not both." if self.images is not None else "."),
+                f"A workload must be given: either `train.py:workload` or `--images DIR`{both}.",
                 hint="For example: autopipe tune train.py:workload, "
                 "or autopipe tune --images photos/ --model mobilenet_v2",
             )
+        of_images = {"model": self.model, "image_size": self.image_size, "batch_size": self.batch_size}
+        told = {name: value for name, value in of_images.items() if value is not None}
         if self.workload is not None:
-            self._require_that_it_says_itself()
+            for name in told:
+                raise WorkloadError(
+                    f"`{_option(name)}` goes with `--images`, but `{self.workload}` has its own.",
+                    hint="Leave it out, and change the workload where it is written.",
+                )
             return Chosen(workload=self.workload)
         from autopipe.artifact.reference import workload_of
         from autopipe.workload.data.url import is_url, located
 
         images = str(self.images)
         place = located(images) if is_url(images) else str(Path(images).absolute())
-        named = self._named(place)
+        named = self._named({**told, "path": place})
         return Chosen(workload=workload_of(named, place), named=named)
 
-    def _require_that_it_says_itself(self) -> None:
-        """Refuse options of `--images`: a named workload defines its model, image size and batch size itself."""
-        of_images = {"--model": self.model, "--image-size": self.image_size, "--batch-size": self.batch_size}
-        if option := next((name for name, value in of_images.items() if value is not None), None):
-            raise WorkloadError(
-                f"`{option}` goes with `--images`: `{self.workload}` says itself what it trains.",
-                hint="Leave it out, and change the workload where it is written.",
-            )
-
-    def _named(self, place: str) -> ImagesReference:
+    def _named(self, told: dict[str, Any]) -> ImagesReference:
         """Return the reference that an artefact keeps, with the model's name in the form of keras.applications."""
         import pydantic
 
         from autopipe.artifact.schema import ImagesReference
 
-        model = re.sub(r"[\s.-]+", "_", _MODEL if self.model is None else self.model.strip())
-        told = {"path": place, "model": model, "image_size": self.image_size, "batch_size": self.batch_size}
+        model = re.sub(r"[\s.-]+", "_", str(told.get("model", _MODEL)).strip())
         try:
-            return ImagesReference.model_validate({name: value for name, value in told.items() if value is not None})
+            return ImagesReference.model_validate({**told, "model": model})
         except pydantic.ValidationError as error:
             wrong = error.errors()[0]
             field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])
             hint = "Such as mobilenet_v2, ResNet50 or efficientnet-b0; a model of your own goes into a workload's file."
             raise WorkloadError(
-                f"`--{field.replace('_', '-')}` cannot be {shortened(getattr(self, field))}: "
+                f"`{_option(field)}` cannot be {shortened(getattr(self, field))}: "
                 f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}.",
                 hint=hint if field == "model" else None,
             ) from None
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 WORKLOAD = WorkloadOptions()
 
 
 def simulated(step: str | None) -> SimulatedAccelerator | None:
-    """Return the accelerator of `--simulate-step`, None without it; raises ConfigError if it is no duration."""
+    """Return the accelerator of `--simulate-step`."""
     from autopipe.cli import option_values
 
     return None if step is None else option_values.accelerator(step, "--simulate-step")
@@ -215,7 +215,7 @@ class ArtifactOptions:
     ] = None
     allow_outside: Annotated[
         bool,
-        typer.Option("--allow-outside", help="Trust the artefact in whatever it names: any file, module and function."),
+        typer.Option("--allow-outside", help="Trust every file, module and function that the artefact names."),
     ] = False
 
     @property
@@ -225,9 +225,6 @@ class ArtifactOptions:
         return [str(self.artifact), *named, *(["--allow-outside"] if self.allow_outside else [])]
 
     def read(self) -> Stored:
-        """Read the artefact with its workload. Raises ArtifactError if the file is no artefact, or its workload does
-        not exist or may not be read there.
-        """
         from autopipe.artifact import pin
 
         return pin.read(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
@@ -242,7 +239,7 @@ ARTIFACT = ArtifactOptions()
 def finite(value: float | None) -> float | None:
     """Check that the value of an option is a finite number; typer itself refuses nan."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no finite number.")
+        raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 
 
@@ -250,11 +247,13 @@ PageCache = Literal["warm", "cold", "auto"]
 Trace = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.json", help="Write what was done when, as a trace for ui.perfetto.dev or chrome://tracing."
+        metavar="FILE.json", help="Write a trace of the work over time, for ui.perfetto.dev or chrome://tracing."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out and why.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out, and the reasons.")
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,55 +264,54 @@ class SearchOptions:
         str,
         typer.Option(help="A shipped search space, such as default, quick or exhaustive, or a file."),
     ] = "default"
-    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the confirmation run.")] = 30
-    budget: Annotated[str, typer.Option(help="At most this long, the confirmation run included: 90s, 3m, 1h.")] = "2m"
+    trials: Annotated[int, typer.Option(min=1, help="Run at most this many trials before the confirmation run.")] = 30
+    budget: Annotated[str, typer.Option(help="Take at most this long, confirmation run included: 90s, 3m, 1h.")] = "2m"
     storage: Annotated[
         str | None,
         typer.Option(envvar="AUTOPIPE_STORAGE", help="An Optuna storage URL instead of study.db beside the artefact."),
     ] = None
-    seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0
+    seed: Annotated[int, typer.Option(help="The seed of everything random in the search.")] = 0
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fix a parameter to a value.")
     ] = None
     only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
         None
     )
-    max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None
-    max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None
+    max_memory: Annotated[str | None, typer.Option(help="The most memory that the training may take: 8G.")] = None
+    max_workers: Annotated[int | None, typer.Option(min=1, help="The most workers that the loader may have.")] = None
     max_cpu: Annotated[
-        float | None, typer.Option(min=1, callback=finite, help="CPU that the training may use; 100 is one core.")
+        float | None,
+        typer.Option(min=1, callback=finite, help="The most CPU that the training may use; 100 is one core."),
     ] = None
     baseline: Annotated[
         str | None,
         typer.Option(
             metavar="FILE.py:function",
-            help="Your own pipeline, to be beaten: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
+            help="Compare with your own pipeline: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
         ),
     ] = None
     convert: Annotated[
         bool | None,
         typer.Option(
             "--convert/--no-convert",
-            help="Try other storage forms; by default they win with known --epochs only, and are advice without.",
+            help="Try other storage forms. By default they can win if --epochs is given, and else are only advised.",
         ),
     ] = None
-    epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help="Spread one-time costs over this many epochs.")] = None
     simulate_step: SimulateStep = None
     virtual_devices: VirtualDevices = 0
-    hosts: Annotated[
-        int, typer.Option(min=1, help="So many hosts will share each batch: tune one host's part of it.")
-    ] = 1
+    hosts: Annotated[int, typer.Option(min=1, help="This many hosts share each batch: tune one host's part of it.")] = 1
     page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = "auto"
     isolation: Annotated[
-        Literal["warm", "process"], typer.Option(help="One process for many trials, or a fresh one for each.")
+        Literal["warm", "process"], typer.Option(help="Run many trials in one process, or each in a fresh one.")
     ] = "warm"
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin a new study instead of going on with one that was cut off.")
+        bool, typer.Option("--fresh", help="Begin a new study instead of continuing an interrupted one.")
     ] = False
 
     def settings(self, study: Path, context: typer.Context) -> Settings:
-        """Return the settings; the study is kept in the file `study` unless the options name another storage. The
-        budget counts from when the command of `context` began. Raises ConfigError if an option cannot be read.
+        """Return the settings, with the study in the file `study` unless the options name another storage. The budget
+        counts from the start of the command of `context`.
         """
         from autopipe.cli import option_values
         from autopipe.measure.facts import Limits

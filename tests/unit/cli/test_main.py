@@ -147,7 +147,7 @@ def test_a_misspelt_command_or_option_is_wrong_use_and_names_the_near_one(
 def test_what_would_never_end_is_wrong_use(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
     ended = autopipe(*arguments, "inf")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.splitlines()[-1].endswith("inf is no finite number.")
+    assert ended.err.splitlines()[-1].endswith("inf is not a finite number.")
 
 
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:

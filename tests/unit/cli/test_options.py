@@ -98,7 +98,7 @@ def test_a_configuration_takes_changes() -> None:
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
     with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
         option_values.changed(THREADS, ["loader.workers=2,4"])
-    assert raised.value.hint == "Measure them one by one, or have `autopipe tune` try them: --only loader.workers=2,4"
+    assert raised.value.hint == "Measure them one by one, or let `autopipe tune` try them: --only loader.workers=2,4"
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
@@ -159,9 +159,9 @@ def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: 
 
 
 def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
-    with pytest.raises(ConfigError, match="held once, but got loader=threads and loader=tfdata,threads") as raised:
+    with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
         option_values.allowed(["loader=threads", "cache=none", "loader=tfdata,threads"])
-    assert raised.value.hint == "To have all of these values tried: --only loader=threads,tfdata"
+    assert raised.value.hint == "To try all of these values: --only loader=threads,tfdata"
     assert option_values.allowed(["cache=none", "cache=none"]) == {"cache": ("none",)}
 
 
@@ -271,7 +271,7 @@ def test_what_is_not_said_of_a_folder_of_images_is_as_usual(images: str) -> None
 @pytest.mark.parametrize("options", [{"batch_size": 32}, {"image_size": 224}, {"model": "mobilenet_v2"}])
 def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(options: dict[str, Any]) -> None:
     option = f"--{next(iter(options)).replace('_', '-')}"
-    with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`: `train.py:workload` says itself"):
+    with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`, but `train.py:workload` has its own"):
         WorkloadOptions(workload="train.py:workload", **options).chosen()
 
 
