@@ -12,7 +12,7 @@ from pathlib import Path
 from autopipe.artifact import artifact as files
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.reports import page, profile_report
-from autopipe.reports.figure import WIDE
+from autopipe.reports.drawing import WIDE
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 RECORDED = FOLDER / "recorded.json"

@@ -13,8 +13,8 @@ from autopipe.measure.costs import Bounds, Kind, Limit
 from autopipe.measure.facts import OVERTAKEN, Ceiling
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
-from autopipe.reports.figure import Column, Row, Rows, Section, Table
-from autopipe.reports.svg import Drawing
+from autopipe.reports.drawing import Drawing, LegendItem, Rows
+from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Result, Winner
 from autopipe.values import Estimate
 
@@ -58,18 +58,28 @@ def rungs(result: Result) -> list[Rung]:
 def ladder(result: Result) -> Section:
     """Make the section of the ladder."""
     lines = rungs(result)
-    narrowest = next((each.name for each in lines if each.narrowest), None)
-    text = "What each part could feed on its own, and what all of them reached together in training."
-    if narrowest is not None:
-        text += f" The narrowest: {narrowest}."
+    narrowest = next((f" The narrowest: {each.name}." for each in lines if each.narrowest), "")
+    columns = (
+        words_column("what", "name"),
+        Column("images/s", lambda row: wording.rate(row["images_per_second"])),
+        Column("95 % interval", lambda row: "" if row["interval"] is None else wording.span(*row["interval"])),
+        Column("", _remark, numeric=False),
+    )
+    rows = [{key: value for key, value in asdict(each).items() if key != "css"} for each in lines]
     return Section(
         key="ladder",
         title="How fast could each part be?",
-        text=text,
-        table=_rungs_table(lines),
+        text=f"What each part could feed on its own, and what all of them reached together in training.{narrowest}",
+        table=Table(columns, rows),
         draw=lambda width: draw_ladder(lines, width, highest(lines)),
         caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
     )
+
+
+def _remark(row: Row) -> str:
+    if row["narrowest"]:
+        return "the narrowest"
+    return "spared by the winner" if row["spared"] else "in training" if row["in_training"] else "alone"
 
 
 def highest(lines: Sequence[Rung]) -> float:
@@ -82,17 +92,24 @@ def draw_ladder(lines: Sequence[Rung], width: float, top: float) -> Drawing:
     """Draw the ladder."""
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
-    rows.legend(_ladder_legend(lines))
+    model = next((each for each in lines if each.css == "model"), None)
+    items: list[tuple[bool, LegendItem]] = [
+        (any(each.css == "part" for each in lines), ("bar", "part", "a part alone")),
+        (any(each.spared for each in lines), ("bar", "spared", "spared by the winner")),
+        (any(each.narrowest for each in lines), ("bar", "narrowest", "the narrowest")),
+        (model is not None, ("line", "ceiling", "model alone")),
+        (True, ("bar", "base", "baseline")),
+        (True, ("bar", "win", "winner")),
+    ]
+    rows.legend([item for is_there, item in items if is_there])
     for heading, in_training in (("Each part alone", False), ("In training", True)):
         if members := [each for each in lines if each.in_training is in_training]:
             rows.heading(heading)
         for rung in members:
             _draw_rung(rows, rung, top)
-    model = next((each for each in lines if each.css == "model"), None)
     if model is not None:
         rows.rule(model.images_per_second, "ceiling")
-    rows.axis(lambda value: f"{value:,.10g}", "images/s")
-    return rows.finish()
+    return rows.axis(lambda value: f"{value:,.10g}", "images/s")
 
 
 def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
@@ -103,47 +120,15 @@ def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
     css = "spared" if rung.spared else "narrowest" if rung.narrowest else rung.css
     if rung.images_per_second > top:
         teeth = [(end - 9.0, y - 7.0), (end - 3.0, y - 3.5), (end - 9.0, y), (end - 3.0, y + 3.5), (end - 9.0, y + 7.0)]
-        drawing.polygon([(scale.begin, y - 7.0), *teeth, (scale.begin, y + 7.0)], css)
+        drawing.path([(scale.begin, y - 7.0), *teeth, (scale.begin, y + 7.0)], css, closed=True)
     else:
-        drawing.rect(scale.begin, y - 7.0, end - scale.begin, 14.0, css)
-    if rung.interval is not None and rung.images_per_second <= top:
-        drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y)
+        rows.bar(y, 0.0, rung.images_per_second, css)
+        if rung.interval is not None:
+            drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y)
     if rung.narrowest:
-        x = end + 10.0
-        inside = x + 66.0 > scale.end
-        place, css, anchor = (end - 10.0, "tag on", "end") if inside else (x, "tag", "start")
+        inside = end + 76.0 > scale.end
+        place, css, anchor = (end - 10.0, "tag on", "end") if inside else (end + 10.0, "tag", "start")
         drawing.text(place, y + 4.0, "narrowest", css, anchor)
-
-
-def _ladder_legend(lines: Sequence[Rung]) -> list[tuple[str, str, str]]:
-    items = [("bar", "part", "a part alone")] if any(each.css == "part" for each in lines) else []
-    items += [("bar", "spared", "spared by the winner")] if any(each.spared for each in lines) else []
-    items += [("bar", "narrowest", "the narrowest")] if any(each.narrowest for each in lines) else []
-    items += [("line", "ceiling", "model alone")] if any(each.css == "model" for each in lines) else []
-    return [*items, ("bar", "base", "baseline"), ("bar", "win", "winner")]
-
-
-def _rungs_table(lines: Sequence[Rung]) -> Table:
-    return Table(
-        columns=(
-            Column("what", lambda row: row["name"], numeric=False),
-            Column("images/s", lambda row: wording.rate(row["images_per_second"])),
-            Column("95 % interval", _interval),
-            Column("", _remark, numeric=False),
-        ),
-        rows=[{key: value for key, value in asdict(each).items() if key != "css"} for each in lines],
-    )
-
-
-def _interval(row: Row) -> str:
-    ends = row["interval"]
-    return "" if ends is None else wording.span(*ends)
-
-
-def _remark(row: Row) -> str:
-    if row["narrowest"]:
-        return "the narrowest"
-    return "spared by the winner" if row["spared"] else "in training" if row["in_training"] else "alone"
 
 
 # ---------------------------------------------------------------- parts
@@ -159,11 +144,9 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
         if op.seconds_per_image > 0:
             each = f"{op.name} on {wording.count(cores, 'core')}"
             found.append(Rung(name=each, images_per_second=cores / op.seconds_per_image, spared=op.name not in paid))
-    if ceiling.loader_images_per_second is not None:
+    if ceiling.loader_images_per_second is not None:  # it ran in threads
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
-        found.append(
-            replace(alone, spared=limits.work.from_source < 1 or costs is not limits.costs)
-        )  # it ran in threads
+        found.append(replace(alone, spared=limits.work.from_source < 1 or costs is not limits.costs))
     for limit in limits.limits:
         if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
             found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
@@ -261,69 +244,57 @@ def costs(result: Result) -> Section | None:
         text += ", and the winner does not pay it again after the first epoch"
     if model.core_seconds > 0:
         text += f". The model takes {wording.milliseconds(model.core_seconds)} of the cores for itself"
+    columns = (
+        words_column("an image", "name"),
+        Column("processor", lambda row: wording.milliseconds(row["core_seconds"])),
+        Column("of it locked", lambda row: wording.milliseconds(row["lock_seconds"])),
+        Column("waiting", lambda row: wording.milliseconds(row["wait_seconds"])),
+        Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
+    )
     return Section(
         key="costs",
         title="What does one image cost?",
         text=f"{text}.",
-        table=_steps_table(found),
-        draw=lambda width: draw_costs(found, width),
+        table=Table(columns, [asdict(each) for each in found]),
+        draw=lambda width: _draw_costs(found, width),
         caption="Milliseconds of one core for one image, each op after the one before; waiting takes no core. "
         "Faded: what the winner does not pay, thanks to a cache, a converted form, or the device.",
     )
 
 
-def draw_costs(found: Sequence[Step], width: float) -> Drawing:
-    """Draw the waterfall."""
+def _draw_costs(found: Sequence[Step], width: float) -> Drawing:
     total = sum(each.whole for each in found) or 1e-9
     said = ", ".join(f"{each.name} {wording.milliseconds(each.whole)}" for each in found)
     rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
-    items = [("bar", "core", "processor")]
-    items += [("bar", "lock", "under Python's lock")] if any(each.lock_seconds for each in found) else []
-    items += [("bar", "wait", "waiting")] if any(each.wait_seconds for each in found) else []
-    items += [("bar", "core hollow", "faded: spared by the winner")] if any(each.spared for each in found) else []
-    rows.legend([*items, ("bar", "model", "model")])
-    begin = spared = 0.0
+    spared = sum(each.whole for each in found if each.spared)
+    items: list[tuple[bool, LegendItem]] = [
+        (True, ("bar", "core", "processor")),
+        (any(each.lock_seconds for each in found), ("bar", "lock", "under Python's lock")),
+        (any(each.wait_seconds for each in found), ("bar", "wait", "waiting")),
+        (any(each.spared for each in found), ("bar", "core hollow", "faded: spared by the winner")),
+        (True, ("bar", "model", "model")),
+    ]
+    rows.legend([item for is_there, item in items if is_there])
+    begin = 0.0
     for step in found:
         if step.name == _MODEL and spared:
-            begin = _back(rows, begin, spared)
+            y = rows.row("spared by the winner", f"-{wording.milliseconds(spared)}", "good")
+            rows.bar(y, 1e3 * (begin - spared), 1e3 * begin, "spared")
+            begin -= spared
+            rows.step(y, 1e3 * begin)
         begin = _draw_step(rows, step, begin)
-        spared += step.whole if step.spared else 0.0
-    end = rows.row("in all", wording.milliseconds(begin), "strong")
-    rows.drawing.rect(rows.scale(0.0), end - 7.0, rows.scale(1e3 * begin) - rows.scale(0.0), 14.0, "win")
-    rows.axis(lambda value: f"{value:.10g}", "ms an image")
-    return rows.finish()
+    rows.bar(rows.row("in all", wording.milliseconds(begin), "strong"), 0.0, 1e3 * begin, "win")
+    return rows.axis(lambda value: f"{value:.10g}", "ms an image")
 
 
 def _draw_step(rows: Rows, step: Step, begin: float) -> float:
-    drawing, scale = rows.drawing, rows.scale
     y = rows.row(step.name, wording.milliseconds(step.whole), "faint" if step.spared else "")
     own = "model" if step.name == _MODEL else "core"
     free = step.core_seconds - step.lock_seconds
     for css, seconds in ((own, free), ("lock", step.lock_seconds), ("wait", step.wait_seconds)):
-        x = scale(1e3 * begin)
-        wide = max(0.8, scale(1e3 * (begin + seconds)) - x) if seconds else 0.0
-        drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if step.spared else css)
+        x = rows.scale(1e3 * begin)
+        wide = max(0.8, rows.scale(1e3 * (begin + seconds)) - x) if seconds else 0.0
+        rows.drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if step.spared else css)
         begin += seconds
-    drawing.line(scale(1e3 * begin), y + 7.0, scale(1e3 * begin), y + (21.0 if not rows.stacked else 39.0), "step")
+    rows.step(y, 1e3 * begin)
     return begin
-
-
-def _back(rows: Rows, begin: float, spared: float) -> float:
-    y = rows.row("spared by the winner", f"-{wording.milliseconds(spared)}", "good")
-    x, end = rows.scale(1e3 * (begin - spared)), rows.scale(1e3 * begin)
-    rows.drawing.rect(x, y - 7.0, end - x, 14.0, "spared")
-    rows.drawing.line(x, y + 7.0, x, y + (21.0 if not rows.stacked else 39.0), "step")
-    return begin - spared
-
-
-def _steps_table(found: Sequence[Step]) -> Table:
-    return Table(
-        columns=(
-            Column("an image", lambda row: row["name"], numeric=False),
-            Column("processor", lambda row: wording.milliseconds(row["core_seconds"])),
-            Column("of it locked", lambda row: wording.milliseconds(row["lock_seconds"])),
-            Column("waiting", lambda row: wording.milliseconds(row["wait_seconds"])),
-            Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
-        ),
-        rows=[asdict(each) for each in found],
-    )

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from autopipe.measure.facts import Ceiling
-from autopipe.reports import curves, page
-from autopipe.reports.figure import WIDE
+from autopipe.reports import page, plots
+from autopipe.reports.drawing import WIDE
 from autopipe.search.conclusion import trial
 from autopipe.search.events import (
     CeilingMeasured,
@@ -93,5 +93,5 @@ class Live:
         best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
         drawn = ""
         if self._trials:
-            drawn = curves.draw_history(self._trials, self._ceiling, WIDE).render()
+            drawn = plots.draw_history(self._trials, self._ceiling, WIDE).render()
         return page.framed(f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}")

@@ -1,6 +1,7 @@
 """A report as one HTML file: no script, nothing fetched, and a policy in it that forbids both. Every word is escaped.
 
-The content comes from sections, the style from `page.css`.
+A section has a picture in two widths, and a table of the same content, whose rows are the raw figures of `report.json`.
+The style is `page.css`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,54 @@ import functools
 import html
 import importlib.resources
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from autopipe.reports.figure import NARROW, WIDE, Section, Table
-from autopipe.reports.svg import Drawing
+from autopipe.reports.drawing import NARROW, WIDE, Drawing
+
+Row: TypeAlias = Mapping[str, Any]
+"""Raw values by key, as JSON has them."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str  # above it
+    show: Callable[[Row], str]  # a row's text in it
+    numeric: bool = True  # figures are flush right
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures as a table; `rows` go to `report.json`."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+
+    def cells(self) -> list[list[str]]:
+        return [[column.show(row) for column in self.columns] for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of a report."""
+
+    key: str  # its name in `report.json`
+    title: str
+    text: str  # its message, in a sentence or two
+    table: Table  # its figures
+    draw: Callable[[float], Drawing] | None = None  # draws them at a width; None if there is nothing to draw
+    caption: str = ""  # an explanation of the picture
+    more: tuple[str, Sequence[str]] | None = None  # details: a heading and lines, in a fold
+
+
+def words_column(title: str, key: str) -> Column:
+    """Return a column with the words under a key."""
+    return Column(title, lambda row: str(row[key]), numeric=False)
 
 
 @functools.cache
@@ -49,8 +92,8 @@ def framed(body: str) -> str:
 def section(part: Section) -> str:
     """Return a section: heading, sentence, picture, and a table with the same content."""
     identity = f"s-{part.key}"
-    drawn = "" if part.draw is None else figure(part)
-    folded = fold("The same as a table", table(part.table, part.title)) if drawn else table(part.table, part.title)
+    drawn, shown = figure(part), table(part.table, part.title)
+    folded = fold("The same as a table", shown) if drawn else shown
     more = "" if part.more is None else fold(part.more[0], listed(part.more[1]))
     return (
         f'<section aria-labelledby="{identity}"><h2 id="{identity}">{html.escape(part.title)}</h2>'
@@ -59,22 +102,25 @@ def section(part: Section) -> str:
 
 
 def figure(part: Section) -> str:
-    """Return the picture of a section in both widths, of which one is shown."""
-    assert part.draw is not None
+    """Return the picture of a section in both widths, of which one is shown; "" if it has none."""
+    if part.draw is None:
+        return ""
     pictures = part.draw(WIDE).render(css="broad") + part.draw(NARROW).render(css="narrow")
     return f"<figure>{pictures}<figcaption>{words(part.caption)}</figcaption></figure>"
 
 
 def table(shown: Table, name: str, css: str = "") -> str:
     """Return a table in a frame that scrolls if it is too wide; `name` is for screen readers."""
-    classes = ["n" if column.numeric else "" for column in shown.columns]
+    classes = [' class="n"' if column.numeric else "" for column in shown.columns]
+
+    def line(tag: str, texts: Sequence[str], more: str = "") -> str:
+        cells = zip(texts, classes, strict=True)
+        return f"<tr>{''.join(f'<{tag}{css}{more}>{html.escape(text)}</{tag}>' for text, css in cells)}</tr>"
+
     titles = [column.title for column in shown.columns]
-    head = "".join(_cell("th", title, one, ' scope="col"') for title, one in zip(titles, classes, strict=True))
-    rows = (
-        "".join(_cell("td", text, one) for text, one in zip(cells, classes, strict=True)) for cells in shown.cells()
-    )
-    body = "".join(f"<tr>{cells}</tr>" for cells in rows)
-    above = f"<thead><tr>{head}</tr></thead>" if any(titles) else ""
+    head = line("th", titles, ' scope="col"')
+    above = f"<thead>{head}</thead>" if any(titles) else ""
+    body = "".join(line("td", cells) for cells in shown.cells())
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{html.escape(name)}, as a table">'
         f'<table class="{css}">{above}<tbody>{body}</tbody></table></div>'
@@ -105,8 +151,3 @@ def facts(items: Sequence[tuple[str, str, str]]) -> str:
         for name, figure, remark in items
     )
     return f'<dl class="facts">{"".join(cells)}</dl>'
-
-
-def _cell(tag: str, text: str, css: str, more: str = "") -> str:
-    named = f' class="{css}"' if css else ""
-    return f"<{tag}{named}{more}>{html.escape(text)}</{tag}>"

@@ -13,8 +13,9 @@ from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import StepTime
-from autopipe.reports import curves, forest, ladder, page, verdict, wording
-from autopipe.reports.figure import NARROW, Column, Row, Section, Table
+from autopipe.reports import ladder, page, plots, verdict, wording
+from autopipe.reports.drawing import NARROW
+from autopipe.reports.page import Column, Row, Section, Table
 
 SCHEMA_VERSION = 1
 MOST = 6
@@ -27,10 +28,10 @@ def sections(profile: Profile) -> list[Section]:
     found = [
         ladder.ladder(result),
         ladder.costs(result),
-        forest.confirmation(result),
-        forest.settings(result),
-        curves.history(result),
-        curves.payback(result, profile.workload.samples),
+        plots.confirmation(result),
+        plots.settings(result),
+        plots.history(result),
+        plots.payback(result, profile.workload.samples),
         _steps(profile.step_times),
         _circumstances(profile),
     ]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autopipe.extensions.fleet.members import Member
 from autopipe.reports import page, wording
-from autopipe.reports.figure import Column, Row, Table
+from autopipe.reports.page import Column, Row, Table
 from autopipe.reports.terminal import labelled
 
 _UNKNOWN = "-"
@@ -76,7 +76,7 @@ def _row(member: Member, now: datetime.datetime) -> dict[str, Any]:
 
 
 def _table(members: Sequence[Member], now: datetime.datetime) -> Table:
-    return Table(columns=_COLUMNS, rows=[_row(member, now) for member in members])
+    return Table(_COLUMNS, [_row(member, now) for member in members])
 
 
 def _machine(row: Row) -> str:

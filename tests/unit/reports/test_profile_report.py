@@ -14,7 +14,8 @@ from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.measure.outcome import FailureKind, Phase, StepTime, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
-from autopipe.reports.figure import NARROW, WIDE, Section
+from autopipe.reports.drawing import NARROW, WIDE
+from autopipe.reports.page import Section
 from autopipe.search.result import Origin, Result
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
@@ -218,7 +219,7 @@ def test_the_history_tells_who_asked_for_each_trial(profile: Profile) -> None:
 
 def test_one_epoch_and_one_trial_are_called_that(profile: Profile) -> None:
     shown = _found(epochs=1, trials=profile.result.trials[:1])
-    assert section(shown, "settings").text.endswith(" One-time costs are charged over 1 epoch.")
+    assert section(shown, "settings").text.endswith(" One-time costs are spread over 1 epoch.")
     assert section(shown, "history").text.startswith("1 trial, ")
 
 

@@ -4,8 +4,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from autopipe.reports import page, svg
-from autopipe.reports.svg import Drawing, Scale
+from autopipe.reports import drawing as pictures
+from autopipe.reports import page
+from autopipe.reports.drawing import Drawing, Scale
 from tests.fakes.findings import HOSTILE
 
 
@@ -68,7 +69,7 @@ def test_a_logarithmic_axis_has_ticks_too(first: float, last: float) -> None:
 
 
 def test_a_long_name_is_cut_in_its_middle() -> None:
-    short = svg.fitted("processes(workers=4) cache=memory", 100.0, 13.0)
+    short = pictures.fitted("processes(workers=4) cache=memory", 100.0, 13.0)
     assert len(short) <= 14
     assert short.startswith("processe")
     assert short.endswith("mory")

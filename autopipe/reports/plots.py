@@ -1,0 +1,394 @@
+"""The sections about the search: its history, its confirmation run, the gain of each setting, and when forms pay.
+
+Ratios are forest plots, on an axis on which equal ratios have equal distances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from autopipe.artifact import pick
+from autopipe.measure.costs import CostProfile, epochs_to_pay
+from autopipe.measure.facts import Ceiling
+from autopipe.pipeline.config import STORAGES
+from autopipe.reports import drawing, wording
+from autopipe.reports.drawing import Drawing, Rows, Scale
+from autopipe.reports.page import Column, Row, Section, Table, words_column
+from autopipe.search.result import Contest, Effect, Origin, Result, Trial, Way
+
+# ---------------------------------------------------------------- history
+
+_SHAPES = {
+    Origin.BASELINE: ("square", "base", "baseline"),
+    Origin.PREDICTION: ("triangle", "guess", "prediction"),
+    Origin.SAMPLER: ("dot", "part", "sampler"),
+    Origin.PROOF: ("diamond", "win", "confirmation"),
+    Origin.OTHER: ("dot", "other", "again"),
+}
+
+
+def history(result: Result) -> Section | None:
+    """Make the section of the history; None if no trial is known."""
+    trials = result.trials
+    if not trials:
+        return None
+    failed = f", {result.failed} of them failed" if result.failed else ""
+    ran = f"{wording.count(len(trials), 'trial')}{failed}, {wording.seconds(result.seconds)} in all."
+    left_out = [f"{each.configs:,} configurations: {each.reason}" for each in result.left_out if each.configs]
+    left_out += [each.reason for each in result.left_out if not each.configs]
+    rows: list[Row] = [
+        {
+            "number": number,
+            "origin": each.origin.value,
+            "config": wording.config(each.config),
+            "images_per_second": None if each.images_per_second is None else each.images_per_second.model_dump(),
+            "failure": _failure(each),
+            "block": each.block,
+        }
+        for number, each in enumerate(trials, start=1)
+    ]
+    failures = [f"failed: {row['config']}: {row['failure']}" for row in rows if row["failure"] is not None]
+    folded = [*left_out, *dict.fromkeys(failures)]
+    columns = (
+        Column("", lambda row: str(row["number"])),
+        words_column("by", "origin"),
+        words_column("configuration", "config"),
+        Column("images/s", _rate),
+        Column("95 % interval", _interval_of_rate),
+    )
+    return Section(
+        key="history",
+        title="How did the search go?",
+        text=f"{ran} {result.stop.message}",
+        table=Table(columns, rows),
+        draw=lambda width: draw_history(trials, result.ceiling, width),
+        caption="Each trial by its origin. The stepped line is the best so far, without the confirmation; the "
+        "dashed one is the model alone.",
+        more=("What was left out, and why", folded) if folded else None,
+    )
+
+
+def draw_history(trials: Sequence[Trial], measured: Ceiling | None, width: float) -> Drawing:
+    """Draw the rate of each trial, and the best so far."""
+    ceiling = None if measured is None else measured.model_images_per_second.value
+    best = max((each.images_per_second.value for each in trials if each.images_per_second is not None), default=0.0)
+    drawn = Drawing(width, f"Search history: {len(trials)} trials, the best at {wording.rate(best)} images a second.")
+    items = [_SHAPES[origin] for origin in Origin if origin in {each.origin for each in trials}]
+    if any(each.images_per_second is None for each in trials):
+        items.append(("cross", "fail", "failed"))
+    top = drawn.legend(items, 14.0) + 30.0
+    bottom = top + (200.0 if width < 500 else 250.0)
+    left = drawing.text_width("1,000,000", 12.0) + 4.0
+    across = Scale(0.0, max(len(trials), 1) + 0.5, left, width - 8.0)
+    up = Scale(0.0, 1.14 * max(best, ceiling or 0.0, 1e-9), bottom, top)
+    drawn.axes(across, up, ("trial", "images/s"))
+    if ceiling is not None:
+        said = f"model alone {wording.rate(ceiling)}"
+        drawn.line(left, up(ceiling), across.end, up(ceiling), "ceiling")
+        drawn.text(across.end, up(ceiling) - 10.0, said, "small ceiling-words", "end")
+    _draw_best(drawn, trials, across, up)
+    for number, each in enumerate(trials, start=1):
+        if (rate := each.images_per_second) is None:
+            drawn.mark("cross", across(number), up.begin - 6.0, "fail")
+            continue
+        shape, css, _ = _SHAPES[each.origin]
+        drawn.line(across(number), up(max(0.0, rate.low)), across(number), up(rate.high), "thin")
+        drawn.mark(shape, across(number), up(rate.value), css)
+    return drawn
+
+
+def _draw_best(drawn: Drawing, trials: Sequence[Trial], across: Scale, up: Scale) -> None:
+    points: list[tuple[float, float]] = []
+    best = last = 0.0
+    for number, each in enumerate(trials, start=1):
+        if each.images_per_second is None or each.origin is Origin.PROOF:
+            continue
+        last = across(number)
+        if each.images_per_second.value > best:
+            points += [(last, up(best))] if points else []
+            best = each.images_per_second.value
+            points.append((last, up(best)))
+    if points:
+        drawn.path([*points, (last, up(best))], "best")
+
+
+def _failure(trial: Trial) -> str | None:
+    if trial.images_per_second is not None:
+        return None
+    return "cut off before its end" if trial.failure is None else wording.failed(trial.failure)
+
+
+def _rate(row: Row) -> str:
+    rate = row["images_per_second"]
+    return "failed" if rate is None else wording.rate(rate["value"])
+
+
+def _interval_of_rate(row: Row) -> str:
+    rate = row["images_per_second"]
+    return "" if rate is None else wording.span(rate["low"], rate["high"])
+
+
+# ---------------------------------------------------------------- forest plots
+
+_WIDEST = 64.0  # times: an end beyond it is an arrow
+_MOST_OTHERS = 3  # of one setting are drawn; the table has all
+_NO_DIFFERENCE = 1.1  # an interval inside 1 / this to this says that there is none worth having
+
+Line: TypeAlias = Contest | Effect
+"""A line of a plot shows one of these."""
+
+
+def confirmation(result: Result) -> Section | None:
+    """Make the section of the confirmation run; None without one."""
+    contests = result.contests
+    if not contests:
+        return None
+    beaten = [each.baseline for each in contests if each.baseline is not None and each.faster]
+    rounds = wording.count(max(each.pairs for each in contests), "round")
+    text = f"The best few and the baselines ran by turns, in {rounds}"
+    if not result.proved:
+        text += "; the run was cut off, so nothing is proved"
+    elif beaten:
+        text += f"; the winner is proved faster than {wording.listed(beaten)}"
+    if any(each.few for each in contests):
+        text += ". With fewer than three rounds, an interval rests on the trials as well"
+    rows: list[Row] = [
+        {
+            "name": _label(each),
+            "baseline": each.baseline is not None,
+            "ratio": each.ratio,
+            "interval": [each.low, each.high],
+            "pairs": each.pairs,
+            "few": each.few,
+            "blocks": list(each.blocks),
+        }
+        for each in contests
+    ]
+    columns = (
+        words_column("the winner against", "name"),
+        Column("times faster", lambda row: wording.times(row["ratio"])),
+        Column("95 % interval", _interval_of_rounds),
+        Column("round by round", lambda row: ", ".join(map(wording.times, row["blocks"]))),
+    )
+    return Section(
+        key="proof",
+        title="Is it proved?",
+        text=f"{text}.",
+        table=Table(columns, rows),
+        draw=lambda width: _draw_forest(contests, width, "How many times faster the winner ran", "the same"),
+        caption="How many times faster the winner is than each. Small dots: single rounds. Diamonds with whiskers: all "
+        "rounds, with the 95 % interval. Left of the line the winner would be slower.",
+    )
+
+
+def _interval_of_rounds(row: Row) -> str:
+    few = f", {wording.count(row['pairs'], 'round')} and the trials" if row["few"] else ""
+    return wording.interval(*row["interval"]) + few
+
+
+def settings(result: Result) -> Section | None:
+    """Make the section of the gain of each setting; None if none is known."""
+    if not result.effects:
+        return None
+    shown = _shown(result.effects)
+    text = "No single setting has a measurable effect."
+    if shown:
+        first, gain = shown[0], wording.times(shown[0].ratio)
+        text = f"The largest gain: {first.setting}={first.value}, {gain} of {first.other}."
+    if result.epochs is not None:
+        text += f" One-time costs are spread over {wording.count(result.epochs, 'epoch')}."
+    folded = _rest(result.effects)
+    columns = (
+        words_column("setting", "setting"),
+        words_column("winner's", "value"),
+        words_column("other", "other"),
+        Column("times faster", lambda row: wording.times(row["ratio"])),
+        Column("95 % interval", lambda row: wording.interval(*row["interval"])),
+        Column("side by side", _paired),
+        Column("", lambda row: "" if row["measured"] else "not measured itself", numeric=False),
+    )
+    rows: list[Row] = [
+        {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
+        for each in result.effects
+    ]
+
+    def draw(width: float) -> Drawing:
+        return _draw_forest(shown, width, "How many times faster the winner's setting is", "no difference")
+
+    return Section(
+        key="settings",
+        title="What does each setting bring?",
+        text=text,
+        table=Table(columns, rows),
+        draw=draw if shown else None,
+        caption="The winner's rate over that of the same configuration with another value of one setting. Hollow: the "
+        "other value did not run; the ratio is predicted from similar trials.",
+        more=(f"{len(folded)} without a measurable effect", folded) if folded else None,
+    )
+
+
+def _shown(effects: Sequence[Effect]) -> list[Effect]:
+    """Return the effects that make a difference: of each setting the measured ones first, largest effect first."""
+    kept: dict[str, list[Effect]] = {}
+    for each in sorted(effects, key=lambda each: (not each.measured, -abs(math.log(each.ratio)))):
+        if each.decided and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
+            kept[each.setting].append(each)
+    return sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
+
+
+def _rest(effects: Sequence[Effect]) -> list[str]:
+    """Return the settings without a measurable effect, first those that surely have none, each with its interval."""
+    same, unknown = [], []
+    for each in effects:
+        if each.decided:
+            continue
+        said = wording.interval(each.low, each.high)
+        if each.low >= 1 / _NO_DIFFERENCE and each.high is not None and each.high <= _NO_DIFFERENCE:
+            same.append(f"{_label(each)}: no difference ({said})")
+        else:
+            unknown.append(f"{_label(each)}: not known ({said})")
+    return [*same, *unknown]
+
+
+def _paired(row: Row) -> str:
+    if (paired := row["paired"]) is None:
+        return ""
+    return f"{wording.times(paired['value'])} ({wording.interval(paired['low'], paired['high'])})"
+
+
+def _draw_forest(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
+    said = ", ".join(f"{_label(each)} {wording.times(each.ratio)}" for each in lines)
+    rows = Rows(width, f"{what}: {said}.", _ends(lines), log=True, values="1,000x (999 to 9,999)", labels=250.0)
+    for each in lines:
+        interval = f"({wording.interval(each.low, each.high)})"
+        _draw_line(rows, each, rows.row(_label(each), f"{wording.times(each.ratio)} {interval}"))
+    rows.rule(1.0, "same")
+    return rows.axis(lambda value: f"{value:.10g}x", f"times faster (1x: {same})", 5)
+
+
+def _draw_line(rows: Rows, line: Line, y: float) -> None:
+    drawn, scale = rows.drawing, rows.scale
+    css = "part" if isinstance(line, Contest) and line.baseline is None else "win"
+    low, high = line.low, line.high or math.inf
+    drawn.line(scale(low), y, scale(high), y, f"{css}-line")
+    for end, inside, step in ((low, low >= scale.first, 5.0), (high, high <= scale.last, -5.0)):
+        x = scale(end)
+        if inside:
+            drawn.line(x, y - 4.0, x, y + 4.0, f"{css}-line")
+        else:
+            drawn.path([(x, y), (x + step, y - 4.0), (x + step, y + 4.0)], css, closed=True)
+    for block in _blocks(line):
+        if scale.first <= block <= scale.last:
+            drawn.mark("point", scale(block), y + 9.0, "round")
+    hollow = isinstance(line, Effect) and not line.measured
+    drawn.mark("diamond", scale(line.ratio), y, f"{css} open" if hollow else css)
+
+
+def _ends(lines: Sequence[Line]) -> tuple[float, float]:
+    """Return both ends of the axis: 1, all ratios and the drawable part of their intervals are on it."""
+    ratios = [1.0, *(each.ratio for each in lines)]
+    low, high = min(ratios), max(ratios)
+    room = max(high / low, 1.25)
+    values = [*ratios, *(block for each in lines for block in _blocks(each))]
+    values += [end for each in lines for end in (each.low, each.high) if end is not None and end > 0]
+    kept = [min(max(each, low / room, 1.0 / _WIDEST), max(high * room, 1.5)) for each in values]
+    return min(kept) * 0.94, max(kept) * 1.06
+
+
+def _label(line: Line) -> str:
+    if isinstance(line, Contest):
+        return line.baseline or wording.config(line.config)
+    return f"{line.setting}: {line.value}, not {line.other}"
+
+
+def _blocks(line: Line) -> tuple[float, ...]:
+    return line.blocks if isinstance(line, Contest) else ()
+
+
+# ---------------------------------------------------------------- pay-back
+
+_SHADES = ("win", "guess", "part", "other", "base")
+_LEAST_ONCE = 0.02  # of an epoch: a lower one-time cost pays at once
+_UNITS = ((3600.0 * 2, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+
+
+def payback(result: Result, samples: int) -> Section | None:
+    """Make the section of the pay-back lines; None if there is one way only, or no one-time cost."""
+    ways = result.ways
+    if len(ways) < 2 or samples < 1:
+        return None
+    epoch = samples / max(each.images_per_second for each in ways)
+    if max(each.once_seconds for each in ways) < _LEAST_ONCE * epoch:
+        return None
+    plain = min(ways, key=lambda each: (_keeps(each), each.once_seconds))  # nothing kept, or the least one-time cost
+    pays = [None if each is plain else epochs_to_pay(_cost(each), _cost(plain), samples) for each in ways]
+    rows: list[Row] = [
+        {
+            "name": wording.way(each.config),
+            "config": wording.config(each.config),
+            "images_per_second": each.images_per_second,
+            "once_seconds": each.once_seconds,
+            "epoch_seconds": samples / each.images_per_second,
+            "epochs_to_pay": epochs,
+            "plain": each is plain,
+        }
+        for each, epochs in zip(ways, pays, strict=True)
+    ]
+    columns = (
+        words_column("samples kept as", "name"),
+        Column("images/s", lambda row: wording.rate(row["images_per_second"])),
+        Column("paid once", lambda row: wording.seconds(row["once_seconds"])),
+        Column("an epoch", lambda row: wording.seconds(row["epoch_seconds"])),
+        Column("pays after", _after),
+    )
+    said = [f"{row['name']} {wording.pays(row['epochs_to_pay'])}" for row in rows if not row["plain"]]
+    last_crossing = max((each for each in pays if each), default=5.0)
+    epochs = float(result.epochs or min(100, max(10, round(1.8 * last_crossing))))
+    return Section(
+        key="payback",
+        title="When does it pay to keep samples in another form?",
+        text=f"Against {wording.way(plain.config)}: {'; '.join(said)}.",
+        table=Table(columns, rows),
+        draw=lambda width: _draw_payback(ways, samples, epochs, width),
+        caption="How long a training takes, by its epochs: what is paid once, for converting samples or filling a "
+        "cache, and then each epoch at the steady rate of the fastest configuration of each way.",
+    )
+
+
+def _keeps(way: Way) -> bool:
+    found = next(pick.readable([way.config]), None)
+    return found is None or found.cache != "none" or STORAGES[found.storage].converts
+
+
+def _cost(way: Way) -> CostProfile:
+    return CostProfile(images_per_second=way.images_per_second, once_seconds=way.once_seconds)
+
+
+def _after(row: Row) -> str:
+    if row["plain"]:
+        return ""
+    epochs = row["epochs_to_pay"]
+    return "never" if epochs is None else f"{epochs:.1f} epochs"
+
+
+def _draw_payback(ways: Sequence[Way], samples: int, epochs: float, width: float) -> Drawing:
+    """Draw the lines; those that end lowest are the best for a training of this length."""
+    longest = max(_cost(each).seconds(epochs, samples) for each in ways)
+    _, unit, name = next(each for each in _UNITS if longest >= each[0])
+    what = f"{name.capitalize()} of training against epochs, up to {epochs:g} epochs: {len(ways)} ways to keep samples."
+    drawn, top = Drawing(width, what), 28.0
+    shades = [_SHADES[min(at, len(_SHADES) - 1)] for at in range(len(ways))]
+    for way, css in zip(ways, shades, strict=True):
+        drawn.line(0.0, top - 14.0, 16.0, top - 14.0, f"{css}-line")
+        drawn.text(24.0, top - 10.0, drawing.fitted(wording.way(way.config), width - 24.0, 12.0), "small muted")
+        top += 18.0
+    left, bottom = drawing.text_width("1,000", 12.0) + 10.0, top + (190.0 if width < 500 else 230.0)
+    across, up = Scale(0.0, epochs, left, width - 10.0), Scale(0.0, 1.05 * longest / unit, bottom, top)
+    drawn.axes(across, up, ("epochs", name))
+    for way, css in zip(ways, shades, strict=True):
+        ends = [(across(at), up(_cost(way).seconds(at, samples) / unit)) for at in (0.0, epochs)]
+        drawn.path(ends, f"{css}-path")
+        drawn.mark("end", *ends[1], css)
+    return drawn
