@@ -112,8 +112,8 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.loaders.tfdata import TfData
     from autopipe.pipeline.loaders.threads import Threads
-    from autopipe.search.request import Request
     from autopipe.search.result import Reason, Result, Stop, Winner
+    from autopipe.search.settings import Request
     from autopipe.values import Estimate
     from autopipe.workload.data.images import ImageFolder
     from autopipe.workload.ops.decode import Decode

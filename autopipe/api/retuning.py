@@ -30,7 +30,6 @@ from autopipe.measure.trial import workload_import
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
-from autopipe.search import asking
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import best_elsewhere
@@ -46,7 +45,7 @@ from autopipe.search.searching import (
     search,
     workload_key,
 )
-from autopipe.search.settings import Settings
+from autopipe.search.settings import Settings, require_possible, retune_settings
 from autopipe.search.trial_measurer import nothing_measured
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
@@ -167,8 +166,8 @@ def run(
     refuse_in_trial()
     there = machine.detect()
     request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=keras_backend()))[0].request
-    settings = asking.again(request, settings, given, stored.path.parent)
-    asking.require(settings)
+    settings = retune_settings(request, settings, given, stored.path.parent)
+    require_possible(settings)
     watcher.on_request(settings)
     space = read_space(settings, there)
     watcher.on_machine(there)

@@ -23,7 +23,7 @@ from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.config import Value
 from autopipe.reports import notebook, profile_report
-from autopipe.search import asking, record
+from autopipe.search import record
 from autopipe.search.events import OnEvent
 from autopipe.search.result import Result
 from autopipe.search.searching import (
@@ -36,7 +36,7 @@ from autopipe.search.searching import (
     runner_for,
     search,
 )
-from autopipe.search.settings import Settings
+from autopipe.search.settings import Settings, require_possible
 from autopipe.search.trial_measurer import nothing_measured
 from autopipe.workload.workload import Workload
 
@@ -168,7 +168,7 @@ def run(
     if settings.began is None:  # importing the workload is part of it
         settings = dataclasses.replace(settings, began=time.monotonic())
     refuse_in_trial()
-    asking.require(settings)
+    require_possible(settings)
     require_joinable(settings)
     here = machine.detect()
     space = read_space(settings, here)

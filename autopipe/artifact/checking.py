@@ -19,9 +19,10 @@ from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import asking, lock
+from autopipe.search import lock
 from autopipe.search.events import OnEvent
 from autopipe.search.searching import description, hardware_of, queue_of, runner_for, workload_digest
+from autopipe.search.settings import rehearsal
 from autopipe.search.trial_measurer import succeeded
 from autopipe.values import Estimate, JsonObject
 
@@ -47,7 +48,7 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
-    with runner_for(stored.workload, asking.rehearsal(profile.request), folder=beside) as runner:
+    with runner_for(stored.workload, rehearsal(profile.request), folder=beside) as runner:
         described = description(runner)
         here = hardware_of(machine.detect(), described)
         return check_with(runner, described, stored, here, quick=quick, queue=queue_of(on_search))

@@ -25,10 +25,9 @@ from autopipe.hardware import machine
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.outcome import StepTime
-from autopipe.search import asking
 from autopipe.search.result import Result
 from autopipe.search.searching import hardware_of, workload_digest
-from autopipe.search.settings import Settings
+from autopipe.search.settings import Settings, request_of
 from autopipe.workload.mode import Mode
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
@@ -139,7 +138,7 @@ def profile_of(
     return Profile(
         hardware=hardware,
         workload=workload_digest(described),
-        request=asking.kept(settings, retune=retune),
+        request=request_of(settings, retune=retune),
         measured_at=result.ended_at,
         result=result,
     )

@@ -12,8 +12,8 @@ import pydantic
 
 from autopipe.measure.fingerprint import Hardware, WorkloadDigest
 from autopipe.measure.outcome import StepTime
-from autopipe.search.request import Request
 from autopipe.search.result import Result, Winner
+from autopipe.search.settings import Request
 from autopipe.values import Value
 
 SCHEMA_VERSION: Literal[1] = 1

@@ -16,10 +16,10 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import wording
-from autopipe.search import asking, events
+from autopipe.search import events
 from autopipe.search.objective import Asker
 from autopipe.search.searching import Watcher
-from autopipe.search.settings import Settings
+from autopipe.search.settings import Settings, as_options
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns
@@ -88,7 +88,7 @@ class Progress:
 
     def _request(self, settings: Settings) -> None:
         self._ends = None if settings.budget_seconds is None else self._began + settings.budget_seconds
-        if said := asking.written(settings):
+        if said := as_options(settings):
             self.say("as before", said)
 
     def _search(self, event: events.Event) -> None:

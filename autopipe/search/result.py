@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import pydantic
 
 from autopipe.measure.costs import Kind
-from autopipe.measure.facts import OVERTAKEN, Ceiling
+from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Resources, TrialFailure
 from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.values import Estimate, JsonObject, Value
@@ -180,74 +180,43 @@ class DeviceCount(Value):
 
 
 class Result(Value):
-    """The whole outcome of a search.
+    """The whole outcome of a search."""
 
-    Attributes:
-        winner: the configuration to use; None if none could be measured, or none proved faster than one that was not.
-        proved: True if a confirmation run was completed.
-        ceiling: the rates of the model, the ops and the storage on their own, for the winner's setup.
-        baselines: that the winner is compared with.
-        contests: the winner against each other finalist, the largest ratio first.
-        whole_training: True if ratios include one-time costs, and that makes a difference.
-        effects: of single settings of the winner.
-        ways: ways to keep the samples, the fastest first.
-        paybacks: storage forms that were tried, the fastest first.
-        devices: the results by number of devices.
-        virtual_devices: True if devices are parts of the CPU.
-        utilisation: of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model.
-        trials: all that ran, in order.
-        left_out: configurations that did not run, and the reasons.
-        over_limits: resources over all of the data of trials that broke a limit of the user's.
-        stop: why the search ended.
-        seconds: all of it, earlier sessions of the study included.
-        measuring_seconds: the part of it in trials and on ceilings.
-        ended_at: when, with time zone.
-        others_cores: cores that other programs kept busy.
-        drift: change of a baseline from the beginning to the confirmation run: 0.06 is 6 % faster.
-        resident_share: of the files, in memory when the tune began.
-        unsaved: why the last trials are in memory only; None if the storage has them all.
-        study: the study's name; study_url: its storage, without a password; None if it was in memory.
-        command: the line that repeats the search; seed, space, budget_seconds: its settings.
-        epochs: over which one-time costs were charged.
-        hosts: that share each batch; batch_size: one host's part of it.
-        cache_bytes: of a cache of all samples; None if they differ in size.
-        data: a digest of the data.
-    """
-
-    winner: Winner | None = None
-    proved: bool = False
-    ceiling: Ceiling | None = None
-    baselines: tuple[Baseline, ...] = ()
-    contests: tuple[Contest, ...] = ()
-    whole_training: bool = False
-    effects: tuple[Effect, ...] = ()
-    ways: tuple[Way, ...] = ()
-    paybacks: tuple[Payback, ...] = ()
+    winner: Winner | None = None  # None if none could be measured, or none proved faster than one that was not
+    proved: bool = False  # a confirmation run was completed
+    ceiling: Ceiling | None = None  # the rates of the model, the ops and the storage alone, for the winner's setup
+    baselines: tuple[Baseline, ...] = ()  # that the winner is compared with
+    contests: tuple[Contest, ...] = ()  # the winner against each other finalist, the largest ratio first
+    whole_training: bool = False  # ratios include one-time costs, and that makes a difference
+    effects: tuple[Effect, ...] = ()  # of single settings of the winner
+    ways: tuple[Way, ...] = ()  # to keep the samples, the fastest first
+    paybacks: tuple[Payback, ...] = ()  # of storage forms that were tried, the fastest first
     devices: tuple[DeviceCount, ...] = ()
-    virtual_devices: bool = False
+    virtual_devices: bool = False  # devices are parts of the CPU
+    # of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model
     utilisation: dict[str, float] = pydantic.Field(default_factory=dict)
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[Trial, ...] = ()  # all that ran, in order
     left_out: tuple[LeftOut, ...] = ()
-    over_limits: tuple[Resources, ...] = ()
+    over_limits: tuple[Resources, ...] = ()  # over all of the data, of trials that broke a limit of the user's
     stop: Stop
-    seconds: Amount = 0.0
-    measuring_seconds: Amount = 0.0
+    seconds: Amount = 0.0  # all of the search, earlier sessions of the study included
+    measuring_seconds: Amount = 0.0  # the part of it in trials and on ceilings
     ended_at: pydantic.AwareDatetime
-    others_cores: Amount = 0.0
-    drift: float | None = None
-    resident_share: Share | None = None
-    unsaved: str | None = None
-    study: str | None = None
-    study_url: str | None = None
-    command: str = ""
+    others_cores: Amount = 0.0  # that other programs kept busy
+    drift: float | None = None  # of a baseline from the beginning to the confirmation run: 0.06 is 6 % faster
+    resident_share: Share | None = None  # of the files, in memory when the tune began
+    unsaved: str | None = None  # why the last trials are in memory only; None if the storage has them all
+    study: str | None = None  # its name
+    study_url: str | None = None  # its storage, without a password; None if it was in memory
+    command: str = ""  # the line that repeats the search
     seed: int = 0
     space: str = ""
     budget_seconds: Amount | None = None
-    epochs: int | None = None
-    hosts: int = 1
-    batch_size: int = pydantic.Field(default=1, ge=1)
-    cache_bytes: int | None = pydantic.Field(default=None, ge=0)
-    data: str | None = None
+    epochs: int | None = None  # over which one-time costs were charged
+    hosts: int = 1  # that share each batch
+    batch_size: int = pydantic.Field(default=1, ge=1)  # one host's part of it
+    cache_bytes: int | None = pydantic.Field(default=None, ge=0)  # of a cache of all samples; None if they differ
+    data: str | None = None  # a digest of the data
 
     @property
     def images_per_second(self) -> Estimate | None:
@@ -264,19 +233,16 @@ class Result(Value):
     @property
     def overtaken(self) -> bool:
         """True if the winner is faster than the model alone, which was then measured under other load."""
-        return (
-            self.winner is not None
-            and self.ceiling is not None
-            and (self.ceiling.is_overtaken_by(self.winner.images_per_second))
-        )
+        rate = self.images_per_second
+        return rate is not None and self.ceiling is not None and self.ceiling.is_overtaken_by(rate)
 
     @property
     def share_by_figures(self) -> float | None:
         """The winner's rate over that of the model alone, measured at another moment; None if not known."""
-        if self.ceiling is None or self.winner is None or self.ceiling.model_images_per_second.value <= 0:
+        if self.ceiling is None or self.winner is None or self.overtaken:
             return None
-        share = self.winner.images_per_second.value / self.ceiling.model_images_per_second.value
-        return share if share <= OVERTAKEN else None
+        top = self.ceiling.model_images_per_second.value
+        return self.winner.images_per_second.value / top if top > 0 else None
 
     def measured(self) -> list[tuple[JsonObject, float]]:
         """Return each measured configuration with its last rate, the fastest first."""

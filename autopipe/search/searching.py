@@ -34,15 +34,14 @@ from autopipe.measure.trial.supervise import Recycling, TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import asking, library, record, storage, study
+from autopipe.search import library, record, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
 from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import ENDED, differences
-from autopipe.search.request import SimulatedStep
-from autopipe.search.settings import Settings
+from autopipe.search.settings import Settings, request_of, simulated_step
 from autopipe.search.trial_measurer import TrialMeasurer, succeeded
 from autopipe.values import count_text
 from autopipe.workload import digests
@@ -331,8 +330,7 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
 def _measured_as(settings: Settings) -> dict[str, str]:
     """Return settings that change the figures of trials and belong neither to the workload nor to the machine."""
     found = {}
-    if (simulated := settings.simulate) is not None:
-        step = SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size)
+    if (step := simulated_step(settings)) is not None:
         found["simulated step"] = step.text
     if settings.page_cache != "auto":
         found["page cache"] = settings.page_cache
@@ -412,7 +410,7 @@ def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Setting
 
 def _request(settings: Settings) -> str:
     """Return the settings that all processes of a shared study must have in common, as JSON."""
-    asked = asking.kept(settings).model_dump(mode="json", exclude={"only", *_ONES_OWN})
+    asked = request_of(settings).model_dump(mode="json", exclude={"only", *_ONES_OWN})
     asked |= {f"only {name}": list(values) for name, values in settings.limits.only.items()}
     asked |= {
         "space": Path(settings.space).name,

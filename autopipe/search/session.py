@@ -50,6 +50,7 @@ class Session:
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
+        self.sampler = settings.sampler or samplers.SURROGATE
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
         self.required: Collection[str] = ()  # the keys of baselines that have to be beaten
@@ -330,7 +331,7 @@ class Session:
         if reason is not None:
             self.record.refuse(trial, reason)
             return None
-        origin = AskedBy(Asker.SAMPLER, self.settings.sampler.name)
+        origin = AskedBy(Asker.SAMPLER, self.sampler.name)
         self.record.describe(trial, config, origin=origin, predicted=self.predicted(config))
         return config, origin
 

@@ -1,20 +1,34 @@
-"""The settings of a search, from the command line down to the study. Values only, with the defaults of a tune."""
+"""The settings of a search, from the command line down to the study, and their part that an artefact keeps.
+
+`Settings` are those of one search. A `Request` is what a tune was asked for: `request_of` makes it, and
+`retune_settings` gives the settings of a retune from it. Optuna is not imported: reading an artefact needs none of it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import numbers
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from autopipe.errors import ConfigError, shortened
+import pydantic
+
+from autopipe.errors import ConfigError, SpaceError, shortened
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Limits
+from autopipe.pipeline import config
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.search import library
 from autopipe.search.result import BLOCKS
-from autopipe.search.samplers import SURROGATE, Sampler
+from autopipe.values import Value
+
+if TYPE_CHECKING:
+    from autopipe.search.samplers import Sampler
 
 STUDY = "autopipe"
 """The name of a study that has a storage to itself."""
@@ -33,7 +47,7 @@ class Settings:
     # the reading of `clock` at which the budget began, such as before the import of the workload; None: with the search
     began: float | None = None
     seed: int = 0  # of everything random in the search
-    sampler: Sampler = SURROGATE  # chooses the next configuration
+    sampler: Sampler | None = None  # chooses the next configuration; None: the surrogate of the search
     seeding: bool = True  # baselines and predictions are tried first
     known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried instead of the predictions
     limits: Limits = field(default_factory=Limits)
@@ -82,3 +96,160 @@ class Settings:
                 f"The budget must be longer than 0 s and come to an end, but got {self.budget_seconds:g} s.",
                 hint="`--budget 1h` is an hour; in Python, budget=None takes as long as the trials do.",
             )
+
+
+# -------------------- request: what an artefact keeps
+
+
+class SimulatedStep(Value):
+    """A simulated accelerator in the place of the model."""
+
+    step_seconds: float = pydantic.Field(gt=0)  # of a step of `batch_size` samples, or of any step
+    batch_size: int | None = pydantic.Field(default=None, ge=1)  # None if a step takes the same time with any size
+
+    @property
+    def text(self) -> str:
+        milliseconds = f"{1e3 * self.step_seconds:g}ms"
+        return milliseconds if self.batch_size is None else f"{milliseconds}/{self.batch_size}"
+
+
+class Request(Value):
+    """The settings of the tune that made a profile, which a retune repeats; see the same names in `Settings`."""
+
+    space: str = pydantic.Field(default="default", max_length=4096)
+    only: dict[str, tuple[bool | int | float | str, ...]] = pydantic.Field(default_factory=dict)
+    trials: int = pydantic.Field(default=30, ge=1)
+    budget_seconds: float | None = pydantic.Field(default=None, gt=0)
+    max_memory_bytes: int | None = pydantic.Field(default=None, ge=0)
+    max_workers: int | None = pydantic.Field(default=None, ge=0)
+    max_cpu_percent: float | None = pydantic.Field(default=None, gt=0)
+    convert: bool | None = None
+    epochs: int | None = pydantic.Field(default=None, ge=1)
+    simulate: SimulatedStep | None = None
+    virtual_devices: int = pydantic.Field(default=0, ge=0)
+    hosts: int = pydantic.Field(default=1, ge=1)
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+    isolation: Literal["warm", "process"] = "warm"
+    seed: int = 0
+
+
+_RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known configurations come first
+_RETUNE_BUDGET: Final = 0.75  # and of its time
+
+_LIMITS: Final = {"memory_bytes": "max_memory_bytes", "workers": "max_workers", "cpu_percent": "max_cpu_percent"}
+_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "hosts", "seed")
+
+_OPTIONS: Final = {
+    "space": "--space {}",
+    "max_memory_bytes": "--max-memory {}B",
+    "max_workers": "--max-workers {}",
+    "max_cpu_percent": "--max-cpu {:g}",
+    "epochs": "--epochs {}",
+    "simulate": "--simulate-step {}",
+    "virtual_devices": "--virtual-devices {}",
+    "hosts": "--hosts {}",
+    "page_cache": "--page-cache {}",
+    "isolation": "--isolation {}",
+    "seed": "--seed {}",
+}
+
+
+_SEEDS: Final = 2**32  # as many as NumPy and Optuna take
+
+
+def require_possible(settings: Settings) -> None:
+    """Refuse an impossible seed or baseline, with a ConfigError, before a child is started."""
+    seed: Any = settings.seed  # a user may write anything
+    if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < _SEEDS:
+        raise ConfigError(f"`seed` must be a whole number from 0 to {_SEEDS - 1}, but got {shortened(seed)}.")
+    if settings.baseline is not None and not all(settings.baseline.rpartition(":")):
+        raise ConfigError(
+            f"`baseline` must name a function of your own, but got {shortened(settings.baseline)}.",
+            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`. Usual pipelines are compared with "
+            "in any case.",
+        )
+
+
+def request_of(settings: Settings, *, retune: bool = False) -> Request:
+    """Return the request that a profile keeps. A retune has a share of a tune's trials and time."""
+    trials, budget = (_RETUNE_TRIALS, _RETUNE_BUDGET) if retune else (1.0, 1.0)
+    return Request(
+        space=settings.space if settings.space in library.names() else str(Path(settings.space).absolute()),
+        only={name: tuple(values) for name, values in settings.limits.only.items()},
+        trials=round(settings.trials / trials),
+        budget_seconds=None if settings.budget_seconds is None else settings.budget_seconds / budget,
+        simulate=simulated_step(settings),
+        **{name: getattr(settings.limits, limit) for limit, name in _LIMITS.items()},
+        **{name: getattr(settings, name) for name in _PLAIN},
+    )
+
+
+def simulated_step(settings: Settings) -> SimulatedStep | None:
+    """Return the simulated accelerator as a request keeps it."""
+    if (simulated := settings.simulate) is None:
+        return None
+    return SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size)
+
+
+def retune_settings(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
+    """Return the settings of a retune: those of the tune, except for the ones that are given now.
+
+    Virtual devices in the environment count as given: a training there will have as many. `settings` are those of the
+    command, with the defaults of a retune; `given` names the fields of `Settings` and `Limits` to take from it.
+    `folder` is the artefact's. Raises SpaceError if the file of the tune's search space is gone.
+    """
+    known = {
+        "space": request.space if "space" in given else _space(request.space, folder),
+        "trials": max(1, math.ceil(request.trials * _RETUNE_TRIALS)),
+        "budget_seconds": None if request.budget_seconds is None else request.budget_seconds * _RETUNE_BUDGET,
+        "simulate": rehearsal(request).simulate,
+        **{name: getattr(request, name) for name in _PLAIN},
+        "virtual_devices": gpu.asked() or request.virtual_devices,
+    }
+    limits = {limit: getattr(request, name) for limit, name in _LIMITS.items()}
+    changed = dataclasses.replace(
+        settings.limits,
+        only={**request.only, **settings.limits.only},
+        **{name: value for name, value in limits.items() if name not in given},
+    )
+    return dataclasses.replace(
+        settings, limits=changed, **{name: value for name, value in known.items() if name not in given}
+    )
+
+
+def rehearsal(request: Request) -> Settings:
+    """Return settings with the simulated hardware of a tune: an accelerator, virtual devices, hosts."""
+    simulated = request.simulate
+    return Settings(
+        simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
+        virtual_devices=request.virtual_devices,
+        hosts=request.hosts,
+    )
+
+
+def _space(space: str, folder: Path) -> str:
+    if space in library.names() or Path(space).is_file():
+        return space
+    if (beside := folder / Path(space).name).is_file():
+        return str(beside)
+    raise SpaceError(
+        f"The profile was made with the search space `{space}`, which is not there any more.",
+        hint="Name it, or another one, with --space.",
+    )
+
+
+def as_options(settings: Settings) -> str:
+    """Return the options of a search that differ from the defaults, as on a command line; "" if none does."""
+    request, usual = request_of(settings), Request()
+    said = [
+        text.format(value.text if isinstance(value, SimulatedStep) else value)
+        for name, text in _OPTIONS.items()
+        if (value := getattr(request, name)) != getattr(usual, name)
+    ]
+    said += ["--convert" if request.convert else "--no-convert"] if request.convert is not None else []
+    said += [f"--only {name}={','.join(map(_text, values))}" for name, values in request.only.items()]
+    return " ".join(said)
+
+
+def _text(value: config.Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -171,7 +171,7 @@ class _Search:
             session.run_next()
             refused = refused + 1 if len(session.record.rows()) == before else 0
             if refused >= _REFUSED_IN_A_ROW:
-                name = self._settings.sampler.name
+                name = session.sampler.name
                 message = f"`{name}` finds nothing more that can run: {refused} refusals in a row."
                 return Stop(reason=Reason.EXHAUSTED, message=message)
         if stop.reason is Reason.CEILING:
@@ -202,7 +202,7 @@ class _Search:
             busy=session.record.under_way,
             surrogate=session.surrogate,
         )
-        session.record.study.sampler = self._settings.sampler.create(context)
+        session.record.study.sampler = session.sampler.create(context)
 
     def _confirm(self, stop: Stop) -> None:
         session = self._session

@@ -14,8 +14,8 @@ from autopipe.measure.fingerprint import Gpu, Hardware, WorkloadDigest
 from autopipe.measure.trial.workload_import import load_workload
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search.request import Request
 from autopipe.search.result import Baseline, Origin, Reason, Result, Stop, Trial, Winner
+from autopipe.search.settings import Request
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
 from autopipe.workload.ops.values import Rescale

@@ -13,7 +13,7 @@ import pytest
 from autopipe.artifact import factory, reference
 from autopipe.cli.output import say_where, write_outputs
 from autopipe.measure import fingerprint
-from autopipe.search.request import Request, SimulatedStep
+from autopipe.search.settings import Request, SimulatedStep
 from tests.fakes.commands import in_shell, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN

@@ -19,9 +19,8 @@ from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use
 from autopipe.measure import fingerprint
 from autopipe.search import library, study
-from autopipe.search.request import Request, SimulatedStep
 from autopipe.search.result import Reason, Result, Stop
-from autopipe.search.settings import Settings
+from autopipe.search.settings import Request, Settings, SimulatedStep
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN

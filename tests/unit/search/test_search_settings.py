@@ -1,15 +1,111 @@
+"""What a search is asked for, as it is written, kept, held and asked for again."""
+
 from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
 
 import pytest
 
-from autopipe.errors import ConfigError
-from autopipe.search.settings import Settings
+from autopipe.artifact import artifact as files
+from autopipe.errors import ConfigError, SpaceError
+from autopipe.measure.facts import Limits
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.space import Space
+from autopipe.search import library
+from autopipe.search.searching import held
+from autopipe.search.settings import (
+    Settings,
+    as_options,
+    rehearsal,
+    request_of,
+    require_possible,
+    retune_settings,
+)
+from tests.fakes import keras_loader  # noqa: F401  # its knobs
+from tests.fakes.profiles import artifact, profile
+
+ASKED = Settings(
+    space="quick",
+    trials=40,
+    budget_seconds=600.0,
+    seed=3,
+    limits=Limits(
+        memory_bytes=2**33, workers=8, cpu_percent=150.0, only={"loader": ("threads",), "cache": ("none", "memory")}
+    ),
+    convert=False,
+    epochs=30,
+    page_cache="cold",
+    isolation="process",
+    simulate=SimulatedAccelerator(0.224, 400),
+    virtual_devices=2,
+    hosts=4,
+)
+RETUNE = Settings(trials=15, budget_seconds=90.0, virtual_devices=0)
+
+
+def test_a_retune_asks_for_what_the_tune_asked_for_in_part_of_its_trials_and_time() -> None:
+    again = retune_settings(request_of(ASKED), RETUNE, (), Path())
+    assert dataclasses.replace(again, clock=ASKED.clock) == dataclasses.replace(ASKED, trials=20, budget_seconds=450.0)
+
+
+def test_what_is_given_comes_first_and_only_is_united() -> None:
+    told = dataclasses.replace(RETUNE, epochs=2, limits=Limits(workers=4, only={"cache": ("memory",)}))
+    again = retune_settings(request_of(ASKED), told, ("epochs", "workers", "trials"), Path())
+    assert (again.epochs, again.trials, again.budget_seconds) == (2, 15, 450.0)
+    assert (again.limits.workers, again.limits.memory_bytes) == (4, 2**33)
+    assert again.limits.only == {"loader": ("threads",), "cache": ("memory",)}
+
+
+def test_a_retune_of_a_retune_asks_for_as_much() -> None:
+    once = retune_settings(request_of(ASKED), RETUNE, (), Path())
+    assert request_of(once, retune=True) == request_of(ASKED)
+    endless = dataclasses.replace(ASKED, budget_seconds=None)
+    assert retune_settings(request_of(endless), RETUNE, (), Path()).budget_seconds is None
+
+
+def test_what_was_asked_for_outlives_the_file(tmp_path: Path) -> None:
+    for settings in (ASKED, Settings(budget_seconds=None, virtual_devices=0)):
+        request = request_of(settings)
+        path = files.write(artifact(profile(request=request)), tmp_path / "a.json")
+        assert files.read(path).profiles[0].request == request
+
+
+def test_it_is_told_as_a_command_line_says_it() -> None:
+    assert as_options(Settings(virtual_devices=0)) == ""
+    assert as_options(ASKED) == (
+        "--space quick --max-memory 8589934592B --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
+        "--virtual-devices 2 --hosts 4 "
+        "--page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
+        "--only cache=none,memory"
+    )
+
+
+def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artefact(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.touch()
+    request = request_of(dataclasses.replace(ASKED, space=str(file)))
+    assert retune_settings(request, RETUNE, (), Path()).space == str(file)
+    (moved := tmp_path / "moved").mkdir()
+    file.rename(moved / "space.yaml")
+    assert retune_settings(request, RETUNE, (), moved).space == str(moved / "space.yaml")
+    with pytest.raises(SpaceError, match="not there any more") as error:
+        retune_settings(request, RETUNE, (), tmp_path)
+    assert "--space" in str(error.value.hint)
+    assert retune_settings(request, RETUNE, ("space",), tmp_path).space == "default"
+
+
+def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
+    settings = rehearsal(request_of(ASKED))
+    assert (settings.simulate, settings.virtual_devices) == (ASKED.simulate, 2)
+    assert (settings.epochs, settings.limits) == (None, Limits())
 
 
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
         ({"budget_seconds": "2m"}, r"`budget` must be a number of seconds, or None, but got '2m'\. `budget=120`"),
+        ({"budget_seconds": 0.0}, "longer than 0 s and come to an end, but got 0 s"),
         ({"budget_seconds": -1}, "longer than 0 s and come to an end, but got -1 s"),
         ({"budget_seconds": float("inf")}, r"but got inf s\. .* budget=None takes as long as the trials do\."),
         ({"budget_seconds": float("nan")}, "but got nan s"),
@@ -21,3 +117,67 @@ from autopipe.search.settings import Settings
 def test_what_cannot_be_asked_for_is_refused_in_words(chosen: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(**chosen)  # type: ignore[arg-type]
+
+
+def test_virtual_devices_are_those_that_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of(dataclasses.replace(ASKED, virtual_devices=0))
+    monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "3")
+    assert retune_settings(request, RETUNE, (), Path()).virtual_devices == 3  # as the training that asks for a retune
+    told = dataclasses.replace(RETUNE, virtual_devices=4)
+    assert retune_settings(request, told, ("virtual_devices",), Path()).virtual_devices == 4
+
+
+@pytest.mark.parametrize("seed", [None, "7", 1.5, -1])
+def test_a_seed_that_is_none_is_refused_in_words(seed: object) -> None:
+    with pytest.raises(ConfigError, match=f"`seed` must be a whole number from 0 to .*, but got '?{seed}"):
+        require_possible(Settings(seed=seed))  # type: ignore[arg-type]  # what a user may write
+
+
+SPACE = """
+schema_version: 1
+parameters:
+  loader: [threads, keras, tfdata]
+  threads.workers: {range: [1, 8], when: {loader: threads}}
+  keras.workers: {choices: [1, 2], when: {loader: keras}}
+  tfdata.num_parallel_calls: {choices: [auto], when: {loader: tfdata}}
+  cache: [none, memory]
+"""
+
+
+@pytest.fixture
+def space() -> Space:
+    return library.parse(SPACE, {"cores": 2, "gpus": 0})
+
+
+def test_a_parameter_by_its_name_stays_as_it_is(space: Space) -> None:
+    assert held(space, {"cache": ("none",)}) == {"cache": ("none",)}
+
+
+def test_a_knob_of_any_loader_becomes_that_of_each(space: Space) -> None:
+    assert held(space, {"loader.workers": (2,)}) == {"threads.workers": (2,), "keras.workers": (2,)}
+
+
+def test_a_loader_that_cannot_have_the_value_is_left_out_and_one_without_the_knob_is_not(space: Space) -> None:
+    assert held(space, {"loader.workers": (5,)}) == {"threads.workers": (5,), "loader": ("threads", "tfdata")}
+
+
+def test_it_goes_together_with_a_choice_of_loaders(space: Space) -> None:
+    asked = {"loader": ("threads", "keras"), "loader.workers": (5,)}
+    assert held(space, asked) == {"loader": ("threads",), "threads.workers": (5,)}
+
+
+def test_a_knob_without_its_loader_is_guessed_as_that_of_any(space: Space) -> None:
+    with pytest.raises(SpaceError, match=r"Did you mean `loader\.workers`"):
+        space.only("workers", (2,))
+
+
+def test_a_value_of_another_type_is_shown_as_one(space: Space) -> None:
+    with pytest.raises(SpaceError, match=r"`loader\.workers` cannot be '2' in this space"):
+        held(space, {"loader.workers": ("2",)})
+
+
+def test_a_value_that_no_loader_can_have_is_refused_with_those_it_can(space: Space) -> None:
+    with pytest.raises(SpaceError, match=r"`loader.workers` cannot be 9") as raised:
+        held(space, {"loader.workers": (9,)})
+    assert raised.value.hint is not None
+    assert "keras.workers may be 1, 2" in raised.value.hint
