@@ -66,10 +66,10 @@ if TYPE_CHECKING:
     from autopipe.workload.ops.sizes import RandomResizedCrop as RandomResizedCrop
     from autopipe.workload.ops.sizes import Resize as Resize
     from autopipe.workload.ops.sizes import ResizeKeepingAspect as ResizeKeepingAspect
-    from autopipe.workload.ops.targets import MaskToClass as MaskToClass
-    from autopipe.workload.ops.targets import OneHot as OneHot
     from autopipe.workload.ops.values import Cast as Cast
+    from autopipe.workload.ops.values import MaskToClass as MaskToClass
     from autopipe.workload.ops.values import Normalize as Normalize
+    from autopipe.workload.ops.values import OneHot as OneHot
     from autopipe.workload.ops.values import Rescale as Rescale
     from autopipe.workload.workload import Workload as Workload
 
@@ -112,11 +112,11 @@ _HOMES = {
     "Map": "workload.ops.custom",
     "Decode": "workload.ops.decode",
     "RandomFlip": "workload.ops.geometry",
-    "MaskToClass": "workload.ops.targets",
+    "MaskToClass": "workload.ops.values",
     "CutMix": "workload.ops.mix",
     "MixUp": "workload.ops.mix",
     "On": "workload.ops.on_parts",
-    "OneHot": "workload.ops.targets",
+    "OneHot": "workload.ops.values",
     "Pad": "workload.ops.sizes",
     "Resize": "workload.ops.sizes",
     "Cast": "workload.ops.values",

@@ -31,8 +31,7 @@ from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import RandomCrop, Resize
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Rescale
+from autopipe.workload.ops.values import MaskToClass, OneHot, Rescale
 from autopipe.workload.workload import Workload
 
 PLAIN, GRAIN = "plain Keras and OpenCV", "Grain and OpenCV"

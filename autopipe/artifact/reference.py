@@ -16,7 +16,7 @@ from autopipe import again
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.data.url import is_url
+from autopipe.workload.data.paths import is_url
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import Resize

@@ -158,7 +158,7 @@ class WorkloadOptions:
                 )
             return Chosen(workload=self.workload)
         from autopipe.artifact.reference import workload_of
-        from autopipe.workload.data.url import is_url, located
+        from autopipe.workload.data.paths import is_url, located
 
         images = str(self.images)
         place = located(images) if is_url(images) else str(Path(images).absolute())

@@ -14,7 +14,7 @@ from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Storage
 from autopipe.pipeline.storage.shard import place, subfolders
-from autopipe.workload import digests, lookups
+from autopipe.workload import digests
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -60,7 +60,7 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
 def first_ops(plan: Plan) -> tuple[str, ...]:
     """Return digests of the deterministic first ops of a plan: of none, the first, the first two and so on."""
     ops = [step.op for step in plan.prefix]
-    return tuple(_told(digests.ops_digest(ops[:cut]), lookups.looked_up(ops[:cut])) for cut in range(len(ops) + 1))
+    return tuple(_told(digests.ops_digest(ops[:cut]), digests.looked_up(ops[:cut])) for cut in range(len(ops) + 1))
 
 
 def _told(ops: str, looked_up: Mapping[str, str]) -> str:

@@ -25,8 +25,7 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.targets import OneHot
-from autopipe.workload.ops.values import Rescale
+from autopipe.workload.ops.values import OneHot, Rescale
 from autopipe.workload.sample import Batch, Source
 from tests.fakes.loader import ArrayLoader, blobs
 

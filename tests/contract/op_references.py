@@ -29,8 +29,7 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomAffine, RandomErasing, RandomFlip
 from autopipe.workload.ops.mix import CutMix, MixUp
 from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.ops.values import Cast, MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import FieldKind
 from tests.contract import random_references as drawn
 from tests.contract.random_references import Array, Reference, built, level, top

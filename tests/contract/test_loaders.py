@@ -41,8 +41,7 @@ from autopipe.workload.ops.geometry import RandomErasing, RandomFlip
 from autopipe.workload.ops.mix import CutMix, MixUp
 from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, Resize
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Normalize, Rescale
+from autopipe.workload.ops.values import MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 

@@ -26,7 +26,7 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.mix import MixUp
 from autopipe.workload.ops.planner import make_plan, normalise
 from autopipe.workload.ops.sizes import RandomCrop, Resize
-from autopipe.workload.ops.targets import OneHot
+from autopipe.workload.ops.values import OneHot
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from autopipe.workload.workload import Workload
 from tests.fakes import damage

@@ -37,8 +37,7 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.mix import CutMix, MixUp
 from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.ops.values import Cast, MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.workload import Workload
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.integration import ejected_run

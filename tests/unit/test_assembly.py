@@ -324,7 +324,7 @@ def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
     from autopipe.pipeline import wrap
     from autopipe.workload.data.arrays import Arrays
     from autopipe.workload.ops.mix import MixUp
-    from autopipe.workload.ops.targets import OneHot
+    from autopipe.workload.ops.values import OneHot
 
     images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
     workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from autopipe import again
 from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError
-from autopipe.workload.data.url import scheme, scrubbed, shown
+from autopipe.workload.data.paths import scheme, scrubbed, shown
 
 _CONNECTIONS = 128  # of S3; botocore's own 10 would keep 64 readers waiting for each other
 _TEXT_AT_MOST = 200

@@ -17,7 +17,7 @@ import numpy as np
 
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles, place
-from autopipe.workload import digests, lookups
+from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
@@ -125,7 +125,7 @@ class Conversion:
             skip_bad=workload.on_bad_sample == "skip",
             source_digest=data_source.digest(workload.data),
             ops_digest=digests.ops_digest(tuple(step.op for step in steps)),
-            looked_up=lookups.looked_up(step.op for step in steps),
+            looked_up=digests.looked_up(step.op for step in steps),
         )
 
     def __len__(self) -> int:

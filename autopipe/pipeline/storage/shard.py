@@ -24,8 +24,8 @@ from autopipe.errors import BadSampleError
 from autopipe.hardware import disk
 from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.workload.data import remote
+from autopipe.workload.data.paths import is_url, located, require_text, scheme, shown
 from autopipe.workload.data.records import cache_folder
-from autopipe.workload.data.url import is_url, located, require_text, scheme, shown
 
 # -------------------- place: a folder on a disk, or a URL with the methods of a path that sets use
 # An object behind a URL is complete or does not exist, so it needs no temporary name. Failures to reach it are

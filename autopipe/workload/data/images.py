@@ -18,9 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
-from autopipe.workload.data import places, source
-from autopipe.workload.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, Entry, short_digest
-from autopipe.workload.data.places import Found
+from autopipe.workload.data import paths, remote, source
+from autopipe.workload.data.paths import (
+    EXTENSIONS,
+    PLAIN_ENDINGS,
+    PLAIN_IMAGES_IN,
+    Entry,
+    is_url,
+    located,
+    short_digest,
+)
+from autopipe.workload.data.remote import Found
 from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -58,7 +66,7 @@ class ImagePairs:
     y_kind = FieldKind.ENCODED
 
     def __init__(self, images: str | os.PathLike[str], masks: str | os.PathLike[str], *, mask_suffix: str = "") -> None:
-        roots = places.root_of(images), places.root_of(masks)
+        roots = os.fsencode(located(images)), os.fsencode(located(masks))
         if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
             raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
         found = _by_stem(roots[0], b"")
@@ -66,9 +74,9 @@ class ImagePairs:
         if found.keys() != partners.keys():
             raise _unmatched(found, partners, os.fspath(images), os.fspath(masks))
         stems = sorted(found)
-        self._images = places.listed(roots[0], (found[stem] for stem in stems))
-        self._masks = places.listed(roots[1], (partners[stem] for stem in stems))
-        self.remote = places.kind(self._images) or places.kind(self._masks)
+        self._images = remote.listed(roots[0], [found[stem] for stem in stems])
+        self._masks = remote.listed(roots[1], [partners[stem] for stem in stems])
+        self.remote = self._images.remote or self._masks.remote
 
     def __len__(self) -> int:
         return len(self._images)
@@ -113,7 +121,7 @@ class ImagePairs:
 
 def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
     found: dict[Entry, Found] = {}
-    for entry in places.walk(root, [b""])[0]:
+    for entry in remote.walk(root, [b""])[0]:
         directory, name = entry[:2]
         stem = name[: name.rindex(b".")]
         key = (directory, stem.removesuffix(suffix) if suffix else stem)
@@ -317,7 +325,7 @@ class ImageFolder:
         is_inferred = isinstance(labels, str)
         if is_inferred and labels != "inferred":
             raise DataError(f'`labels` must be "inferred", None or a number for each image, but got {labels!r}.')
-        root = places.root_of(path)
+        root = os.fsencode(located(path))
         self._mode = None if labels is None else label_mode
         if is_inferred and self._mode is not None:
             entries = _by_class(root, class_names)
@@ -329,10 +337,10 @@ class ImageFolder:
         kept = [list(range(len(each))) for each in found]
         if validation_split is not None and subset is not None:
             kept = part_of(found, validation_split, subset, seed)
-        self._paths = places.listed(
-            root, (each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers)
+        self._paths = remote.listed(
+            root, [each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers]
         )
-        self.remote = places.kind(self._paths)
+        self.remote = self._paths.remote
         self._is_plain = is_inferred and label_mode == "int" and validation_split is None
         self._each: array[int] | None = None
         self._labels: tuple[int, ...] = ()
@@ -408,7 +416,7 @@ class ImageFolder:
 
 
 def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Sequence[Found]]:
-    loose, folders = places.scan(root)
+    loose, folders = remote.scan(root)
     if not folders:
         _refuse_flat(root, len(loose))
     if class_names is not None:
@@ -424,7 +432,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
         folders = wanted
     else:
         _warn_of_layout(root, folders)
-    entries = dict(zip(folders, places.walk(root, folders), strict=True))
+    entries = dict(zip(folders, remote.walk(root, folders), strict=True))
     _check_counts(root, {folder: len(found) for folder, found in entries.items()})
     if loose:
         warnings.warn(
@@ -452,7 +460,7 @@ def _folder_names(class_names: Any) -> list[str]:
 def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
     """Warn if the path is a single class, so that classes are missing, and of folders that hold no class."""
     said = []
-    if lost := places.lost_links(root):
+    if not is_url(root) and (lost := paths.lost_links(root)):
         said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
     if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
         first = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
@@ -465,7 +473,7 @@ def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
 
 
 def _all(root: bytes) -> list[Found]:
-    found = sorted(places.walk(root, [b""])[0], key=lambda entry: entry[:2])
+    found = sorted(remote.walk(root, [b""])[0], key=lambda entry: entry[:2])
     if not found:
         raise DataError(
             f"There are no images below `{os.fsdecode(root)}`.",

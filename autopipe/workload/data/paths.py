@@ -1,4 +1,6 @@
-"""Image files of a folder: found, named compactly and read.
+"""Places of data: URLs as text, and image files of a folder, found, named compactly and read.
+
+No URL is opened here: see `remote`. URLs are shown without secrets.
 
 A million names are one `bytes` object and two arrays, because every worker process gets a copy. The meaning of the
 files (classes, masks, columns) is the business of the sources beside this module; nothing here decodes an image.
@@ -16,10 +18,86 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import unquote
 
 from autopipe.errors import BadSampleError, DataError, near, printable
-from autopipe.workload.data.url import is_url
-from autopipe.workload.plain_code import RULE
+from autopipe.workload import plain_code
+
+# -------------------- URLs
+
+
+_URL = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]+)://")
+_CHAIN = re.compile(r"^[a-z0-9+.-]+::")
+_FLATTENED = re.compile(r"^(abfss?|adl|az|ftp|gc?s|hdfs|https?|memory|oci|s3a?|sftp|webhdfs):/[^/]")
+_USER = re.compile(r"^([a-z0-9+.-]+://)([^/@]*)@", re.IGNORECASE)
+_QUERY = re.compile(r"\?[^\s'\"`>]*")
+_SECRET_USER = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@|(?<=http://)[^/@\s]+@|(?<=https://)[^/@\s]+@")
+
+
+def is_url(place: str | bytes | os.PathLike[str]) -> bool:
+    """Return True if a place is a URL, and not a path."""
+    return _URL.match(os.fsencode(place)) is not None
+
+
+def scheme(url: str | bytes) -> str:
+    """Return the scheme of a URL: "s3", "gs", "https", ..."""
+    found = _URL.match(os.fsencode(url))
+    assert found is not None
+    return found[1].decode().lower()
+
+
+def located(place: str | os.PathLike[str]) -> str:
+    """Return a user's place in its canonical form: a URL without its last slashes, or a path made absolute. Raise
+    DataError if it is a URL with a password, a chain of URLs, or a URL converted to a Path.
+    """
+    text = os.fspath(place)
+    if _CHAIN.match(text) and "://" in text:
+        raise DataError(
+            f"Chains of URLs, such as `{_CHAIN.findall(text)[0]}...`, are not supported.", hint="Pass one plain URL."
+        )
+    require_text(place)
+    if not is_url(text):
+        return plain_code.located(text)
+    if scheme(text) in ("file", "local"):
+        return unquote(text.partition("://")[2]) or "/"
+    require_no_password(text)
+    return text.rstrip("/")
+
+
+def require_text(place: str | os.PathLike[str]) -> None:
+    """Raise DataError for a URL that was converted to a Path, and thereby lost a slash."""
+    if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
+        raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
+
+
+def require_no_password(url: str) -> None:
+    """Refuse a URL that holds a password, or, of a web server, a user.
+
+    Raises:
+        DataError: the message does not repeat the secret.
+    """
+    user = _USER.match(url)
+    if user is not None and (":" in user[2] or user[1].lower().startswith("http")):
+        raise DataError(
+            f"A URL must not hold a user name or password, but the one of `{shown(url)}` does.",
+            hint="Put credentials in environment variables or in the configuration file of the service that stores the "
+            "data, such as ~/.aws/credentials.",
+        )
+
+
+def shown(place: str | bytes) -> str:
+    """Return a place for people: a URL without its user and its query, which holds the signature of a signed one."""
+    text = os.fsdecode(place)
+    return scrubbed(text) if is_url(place) else text
+
+
+def scrubbed(text: str) -> str:
+    """Return a text whose URLs have no users and queries."""
+    return _SECRET_USER.sub("", _QUERY.sub("?…", text))
+
+
+# -------------------- files
+
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 OTHER_EXTENSIONS = ("avif", "gif", "heic", "heif", "jfif", "jp2", "jpe", "jxl", "pgm", "ppm")
@@ -52,10 +130,14 @@ _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1
 class PathList:
     """Paths below one root, 12 bytes each and the file's own name.
 
+    `remote` is the kind of URL of the files, such as "s3"; None for files on a disk.
+
     Args:
         root: the folder that all directories are relative to; made absolute, unless it is a URL.
         entries: (directory, name) of each file, in order.
     """
+
+    remote: str | None = None
 
     def __init__(self, root: str | os.PathLike[str] | bytes, entries: Iterable[Entry]) -> None:
         given = os.fsencode(root)
@@ -202,7 +284,7 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
         missing = Path(os.fsdecode(directory))
         raise DataError(
             f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
-            hint=RULE,
+            hint=plain_code.RULE,
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""Files behind a URL: listed once, named compactly, read. The counterpart of `paths` for objects on no disk.
+"""Files behind a URL: listed once, named compactly, read. Files on a disk are left to `paths`.
 
 A listing is in the order of a local folder's, so that the same files make the same batches from any place. An
 installed package opens file systems and translates their failures: a `Reader`, in the entry point group
@@ -10,15 +10,27 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from autopipe import registry
-from autopipe.errors import BadSampleError, ConfigError, DataError
-from autopipe.workload.data.paths import EXTENSIONS, OTHER_EXTENSIONS, PathList, short_digest, spread
-from autopipe.workload.data.url import is_url, require_no_password, scheme, shown
+from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning
+from autopipe.workload.data import paths
+from autopipe.workload.data.paths import (
+    EXTENSIONS,
+    OTHER_EXTENSIONS,
+    Entry,
+    PathList,
+    is_url,
+    require_no_password,
+    scheme,
+    short_digest,
+    shown,
+    spread,
+)
 
 Info: TypeAlias = dict[str, Any]  # fsspec's metadata of an object; its keys differ from one file system to the next
 
@@ -104,6 +116,7 @@ class ObjectList(PathList):
 
         super().__init__(root, entries())
         self._tags = tags.hexdigest()[:12]
+        self.remote = scheme(self._prefixes[0])
         for prefix in self._prefixes:
             if not is_url(prefix):
                 raise DataError(
@@ -111,10 +124,6 @@ class ObjectList(PathList):
                     hint="Write URLs throughout, or paths that are relative to a root= that is a URL.",
                 )
             require_no_password(os.fsdecode(prefix))
-
-    @property
-    def kind(self) -> str:
-        return scheme(self._prefixes[0])
 
     def text(self, index: int) -> str:
         return shown(self.path(index))
@@ -162,10 +171,15 @@ class ObjectList(PathList):
         return len(looked), missing
 
 
+Found: TypeAlias = Entry | Object
+
+
 def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the sorted names of the images and of the folders directly below a URL, without hidden ones. Raise
-    DataError if the URL has no objects, or cannot be listed.
+    """Return the sorted names of the images and of the folders directly in a folder or below a URL, without hidden
+    ones. Raise DataError if there is nothing, or it cannot be listed.
     """
+    if not is_url(root):
+        return paths.scan(root)
     _require_listing(root)
     images: list[bytes] = []
     folders: list[bytes] = []
@@ -180,11 +194,39 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     return sorted(images), sorted(set(folders))
 
 
-def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> list[Object]:
-    """Return every image below `root/start`, in the order of `paths.walk`; names of other images go to `left_out`.
-    Raise DataError if the URL has no objects, or cannot be listed.
+def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
+    """Return the images below each of `folders`, folder by folder in sorted order; warn of other images. Raise
+    DataError if there is nothing, or it cannot be listed.
     """
-    _require_listing(root)
+    left_out: list[bytes] = []
+    if not is_url(root):
+        found: Sequence[Sequence[Found]] = [list(paths.walk(root, each, left_out)) for each in folders]
+    else:
+        _require_listing(root)
+        reader(root).attempt(root, _fresh)
+        try:
+            found = list(at_once(lambda folder: _below(root, folder, left_out), folders))
+        finally:
+            reader(root).attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
+    if left_out:
+        endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
+        warnings.warn(
+            f"{len(left_out)} files below `{shown(root)}` are left out ({', '.join(endings)}). "
+            f"Images are files that end in {', '.join(EXTENSIONS)}.",
+            DataWarning,
+            stacklevel=4,
+        )
+    return found
+
+
+def listed(root: bytes, found: Sequence[Found]) -> PathList:
+    """Return the list of files below `root`; raise DataError if some are URLs and others are paths."""
+    if is_url(root) or any(map(is_url, {each[0] for each in found})):
+        return ObjectList(root, (Object(*each) for each in found))
+    return PathList(root, (each[:2] for each in found))
+
+
+def _below(root: bytes, start: bytes, left_out: list[bytes]) -> list[Object]:
     url = os.fsdecode(root if not start else b"%s/%s" % (root, start))
     inside = "" if not start else f"{os.fsdecode(start)}/"
 
@@ -194,20 +236,9 @@ def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -
         return {name.removeprefix(top): info for name, info in below if name.startswith(top)}
 
     below: dict[str, Info] = _listed(os.fsencode(url), found)
-    if left_out is not None:
-        left_out += [os.fsencode(name) for name in below if _is_image(name, _OTHER_ENDINGS)]
+    left_out += [os.fsencode(name) for name in below if _is_image(name, _OTHER_ENDINGS)]
     objects = [_object(inside, name, info) for name, info in below.items() if _is_image(name, _ENDINGS)]
     return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
-
-
-def walk_all(root: bytes, folders: list[bytes], left_out: list[bytes] | None = None) -> list[list[Object]]:
-    """Return the images of several folders, listed many at a time."""
-    _require_listing(root)
-    reader(root).attempt(root, _fresh)
-    try:
-        return list(at_once(lambda folder: walk(root, folder, left_out), folders))
-    finally:
-        reader(root).attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
 
 
 def matching(pattern: str) -> dict[str, Info]:

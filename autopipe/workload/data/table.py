@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
-from autopipe.workload.data import places, remote, source
+from autopipe.workload.data import remote, source
 from autopipe.workload.data.images import whole_numbers
-from autopipe.workload.data.paths import Entry, short_digest
-from autopipe.workload.data.url import is_url, located, shown
+from autopipe.workload.data.paths import Entry, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec
 
@@ -181,9 +180,9 @@ class Table:
         self._weights = numbers[:, -1] if sample_weight is not None else None
         if features:
             self.x_kind = {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
-        base = places.root_of(os.path.dirname(place) if root is None else root)  # noqa: PTH120  it may be a URL
-        self._paths = places.named(base, [_split(text) for text in paths])
-        self.remote = places.kind(self._paths)
+        base = os.fsencode(located(os.path.dirname(place) if root is None else root))  # noqa: PTH120  it may be a URL
+        self._paths = remote.listed(base, [_split(text) for text in paths])
+        self.remote = self._paths.remote
         self.y_kind: FieldKind | None = None
         self.classes: tuple[Any, ...] | None = None
         self._labels: array[int] | NDArray[Any] | None = None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from autopipe.errors import BadSampleError, DataError, near
-from autopipe.workload.data import places, records, source
+from autopipe.workload.data import records, source
 from autopipe.workload.data.arrays import RawPixels
 from autopipe.workload.data.records import HEADER_BYTES, read_record, scanned
 from autopipe.workload.plain_code import Library, PlainSource, quoted
@@ -72,7 +72,7 @@ class TFRecords:
         dtype: DTypeLike = "uint8",
     ) -> None:
         self._files, found = scanned(pattern)
-        self.remote = places.kind(self._files)
+        self.remote = self._files.remote
         self._image_key = image_key
         self._label_key = None if mask_key is not None else label_key
         self._mask_key = mask_key

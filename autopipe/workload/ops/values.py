@@ -1,18 +1,28 @@
-"""Rescale, Normalize and Cast: arithmetic on each value alone, at home on a whole batch and on the device."""
+"""Ops on values: arithmetic on each one alone, at home on a whole batch and on the device; and ops on targets.
+
+Targets go from a colour-coded mask to class numbers, and from class numbers to vectors of zeros and a one.
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import functools
+import os
+import textwrap
+import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import ConfigError, OpError
+from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
-from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
-from autopipe.workload.sample import Batch, Part, Sample, SampleSpec
+from autopipe.workload.ops.pixels import PixelOp
+from autopipe.workload.plain_code import Library, Lines, converted, located, parts, quoted
+from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
 
@@ -171,3 +181,193 @@ class Cast(_ValueOp):
     def plain(self, step: Step, library: Library) -> Lines:
         given = "np.asarray({})" if library == "np" else "{}"
         return [f"{part} = {converted(given.format(part), self.dtype, library)}" for part in parts(step)]
+
+
+# -------------------- targets
+
+
+_UNKNOWN = 255
+Palette = tuple[tuple[int, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskToClass(PixelOp):
+    """Replace each colour of a mask by its position in a palette: (height, width, 3) uint8 to (height, width) uint8.
+
+    Attributes:
+        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line, as CamVid's
+            `class_dict.csv` has them: with or without a header and a column of names. A relative path starts at the
+            script that writes it.
+        unknown: the class of colours that are not in the palette; None makes them an error.
+
+    Raises:
+        BadSampleError: a colour is not in the palette and `unknown` is None.
+    """
+
+    palette: Sequence[Sequence[int]] | str | os.PathLike[str]
+    unknown: int | None = None
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="mask", kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "palette", _checked(self.palette))
+        if self.unknown is not None and not 0 <= self.unknown < _UNKNOWN:
+            raise ConfigError(
+                f"`unknown` of MaskToClass must be None or a class from 0 to 254, but got {self.unknown!r}."
+            )
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
+            raise BadSampleError(
+                f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}."
+            )
+        classes: NDArray[np.uint8] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
+        if self.unknown is None:
+            if classes.max(initial=0) == _UNKNOWN:
+                colour = tuple(int(level) for level in array[classes == _UNKNOWN][0])
+                raise BadSampleError(
+                    f"the mask has the colour {colour}, which is not one of the palette's {len(tuple(self.palette))}.",  # type: ignore[arg-type]
+                    hint="Add it to the palette, or name the class of such pixels: MaskToClass(palette, unknown=0).",
+                )
+        else:
+            classes[classes == _UNKNOWN] = self.unknown
+        return classes
+
+    def plain_constants(self, step: Step) -> Lines:
+        colours = _checked(self.palette)
+        inner = textwrap.fill(", ".join(map(repr, colours)), 110, break_long_words=False, break_on_hyphens=False)
+        return [
+            f"PALETTE_{step.stream} = (\n{textwrap.indent(inner, '    ')},\n)",
+            f"CLASSES_{step.stream} = np.full(1 << 24, {255 if self.unknown is None else self.unknown}, np.uint8)",
+            f"for number, (red, green, blue) in enumerate(PALETTE_{step.stream}):",
+            f"    CLASSES_{step.stream}[red + 256 * green + 65536 * blue] = number",
+        ]
+
+    def plain(self, step: Step, library: Library) -> Lines:
+        code = "CLASSES_{0}[{1}.astype(np.int32) @ (1, 256, 65536)]"
+        if library == "tf":
+            code = "tf.gather(CLASSES_{0}, tf.reduce_sum(tf.cast({1}, tf.int32) * (1, 256, 65536), axis=-1))"
+        return [f"{part} = {code.format(step.stream, part)}" for part in parts(step)]
+
+
+def _codes(mask: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return each colour as one whole number, shape (height, width): red + 256 green + 65536 blue."""
+    planes = cv2.cvtColor(mask, cv2.COLOR_RGB2RGBA)  # one vectorised pass to four bytes a pixel; the fourth is 255
+    return planes.view(np.uint32)[..., 0] & np.uint32(0xFFFFFF)
+
+
+@functools.lru_cache(maxsize=8)
+def _table(palette: Palette) -> NDArray[np.uint8]:
+    """Return the class of every 24-bit colour (16 MiB, made once a process)."""
+    table = np.full(1 << 24, _UNKNOWN, np.uint8)
+    for number, (red, green, blue) in enumerate(palette):
+        table[red | green << 8 | blue << 16] = number
+    return table
+
+
+def _checked(palette: Any) -> Palette:
+    rows = _read(located(palette)) if isinstance(palette, str | os.PathLike) else palette
+    try:
+        colours = tuple((int(red), int(green), int(blue)) for red, green, blue in rows)
+    except (TypeError, ValueError):
+        raise ConfigError(f"`palette` must be rows of red, green, blue, but got {palette!r}.") from None
+    if not 1 <= len(colours) <= 255:
+        raise ConfigError(f"`palette` must have 1 to 255 colours, but got {len(colours)}.")
+    if len(set(colours)) != len(colours):
+        raise ConfigError("`palette` must not name a colour twice.")
+    if any(not 0 <= level <= 255 for colour in colours for level in colour):
+        raise ConfigError("`palette` must have levels from 0 to 255.")
+    return colours
+
+
+def _read(path: str | os.PathLike[str]) -> list[list[str]]:
+    """Return the levels of each line: the last three columns, or those with the headers red, green and blue."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ConfigError(f"`palette` {os.fspath(path)!r} cannot be read: {reason}.") from None
+    header = [cell.lower() for cell in rows[0]] if rows else []
+    columns: list[int] = [-3, -2, -1]
+    if header and not any(cell.isdigit() for cell in header):
+        rows = rows[1:]
+        for names in (("r", "g", "b"), ("red", "green", "blue")):
+            if set(names) <= set(header):
+                columns = [header.index(name) for name in names]
+    if any(len(row) < 3 for row in rows):
+        raise ConfigError(f"`palette` {os.fspath(path)!r} must have red, green and blue in each line.")
+    return [[row[column] for column in columns] for row in rows]
+
+
+_VOID: Final = 255  # pixels of a mask that belong to no class, as in Pascal VOC and Cityscapes
+
+
+@dataclasses.dataclass(frozen=True)
+class OneHot(Op):
+    """Give the label or mask a last axis of length `classes`. A number outside 0..classes-1 becomes all zeros.
+
+    A warning names such numbers in the first samples, unless they are ignored pixels of a mask, 255 or below 0. It is
+    no error, as zeros add nothing to a cross-entropy: a label of -1 may be intended.
+
+    Best done on the device: 32 classes in float32 are 128 times the bytes of the class numbers.
+
+    Attributes:
+        classes: how many.
+        dtype: of the result.
+    """
+
+    classes: int
+    dtype: str = "float32"
+    batchable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 1:
+            raise ConfigError(f"`classes` of OneHot must be a whole number >= 1, but got classes={self.classes!r}.")
+
+    @property
+    def target(self) -> Target:
+        return "mask"
+
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        others = [self._others(np.asarray(sample[1])) for sample in samples if sample[1] is not None]
+        first = next((found for found in others if found is not None), None)
+        if first is not None:
+            warnings.warn(
+                f"`OneHot({self.classes})` knows the classes 0 to {self.classes - 1} and makes zeros of others, and "
+                f"{sum(found is not None for found in others)} of {len(samples)} samples that were looked at have "
+                f"others, such as {first}. Pass the number of all classes, or number them from 0 first: "
+                'ap.Map(function, on="mask").',
+                DataWarning,
+                stacklevel=3,
+            )
+
+    def _others(self, y: NDArray[Any]) -> int | None:
+        if y.dtype.kind not in "iu":
+            return None  # `apply` refuses it
+        is_known = (y >= 0) & (y < self.classes)
+        known, others = y[is_known], y[~is_known]
+        if others.size == 0:
+            return None
+        is_void = ((others == _VOID) | (others < 0)).all() and known.size > 0 and known.min() < known.max()
+        return None if is_void else int(others[0])
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        if sample[1] is not None and (dtype := np.asarray(sample[1]).dtype).kind not in "iu":
+            raise OpError(
+                f"`OneHot` needs whole numbers in y, but got {dtype}.",
+                hint='Put ap.Cast("int64", on="mask") before it.',
+            )
+        return self.finish(sample, spec, NUMPY)
+
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        x, y = batch
+        if y is None:
+            raise OpError("`OneHot` needs a label or a mask, but the data have no y.")
+        return x, xp.one_hot(y, self.classes, self.dtype)
+
+    def plain(self, step: Step, library: Library) -> Lines:
+        if library == "tf":
+            how = f"{self.classes}, dtype=tf.{self.dtype}"
+            return [f"{part} = tf.one_hot(tf.cast({part}, tf.int32), {how})" for part in parts(step)]
+        is_one = f"(np.asarray({{}})[..., None] == np.arange({self.classes}))"
+        return [f"{part} = {converted(is_one.format(part), self.dtype, library)}" for part in parts(step)]

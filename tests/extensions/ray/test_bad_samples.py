@@ -16,7 +16,7 @@ from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import RandomCrop
-from autopipe.workload.ops.targets import MaskToClass
+from autopipe.workload.ops.values import MaskToClass
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 

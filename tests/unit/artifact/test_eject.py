@@ -27,8 +27,7 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Rescale
+from autopipe.workload.ops.values import MaskToClass, OneHot, Rescale
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 

@@ -20,8 +20,7 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop
-from autopipe.workload.ops.targets import OneHot
-from autopipe.workload.ops.values import Rescale
+from autopipe.workload.ops.values import OneHot, Rescale
 from autopipe.workload.plain_code import Library, Lines
 from autopipe.workload.workload import Workload
 

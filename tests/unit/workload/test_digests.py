@@ -13,8 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.workload.digests import digest, op_settings, ops_digest
-from autopipe.workload.lookups import looked_up
+from autopipe.workload.digests import digest, looked_up, op_settings, ops_digest
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip

@@ -10,8 +10,7 @@ import pytest
 from autopipe.pipeline.devices.train_steps import KERAS_OPS, FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
-from autopipe.workload.ops.targets import OneHot
-from autopipe.workload.ops.values import Normalize, Rescale
+from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier, counting
 

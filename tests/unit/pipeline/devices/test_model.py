@@ -11,7 +11,7 @@ from autopipe.errors import ModelError
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
-from autopipe.workload.ops.targets import OneHot
+from autopipe.workload.ops.values import OneHot
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
 

@@ -21,7 +21,7 @@ from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, redu
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.image_file import image_size
 from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.ops.targets import MaskToClass
+from autopipe.workload.ops.values import MaskToClass
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload

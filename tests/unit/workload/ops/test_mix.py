@@ -17,8 +17,7 @@ from autopipe.workload.op import Op
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.mix import CutMix, MixUp
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.targets import OneHot
-from autopipe.workload.ops.values import Rescale
+from autopipe.workload.ops.values import OneHot, Rescale
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 

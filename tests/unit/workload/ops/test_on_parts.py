@@ -19,7 +19,7 @@ from autopipe.workload.ops.mix import MixUp
 from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan, normalise
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, Resize
-from autopipe.workload.ops.targets import OneHot
+from autopipe.workload.ops.values import OneHot
 from autopipe.workload.workload import Workload
 
 PLACES = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6).repeat(8, axis=0)

@@ -31,8 +31,7 @@ from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Cast, Normalize, Rescale
+from autopipe.workload.ops.values import Cast, MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 

@@ -20,8 +20,7 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan, op_failure, read_failure
 from autopipe.workload.ops.sizes import RandomCrop, Resize
-from autopipe.workload.ops.targets import MaskToClass, OneHot
-from autopipe.workload.ops.values import Normalize, Rescale
+from autopipe.workload.ops.values import MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
