@@ -1,9 +1,9 @@
-"""The output of doctor, measure, check and show. Each function takes values and returns text."""
+"""The output of doctor, measure, check, show and verify. Each function takes values and returns text."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from autopipe.artifact import check
 from autopipe.artifact.schema import Artifact, Profile
+from autopipe.artifact.verifying import FileVerification
 from autopipe.hardware import opencv
 from autopipe.hardware.machine import Machine, size_text
 from autopipe.measure import bottleneck as core_bottleneck
@@ -19,7 +20,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.outcome import Measurement, StepTime
+from autopipe.measure.outcome import Agreement, Measurement, StepTime, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
@@ -196,3 +197,93 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
             ("fits here", Text(said, style="green" if fits else "yellow")),
         ]
     )
+
+
+# ---------------------------------------------------------------- verify
+
+_TOLERANCE = 1.01 / 255  # of values in 0..1: a decoder of another library differs by one level of 8 bits at most
+_WHAT_TO_DO = (
+    "functions of your own must take random numbers only from the generator that ap.Map(function, random=True) gives "
+    "them, and neither they nor the source may remember earlier samples"
+)
+
+
+def agrees(verification: Verification) -> bool:
+    """Return True if all that ran gave the same samples, with pixels that differ by at most one level."""
+    return all(_agrees(each) for each in verification.agreements if each.has_run)
+
+
+def verification(found: Verification) -> RenderableType:
+    """Render the output of `autopipe verify`: a line for each configuration, and the verdict over all."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    # The widest column shrinks first, which is the configuration unless an error says why nothing can be compared.
+    table.add_column("against the first" if found.compared else "samples", overflow="fold")
+    table.add_column("configuration", overflow="fold")
+    for number, each in enumerate(found.agreements):
+        if found.compared:
+            verdict = "is the first" if number == 0 and _agrees(each) else _comparison(each)
+        else:
+            before = f"{each.repeated:,} of {each.samples:,} came before"
+            verdict = before if each.message is None else f"{before}; {each.message}" if each.has_run else each.message
+        table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
+    differ = any(each.message is None and not _agrees(each) for each in found.agreements)
+    advice = [Text(f"next      {_WHAT_TO_DO}")] if found.compared and differ else []
+    return Group(table, Text(), _over_all(found), *advice)
+
+
+def _over_all(found: Verification) -> Text:
+    ran = [each for each in found.agreements if each.has_run]
+    count, failed = len(found.agreements), len(found.agreements) - len(ran)
+    wrong = sum(not _agrees(each) for each in ran)
+    said = [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
+    that_ran = "that ran " * (failed > 0)
+    samples = max((each.samples for each in ran), default=0)
+    if wrong and found.compared:
+        said.append(f"{wrong} of {len(ran)} configurations {that_ran}do not give the same batches.")
+    elif wrong:
+        twice, changed = sum(each.repeated > 0 for each in ran), sum(each.message is not None for each in ran)
+        why = "Either workers draw the same random numbers, or the data hold samples twice."
+        remedy = "Take the parameter out of the search, or mend the function: shuffle behind the cache, for example."
+        kinds = ((twice, f"gave samples twice in an epoch. {why}"), (changed, f"changed what is trained. {remedy}"))
+        said.append(" ".join(f"{n} of {len(ran)} configurations {that_ran}{what}" for n, what in kinds if n))
+    elif found.compared and (ran or not failed):
+        said.append(f"all {len(ran)} configurations {that_ran}give the same batches, over {samples:,} samples.")
+    elif ran or not failed:
+        whichever = "in any of those that ran" if failed else "with any value of the parameters"
+        said.append(f"no sample came twice in the first {samples:,} of an epoch, {whichever}.")
+    return Text(f"verdict   {'; '.join(said)}", style="bold red" if wrong or failed else "bold green")
+
+
+def _agrees(agreement: Agreement) -> bool:
+    differs = agreement.message is not None or agreement.missing or agreement.repeated
+    return not differs and _difference(agreement) <= _TOLERANCE
+
+
+def _difference(agreement: Agreement) -> float:
+    """Return the largest difference of a pixel, for values in 0..1."""
+    return agreement.largest_difference / (1.0 if agreement.largest_value <= 1.5 else agreement.largest_value)
+
+
+def _comparison(agreement: Agreement) -> str:
+    if agreement.message is not None:
+        return agreement.message
+    if agreement.missing or agreement.repeated:
+        return f"other samples: {agreement.missing} missing, {agreement.repeated} repeated"
+    if not _agrees(agreement):
+        return f"other pixels, by up to {_difference(agreement):.1%}"
+    return "within one level of 256" if agreement.largest_difference else "same"
+
+
+def file_lines(found: FileVerification) -> Iterator[str]:
+    """Yield the output of `autopipe verify --files`: a line for each bad sample, and the sum."""
+    for each in found.bad:
+        yield f"bad       {each.name}: {each.reason}"
+    before = f", {found.resumed:,} of them in an earlier run that was stopped" if found.resumed else ""
+    if not found.bad:
+        yield f"verified  all {found.samples:,} samples can be read and decoded{before}"
+        return
+    yield f"verified  {found.samples:,} samples{before}: {len(found.bad):,} cannot be used"
+    if len(found.bad) <= max(1, found.samples // 100):
+        yield 'next      replace or remove them, or train with on_bad_sample="skip", which takes others in their place'
+    else:
+        yield 'next      replace or remove them: they are more than the 1 % that on_bad_sample="skip" accepts'

@@ -144,7 +144,7 @@ def verify(
     """
     from autopipe.artifact import verifying
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-    from autopipe.reports import agreement
+    from autopipe.reports import tables
     from autopipe.search import searching
     from autopipe.search.settings import Settings
 
@@ -154,7 +154,7 @@ def verify(
         chosen = (dataclasses.replace(workload, batch_size=1) if workload.images else workload).chosen()
         with screen.aside(), screen.bar("checking", unit="samples") as on_progress:
             found = verifying.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
-        print(found.model_dump_json(indent=2) if as_json else "\n".join(agreement.file_lines(found)))
+        print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.file_lines(found)))
         raise typer.Exit(1 if found.bad else 0)
     options.refuse_idle(context, "workers", why="without `--files`: each loader has its own")
     untrained = Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared, so no model is built
@@ -166,8 +166,8 @@ def verify(
     if as_json:
         print(verification.model_dump_json(indent=2))
     else:
-        screen.show(agreement.render(verification))
-    if not agreement.agrees(verification):
+        screen.show(tables.verification(verification))
+    if not tables.agrees(verification):
         raise typer.Exit(1)
     if not all(each.has_run for each in verification.agreements):
         raise typer.Exit(_COULD_NOT_RUN)

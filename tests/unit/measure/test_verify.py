@@ -14,7 +14,7 @@ from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.reports import agreement
+from autopipe.reports import tables
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
 
@@ -43,7 +43,7 @@ def test_a_value_that_lacks_on_one_side_only_is_told(value: float, in_the_refere
     broken.x[0][2, 1] = value
     found = _compare(CONFIG, *((broken, whole) if in_the_reference else (whole, broken)))
     assert found.message == "NaN or infinite values stand where others should"
-    assert not agreement.agrees(Mock(agreements=[found]))
+    assert not tables.agrees(Mock(agreements=[found]))
 
 
 SILENT = Mock(spec=Report)

@@ -10,7 +10,7 @@ from autopipe.measure.outcome import Agreement, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.reports import agreement
+from autopipe.reports import tables
 
 FIRST = PipelineConfig(loader=Threads(workers=2))
 OTHER = PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=16, read_ahead=128), cache="memory", finish="host")
@@ -25,7 +25,7 @@ def shown(*, compared: bool = True, **other: Any) -> list[str]:
         ),
         compared=compared,
     )
-    Console(file=written, width=80).print(agreement.render(found))
+    Console(file=written, width=80).print(tables.verification(found))
     return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
@@ -51,7 +51,7 @@ def test_what_does_not_agree_is_told_and_makes_the_verdict(other: dict[str, Any]
     assert lines[2].startswith(said)
     assert "verdict   1 of 2 configurations do not give the same batches." in lines
     tells_what_to_do = any(
-        line.startswith("next      let functions of your own draw no random numbers") for line in lines
+        line.startswith("next      functions of your own must take random numbers") for line in lines
     )
     assert tells_what_to_do == said.startswith("other")
 
@@ -78,9 +78,9 @@ def test_what_could_not_run_is_no_difference(compared: bool) -> None:
     assert "gave samples twice" not in lines
     found = Verification(agreements=(Agreement(config=FIRST, digest="", samples=0, message="no"),), compared=compared)
     written = io.StringIO()
-    Console(file=written).print(agreement.render(found))
+    Console(file=written).print(tables.verification(found))
     assert "1 of 1 configurations could not run" in written.getvalue()
-    assert agreement.agrees(found)
+    assert tables.agrees(found)
 
 
 def test_a_parameter_that_changes_what_is_trained_is_told_apart_from_repeated_samples() -> None:

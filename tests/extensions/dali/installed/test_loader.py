@@ -31,7 +31,7 @@ from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.reports import agreement
+from autopipe.reports import tables
 from autopipe.workload.data.table import Table
 from autopipe.workload.ops.decode import Decode, decode_image
 from autopipe.workload.ops.planner import make_plan
@@ -119,7 +119,7 @@ def test_verify_finds_its_batches_to_be_the_same_within_a_level(photos: Path) ->
     configs = [PipelineConfig(loader=Threads(workers=2)), PipelineConfig(loader=DALI)]
     found = verify.verify(workload(photos), configs, samples=23, report=Mock(spec=Report))
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 23), (None, 23)]
-    assert agreement.agrees(found)
+    assert tables.agrees(found)
 
 
 def test_a_search_is_told_why_it_cannot_be_tried(photos: Path) -> None:
