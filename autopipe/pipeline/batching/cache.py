@@ -176,16 +176,10 @@ _OPEN: weakref.WeakSet[MemoryCache] = weakref.WeakSet()  # those of this process
 
 
 class MemoryCache:
-    """Room for some of `count` samples of one shape. Memory is taken as samples arrive.
-
-    Args:
-        spec: of a sample.
-        count: the number of samples.
-        fraction: the part of them that is kept, above 0 to 1.
-        block: another worker's block, to share it.
-    """
+    """Room for some of `count` samples of one shape. Memory is taken as samples arrive."""
 
     def __init__(self, spec: SampleSpec, count: int, fraction: float = 1.0, block: SharedBlock | None = None) -> None:
+        """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given."""
         rows = kept_count(count, fraction)
         self._layout = RowLayout(spec, rows)
         # What worker processes map; its descriptor is passed to them.

@@ -146,9 +146,10 @@ class Kernel:
         """Make samples; `readers` threads read the samples named to `begin`. With readers, call `close` at the end.
         Raise LoaderError if the system does not allow so many threads.
         """
-        self._ahead = ReadAhead.of(recipe, cache, readers)
-        if self._ahead is not None:
-            recipe = self._ahead.recipe(recipe)
+        self._ahead: ReadAhead | None = None
+        if readers:
+            self._ahead = ReadAhead(recipe.source, readers, (lambda index: False) if cache is None else cache.holds)
+            recipe = dataclasses.replace(recipe, source=self._ahead)
         self._recipe = recipe
         self._cache = cache
         singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
@@ -160,31 +161,17 @@ class Kernel:
         self._rest = steps[recipe.fixed_steps :]
         self._count = len(recipe.source)
         self._at_once = WholeBatches.of(recipe, cache)
-
-    @property
-    def fills_at_once(self) -> bool:
-        """True if a few calls of NumPy make a batch, once the cache is full if there is one."""
-        return self._at_once is not None
-
-    @property
-    def reads_at_once(self) -> bool:
-        return self._at_once is not None and self._at_once.reads
-
-    @property
-    def makes_several(self) -> bool:
-        """True if several batches can be made as one: at once, once the cache is full if reads are one by one."""
-        return self.fills_at_once and not self.mixes and (self.reads_at_once or self._recipe.cached == 1.0)
+        # Whether a few calls of NumPy make a batch: once the cache is full, if there is one; and without the cache.
+        self.fills_at_once = self._at_once is not None
+        self.reads_at_once = self._at_once is not None and self._at_once.reads
+        # Whether they make several batches as one. Not if a batch is more than its samples one by one.
+        self.makes_several = self.fills_at_once and not self._tail and (self.reads_at_once or recipe.cached == 1.0)
 
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
         """Return True if a few calls of NumPy make these samples now, without single reads."""
         if not self.makes_several or self.reads_at_once:
             return self.makes_several
         return self._cache is not None and self._cache.holds_all(indices)
-
-    @property
-    def mixes(self) -> bool:
-        """True if a batch is more than its samples one by one."""
-        return bool(self._tail)
 
     @property
     def spec(self) -> SampleSpec:
@@ -206,10 +193,7 @@ class Kernel:
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.
 
-        Args:
-            epoch: the epoch's number; fixes the random numbers.
-            indices: sample indices, shape (n,).
-            batch: arrays (x, y, *others) of n rows that look like the recipe's `spec`.
+        The number of the epoch fixes the random numbers; `batch` holds arrays (x, y, *others) of the recipe's `spec`.
 
         Raises:
             BadSampleError: a sample cannot be read or decoded, and the recipe does not skip.

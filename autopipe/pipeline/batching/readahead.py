@@ -21,12 +21,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, Self
+from typing import Any
 
 from autopipe.errors import LoaderError
-from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.stream import starting
-from autopipe.pipeline.loader import Recipe
 from autopipe.workload.sample import Source
 
 _LEAST_LATE_SECONDS = 0.05  # shorter reads are waited for: the machine itself may pause a thread for so long
@@ -92,16 +90,6 @@ class ReadAhead:
             for number in range(readers):
                 # Daemons: one that a read holds for ever ends with the process.
                 threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
-
-    @classmethod
-    def of(cls, recipe: Recipe, cache: MemoryCache | None, readers: int) -> Self | None:
-        """Return the reader of a recipe with that many threads, or None for none."""
-        if readers == 0:
-            return None
-        return cls(recipe.source, readers, there=(lambda index: False) if cache is None else cache.holds)
-
-    def recipe(self, recipe: Recipe) -> Recipe:
-        return dataclasses.replace(recipe, source=self)
 
     def __len__(self) -> int:
         return len(self._source)

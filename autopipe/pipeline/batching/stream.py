@@ -53,13 +53,7 @@ class Owner:
 def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None]:
     """Start threads in the block; if the system allows no more, `undo` ends those that were started.
 
-    Args:
-        takes: the subject of the message: what takes how many threads.
-        less: an alternative that takes fewer.
-        undo: called before the error is raised.
-
-    Raises:
-        LoaderError: one could not be started.
+    `takes` is the subject of the LoaderError that is raised then, `less` is an alternative that takes fewer.
     """
     try:
         yield
@@ -139,7 +133,9 @@ class Task:
 
 
 @dataclasses.dataclass(slots=True)
-class _Failure:
+class Failure:
+    """In the place of a result: the error that ended its task."""
+
     error: BaseException
 
 
@@ -162,7 +158,7 @@ class BatchStream(Generic[T]):
         self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._out = 0  # batches given out and not yet taken
-        self._done: dict[tuple[int, int], tuple[int, T | _Failure]] = {}  # by the first batch, with how many there are
+        self._done: dict[tuple[int, int], tuple[int, T | Failure]] = {}  # by the first batch, with how many there are
         self._closed = False
         self._error: AutopipeError | None = None  # why it was closed
 
@@ -196,20 +192,18 @@ class BatchStream(Generic[T]):
                 self._work.wait()
             return not self._closed and task.run == self._run
 
-    def deliver(self, task: Task, result: T) -> None:
-        self._put(task, result)
+    def deliver(self, task: Task, result: T | Failure) -> None:
+        with self._lock:
+            if task.run == self._run and not self._closed:
+                self._done[task.epoch, task.batch] = (task.count, result)
+                self._ready.notify_all()  # one that was overtaken may be waiting, too
 
     def fail(self, task: Task, error: BaseException) -> None:
         """Hand over the error that ended a task; the consumer gets it in the place of its batches."""
-        self._put(task, _Failure(error))
+        self.deliver(task, Failure(error))
 
     def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
-        """Yield the results of an epoch in order, from batch `start` on.
-
-        Args:
-            epoch: the epoch's number.
-            start: the first batch wanted.
-            last: True if no other epoch follows.
+        """Yield the results of an epoch in order, from batch `start` on; `last`: no other epoch follows.
 
         Raises:
             LoaderError: the stream was closed, another epoch (or this one once more) was started in the meantime, or
@@ -266,16 +260,10 @@ class BatchStream(Generic[T]):
             self._wanted = self._behind(wanted[0], wanted[1] + count)
             self._out -= count
             self._work.notify_all() if self._ahead else self._work.notify(count)
-            if isinstance(result, _Failure):
+            if isinstance(result, Failure):
                 self._last_epoch = -1  # a consumer that goes on after an error starts afresh
                 raise result.error
             return count, result
-
-    def _put(self, task: Task, result: T | _Failure) -> None:
-        with self._lock:
-            if task.run == self._run and not self._closed:
-                self._done[task.epoch, task.batch] = (task.count, result)
-                self._ready.notify_all()  # one that was overtaken may be waiting, too
 
     def _together(self, most: int) -> int:
         return min(most, self._order.batches - self._given[1])

@@ -30,7 +30,7 @@ from autopipe.pipeline.batching.stream import BatchStream, Owner, Task, starting
 from autopipe.pipeline.batching.traced import TracedStream
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader
-from autopipe.workload.sample import Batch, Source
+from autopipe.workload.sample import Batch
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
 Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: the error that ended a group early
@@ -88,7 +88,8 @@ class StreamingConfig(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         queue_size = job.setup.queue_size(self.queue_size)
         most = self.batches_at_a_time(job.at_a_time(queue_size))
-        require_memory(job, batches_held(queue_size, self.workers, most), self.samples_ahead(job.order.batch_size))
+        held = (_groups(queue_size, most) + self.workers + 2) * most  # waiting, in the making, or in use
+        require_memory(job, held, self.samples_ahead(job.order.batch_size))
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
         with contextlib.ExitStack() as undo:
             kernel, fillers = self._fillers(job, MemoryCache.of(job.recipe), undo)
@@ -116,19 +117,10 @@ class StreamingLoader(WorkloadLoader):
         at_a_time: int = 1,
         kernel: Kernel | None = None,
     ) -> None:
-        """Start a thread for each filler.
-
-        Args:
-            job: of the loader.
-            fillers: fill slots.
-            queue_size: finished batches that may wait.
-            ahead: batches that each filler knows before it fills them.
-            at_a_time: consecutive batches that a filler fills as one, if a few calls make them.
-            kernel: tells if they do; needed if `at_a_time` is more than 1.
-        """
+        """Start a thread for each filler; the other arguments are as in `Worker`."""
         self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
         self._lost = 0  # of fillers that were let go of
-        waiting = groups(queue_size, at_a_time)
+        waiting = _groups(queue_size, at_a_time)
         self._queue_size = waiting * at_a_time
         super().__init__(job, self._queue_size + len(fillers) * at_a_time)
         layout = RowLayout(job.recipe.spec, job.order.batch_size * at_a_time)
@@ -192,12 +184,7 @@ class StreamingLoader(WorkloadLoader):
         self._fillers = frozenset()  # a filler may hold threads and memory that end with it
 
 
-def batches_held(queue_size: int, workers: int, at_a_time: int) -> int:
-    """Return the largest number of batches in memory: waiting, in the making, or in use."""
-    return (groups(queue_size, at_a_time) + workers + 2) * at_a_time
-
-
-def groups(batches: int, at_a_time: int) -> int:
+def _groups(batches: int, at_a_time: int) -> int:
     """Return how many groups of so many batches hold `batches`, or a little less; at least one."""
     return max(1, batches // at_a_time)
 
@@ -210,7 +197,8 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
     """
     layout = RowLayout(job.recipe.spec, job.order.batch_size)
     cache_bytes = MemoryCache.bytes_needed(job.recipe)
-    ahead_bytes = int(samples_ahead * _mean_bytes(job.recipe.source)) if samples_ahead else 0
+    mean_bytes = getattr(job.recipe.source, "mean_bytes", None)  # of a source that knows it without reading
+    ahead_bytes = int(samples_ahead * mean_bytes()) if samples_ahead and mean_bytes is not None else 0
     needed, free = layout.size * batches + cache_bytes + ahead_bytes, machine.detect_memory().available_bytes
     if needed > free:
         raise LoaderError(
@@ -221,31 +209,16 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
         )
 
 
-def _mean_bytes(source: Source) -> float:
-    """Return the mean size of a sample if the source knows it without reading; else 0."""
-    own = getattr(source, "mean_bytes", None)
-    return 0.0 if own is None else float(own())
-
-
 @dataclasses.dataclass
 class Worker:
-    """One thread's work: it takes tasks, has slots filled and hands them over, until the stream is closed.
-
-    Attributes:
-        stream: of tasks and finished slots.
-        pool: of slots.
-        filler: fills them.
-        ahead: batches that the filler knows before it fills them.
-        at_a_time: batches that are filled as one if a few calls make them.
-        kernel: tells if they do.
-    """
+    """One thread's work: it takes tasks, has slots filled and hands them over, until the stream is closed."""
 
     stream: BatchStream[Filled]
     pool: SlotPool
     filler: Filler
-    ahead: int = 0
-    at_a_time: int = 1
-    kernel: Kernel | None = None
+    ahead: int = 0  # batches that the filler knows before it fills them
+    at_a_time: int = 1  # consecutive batches that are filled as one, if a few calls make them
+    kernel: Kernel | None = None  # tells if they do
 
     def work(self) -> None:
         try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from autopipe.pipeline.batching.stream import BatchStream, Task
+from autopipe.pipeline.batching.stream import BatchStream, Failure, Task
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
@@ -283,7 +283,7 @@ class TracedStream(BatchStream[T]):
             self._flying.discard((task.epoch, task.batch))
         return wanted
 
-    def deliver(self, task: Task, result: T) -> None:
+    def deliver(self, task: Task, result: T | Failure) -> None:
         super().deliver(task, result)
         if (task.epoch, task.batch) in self._flying:
             self._flight("n", (task.epoch, task.batch))
