@@ -319,18 +319,10 @@ class LoadJob:
     finishing: Finishing  # finishes batches for a training without a Keras model
     setup: ModelSetup  # the settings on which the model's speed depends
 
-    def at_a_time(self, queue_size: int) -> int:
-        """Return how many small batches a worker may make in one go: those of one call, or a few.
-
-        The interpreter's lock changes hands at each hand-over, which takes longer than making a small batch.
-        """
-        spec = self.recipe.spec
-        if not spec.is_fixed or self.recipe.trace is not None:
-            return 1
-        return at_a_time(spec.bytes * self.order.batch_size, queue_size, self.setup)
-
 
 def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
-    """Return how many batches of this size a worker may make in one go, if `queue_size` of them may wait."""
+    """Return how many batches of this size a worker may make in one go, if `queue_size` of them may wait: those of one
+    call, or a few. The interpreter's lock changes hands at each hand-over, which takes longer than a small batch.
+    """
     together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
     return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

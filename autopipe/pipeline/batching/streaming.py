@@ -29,7 +29,7 @@ from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
 from autopipe.pipeline.batching.stream import BatchStream, Owner, Task, starting
 from autopipe.pipeline.batching.traced import TracedStream
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader
+from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, at_a_time
 from autopipe.workload.sample import Batch
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
@@ -87,14 +87,16 @@ class StreamingConfig(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         queue_size = job.setup.queue_size(self.queue_size)
-        most = self.batches_at_a_time(job.at_a_time(queue_size))
+        spec, batch_size = job.recipe.spec, job.order.batch_size
+        most = at_a_time(spec.bytes * batch_size, queue_size, job.setup) if spec.is_fixed else 1
+        most = self.batches_at_a_time(most) if job.recipe.trace is None else 1
         held = (_groups(queue_size, most) + self.workers + 2) * most  # waiting, in the making, or in use
-        require_memory(job, held, self.samples_ahead(job.order.batch_size))
-        ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
+        require_memory(job, held, self.samples_ahead(batch_size))
+        ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
         with contextlib.ExitStack() as undo:
             kernel, fillers = self._fillers(job, MemoryCache.of(job.recipe), undo)
-            at_a_time = most if kernel.makes_several else 1
-            loader = StreamingLoader(job, fillers, queue_size, ahead, at_a_time, kernel)
+            most = most if kernel.makes_several else 1
+            loader = StreamingLoader(job, fillers, queue_size, ahead, most, kernel)
             undo.pop_all()
             return loader
 

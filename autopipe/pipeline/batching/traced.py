@@ -45,7 +45,7 @@ def read(lines: Iterable[str]) -> list[Event]:
 
 
 def merged(notes: Mapping[str, Iterable[Event]], most: int | None = None) -> dict[str, Any]:
-    """Return one trace of all notes: in order, from time 0 on, and without flights that lack a begin or end.
+    """Return one trace of all notes: in order, from time 0 on, and with the stages of each flight as events.
 
     Args:
         notes: events by their subject, such as "trial 3: threads(workers=2)"; one process may be in several.
@@ -82,21 +82,15 @@ def _names(events: list[Event]) -> list[Event]:
 
 
 def _whole(events: list[Event], number: int) -> list[Event]:
-    """Return the events without flights that lack a begin or end; `number` separates those of trials."""
-    open_at: dict[str, list[int]] = {}
-    keep = [event["ph"] not in "bne" for event in events]
-    for place, event in enumerate(events):
-        if event["ph"] == "b":
-            open_at[event["id"]] = [place]
-        elif event["ph"] in "ne" and event["id"] in open_at:
-            open_at[event["id"]].append(place)
-            if event["ph"] == "e":
-                for each in open_at.pop(event["id"]):
-                    keep[each] = True
-    whole = [dict(event) for event, wanted in zip(events, keep, strict=True) if wanted]
-    for event in whole:
-        if event["ph"] in "bne":
-            event["id"] = f"{number}/{event['id']}"
+    """Return the events with flights in their stages; `number` keeps flights of trials apart."""
+    whole = []
+    for event in events:
+        if "stages" not in event:
+            whole.append(dict(event))
+            continue
+        flight = {name: value for name, value in event.items() if name != "stages"}
+        flight["id"] = f"{number}/{flight['id']}"
+        whole += [{**flight, "ph": phase, "ts": at} for phase, at in zip("bne", event["stages"], strict=True)]
     return whole
 
 
@@ -135,9 +129,11 @@ class TraceLog:
     def count(self, name: str, value: int) -> None:
         self._note(f'"ph":"C","name":"{name}","ts":{time.monotonic() * 1e6:.1f},"args":{{"{name}":{value}}}')
 
-    def flight(self, phase: str, name: str, identity: str) -> None:
-        """Note the begin ("b"), a step ("n") or the end ("e") of work that no thread holds for all of its time."""
-        self._note(f'"ph":"{phase}","cat":"{name}","id":"{identity}","name":"{name}","ts":{time.monotonic() * 1e6:.1f}')
+    def flight(self, name: str, identity: str, stages: tuple[float, float, float]) -> None:
+        """Note work that no thread holds for all of its time: when it was begun, made, and taken."""
+        times = ",".join(f"{at * 1e6:.1f}" for at in stages)
+        what = f'"ph":"b","cat":"{name}","id":"{identity}","name":"{name}"'
+        self._note(f'{what},"ts":{stages[0] * 1e6:.1f},"stages":[{times}]')
 
     def flush(self) -> None:
         with self._lock:
@@ -190,7 +186,7 @@ T = TypeVar("T")
 NOTE_SECONDS: Final = 4e-6
 """What a note takes, or less."""
 _SHARE: Final = 0.005  # of the time of the noted work
-_FLIGHT_SECONDS: Final = 5 * NOTE_SECONDS / _SHARE  # from one noted batch to the next: a flight is five notes
+_FLIGHT_SECONDS: Final = 3 * NOTE_SECONDS / _SHARE  # from one noted batch to the next: a flight is three notes
 
 
 class Spans(threading.local):
@@ -269,7 +265,7 @@ class TracedStream(BatchStream[T]):
     def __init__(self, order: BatchOrder, queue_size: int, workers: int, ahead: int, folder: str) -> None:
         super().__init__(order, queue_size, workers, ahead)
         self._log = TraceLog(folder)
-        self._flying: set[tuple[int, int]] = set()
+        self._flying: dict[tuple[int, int], tuple[float, ...]] = {}  # when those that are noted were begun, and made
         self._next = 0.0
 
     def room_for(self, task: Task) -> bool:
@@ -277,29 +273,27 @@ class TracedStream(BatchStream[T]):
         now = time.monotonic()
         if wanted and now >= self._next:
             self._next = now + _FLIGHT_SECONDS
-            self._flying.add((task.epoch, task.batch))
-            self._flight("b", (task.epoch, task.batch))
+            self._flying[task.epoch, task.batch] = (now,)
         else:
-            self._flying.discard((task.epoch, task.batch))
+            self._flying.pop((task.epoch, task.batch), None)
         return wanted
 
     def deliver(self, task: Task, result: T | Failure) -> None:
+        begun = self._flying.get((task.epoch, task.batch))
+        if begun is not None:
+            self._flying[task.epoch, task.batch] = (*begun, time.monotonic())
         super().deliver(task, result)
-        if (task.epoch, task.batch) in self._flying:
-            self._flight("n", (task.epoch, task.batch))
+        if begun is not None:
             self._log.count("finished batches", self.waiting())
 
     def _take(self, reader: int, wanted: tuple[int, int]) -> tuple[int, T]:
         taken = super()._take(reader, wanted)
-        if wanted in self._flying:
-            self._flying.discard(wanted)
-            self._flight("e", wanted)
+        if (stages := self._flying.pop(wanted, None)) is not None:
+            begun, made, *_ = stages  # a task of before a jump may have been noted as well
+            self._log.flight("batch", f"{wanted[0]}/{wanted[1]}", (begun, made, time.monotonic()))
             self._log.count("finished batches", self.waiting())
         return taken
 
     def close(self, *error: Any) -> None:
         super().close(*error)
         self._log.flush()
-
-    def _flight(self, phase: str, batch: tuple[int, int]) -> None:
-        self._log.flight(phase, "batch", f"{batch[0]}/{batch[1]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,11 +32,18 @@ def test_notes_are_put_in_order_and_begin_at_0() -> None:
     assert names == {0: "trials", 1: "training", 2: "worker process"}
 
 
-def test_batches_that_were_never_taken_are_left_out_and_those_of_two_trials_kept_apart() -> None:
-    whole = [flight("b", "0/0", 1.0), flight("n", "0/0", 2.0), flight("e", "0/0", 3.0)]
-    made = traced.merged({"a": [*whole, flight("b", "0/1", 4.0)], "b": [*whole, flight("e", "9/9", 5.0)]})
+def test_the_stages_of_a_batch_are_events_and_those_of_two_trials_kept_apart(tmp_path: Path) -> None:
+    log = traced.TraceLog(str(tmp_path))
+    log.flight("batch", "0/0", (1.0, 2.0, 3.0))
+    log.flush()
+    (file,) = tmp_path.iterdir()
+    notes = traced.read(file.read_text().splitlines())
+    made = traced.merged({"a": notes, "b": notes})
     assert complaints(made) == []
-    assert {event["id"] for event in made["traceEvents"] if event["ph"] in "bne"} == {"0/0/0", "1/0/0"}
+    stages = [(event["id"], event["ph"], event["ts"]) for event in made["traceEvents"] if event["ph"] in "bne"]
+    assert sorted(stages, key=lambda stage: (stage[0], stage[2])) == [
+        (f"{trial}/0/0", phase, at) for trial in (0, 1) for phase, at in zip("bne", (0.0, 1e6, 2e6), strict=True)
+    ]
 
 
 def test_of_many_trials_the_first_events_of_each_are_kept() -> None:
