@@ -36,10 +36,9 @@ import small_rows
 
 import autopipe as ap
 from autopipe.hardware import machine
-from autopipe.measure.bench import Bench, ResidentLoader
+from autopipe.measure.bench import Bench, Probe, ResidentLoader
 from autopipe.measure.meter import Meter
-from autopipe.measure.probe import Probe
-from autopipe.measure.windows import StopRule
+from autopipe.measure.outcome import StopRule
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader

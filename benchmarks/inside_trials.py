@@ -100,11 +100,10 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
     import keras
     import tensorflow as tf
 
-    from autopipe.measure.bench import Bench, any_batch
+    from autopipe.measure.bench import Bench, Probe, any_batch
     from autopipe.measure.meter import Meter
-    from autopipe.measure.probe import Probe
+    from autopipe.measure.outcome import StopRule
     from autopipe.measure.trial.workload_import import load_workload
-    from autopipe.measure.windows import StopRule
     from autopipe.workload.ops.planner import make_plan
 
     workload = load_workload(reference)

@@ -24,7 +24,7 @@ import cv2
 import numpy as np
 
 import autopipe as ap
-from autopipe.extensions.scale import model, runs
+from autopipe.extensions.scale import model
 from autopipe.search.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +85,7 @@ def make_workload(data: Images | None = None) -> ap.Workload:
 
 def devices() -> None:
     """Predict two virtual devices from one, and measure them."""
-    found = runs.scale(make_workload(), [1, 2], settings=Settings(virtual_devices=2))
+    found = model.scale(make_workload(), [1, 2], settings=Settings(virtual_devices=2))
     for weak in (False, True):
         measured = model.row(found.measured, 2, weak=weak)
         predicted = model.row(found.measured, 2, weak=weak, predict=True)

@@ -23,7 +23,7 @@ from autopipe.artifact.pin import Stored, read
 from autopipe.artifact.schema import Profile
 from autopipe.hardware import machine
 from autopipe.hardware.gpu import keras_backend
-from autopipe.measure import fingerprint, kept_sets
+from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.trial import workload_import
@@ -206,7 +206,7 @@ def run(
         artifact.renew(stored.artifact, profile, stored.path)
         if stored.given is not None:
             repointing.point(stored.path, stored.given)
-    converted = profile is not None and kept_sets.is_beside(stored.path.parent, described, pick.config_of(profile))
+    converted = profile is not None and fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
 
 

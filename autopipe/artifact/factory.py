@@ -21,7 +21,7 @@ from autopipe.artifact.artifact import write_joined
 from autopipe.artifact.schema import Artifact, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.gpu import keras_backend
-from autopipe.measure import fingerprint, kept_sets
+from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
 from autopipe.pipeline import assembly
@@ -112,7 +112,7 @@ class Tuned:
             said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
             again = pick.retune(str(self.path or "autopipe.json"))
             warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
-        return kept_sets.looked_up(workload, self.config, self.folder)
+        return fingerprint.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
         named = self.artifact.workload

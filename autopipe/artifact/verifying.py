@@ -18,7 +18,7 @@ import pydantic
 
 from autopipe.artifact.converting import imported
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError
-from autopipe.hardware import machine, opencv, processes
+from autopipe.hardware import machine, processes
 from autopipe.measure.facts import Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.measure.trial.supervise import TrialRunner
@@ -146,7 +146,7 @@ def inspect(
     """Inspect every sample; see `verify_files`. The file `journal` keeps the progress until the end; bad samples of an
     earlier run are inspected again.
     """
-    opencv.one_thread()
+    processes.one_opencv_thread()
     processes.keep_freed_memory()
     count = len(conversion)
     done = _kept(journal)

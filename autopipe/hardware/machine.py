@@ -12,11 +12,12 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from autopipe.hardware import gpu, opencv
+from autopipe.hardware import gpu
 from autopipe.hardware.gpu import Gpu
 
 # -------------------- mounts: the mounted file systems, from /proc/self/mountinfo (`man 5 proc`)
@@ -330,13 +331,21 @@ def _entries(path: Path) -> dict[str, int]:
 # -------------------- machine
 
 
+# Four distributions bring one and the same module `cv2`. With two of them, the one installed last has overwritten files
+# of the other, and removing either leaves a broken one.
+_OPENCV = (
+    "opencv-python",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",
+)
 _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "autopipe": ("autopipe-tuner",),
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly"),
     "keras": ("keras", "keras-nightly"),
     "jax": ("jax",),
     "torch": ("torch",),
-    "opencv": opencv.DISTRIBUTIONS,
+    "opencv": _OPENCV,
     "kornia-rs": ("kornia-rs",),
     "numpy": ("numpy",),
     "optuna": ("optuna",),
@@ -393,8 +402,7 @@ def installed_versions() -> dict[str, str | None]:
     A package on the path without metadata is not seen. Nothing is imported.
     """
     return {
-        package: next(filter(None, map(opencv.distribution_version, names)), None)
-        for package, names in _DISTRIBUTIONS.items()
+        package: next(filter(None, map(_installed_version, names)), None) for package, names in _DISTRIBUTIONS.items()
     }
 
 
@@ -403,3 +411,29 @@ def _distribution() -> str:
         return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
     except OSError:
         return platform.system()
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def opencv_installed() -> dict[str, str]:
+    """Return the installed OpenCV distributions with their versions; normally one."""
+    return {name: version for name in _OPENCV if (version := _installed_version(name)) is not None}
+
+
+def opencv_warning(found: Mapping[str, str]) -> str | None:
+    """Return a warning about the result of `opencv_installed`, with advice; None if all is well."""
+    if not found:
+        return "No OpenCV distribution is installed. Run: pip install opencv-python-headless"
+    if len(found) == 1:
+        return None
+    names = " and ".join(f"{name} {version}" for name, version in found.items())
+    keep = next((name for name in found if name.endswith("-headless")), next(iter(found)))
+    return (
+        f"{names} are installed together, but bring the same module `cv2`. "
+        f"Run: pip uninstall -y {' '.join(found)} && pip install {keep}"
+    )

@@ -192,6 +192,13 @@ def is_claimed() -> bool:
     return _claims > 0
 
 
+def one_opencv_thread() -> None:
+    """Have OpenCV work in the calling thread: loaders share whole samples out, and its own pool would compete."""
+    import cv2
+
+    cv2.setNumThreads(0)
+
+
 # -------------------- usage: samples of a process tree, and the figures derived from them
 
 

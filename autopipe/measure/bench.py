@@ -11,23 +11,22 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import keras
 import numpy as np
 
 from autopipe import frameworks
-from autopipe.measure import alone, stats
-from autopipe.measure.meter import Meter
-from autopipe.measure.outcome import Phase, Report, StepTime
-from autopipe.measure.probe import Probe, StepNotes
+from autopipe.measure import stats
+from autopipe.measure.meter import Meter, Reading
+from autopipe.measure.outcome import Phase, Report, StepTime, StopRule
 from autopipe.measure.stats import median
-from autopipe.measure.windows import Reading, StopRule
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.traced import TraceLog, noted
+from autopipe.pipeline.batching.traced import Spans, TraceLog, noted
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
@@ -37,6 +36,132 @@ from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch, Field, SampleSpec
 from autopipe.workload.workload import Workload, standing_in
+
+
+class Probe(keras.callbacks.Callback):
+    """Times the steps of one `fit`, of one epoch or of more."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        loader: Loader | None = None,
+        *,
+        report: Report | None = None,
+        when_filled: Callable[[], object] | None = None,
+    ) -> None:
+        """Ask `loader` for the level of its queue and, if known, its waiting; report to `report`.
+
+        `when_filled` is called between the steps in which caches fill and the first window.
+        """
+        super().__init__()
+        self._when_filled = when_filled
+        self.meter = meter  # with the readings
+        self.cpu_seconds = 0.0  # of this process over all windows
+        self._loader = loader
+        self._report = report
+        self._training = False
+        self._cpu_began = 0.0
+        self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Tell the meter the length of an epoch, if there are several and Keras knows it by now."""
+        known = self.params or {}
+        if known.get("epochs", 1) > 1 and known.get("steps"):
+            self.meter.epoch_steps = known["steps"]
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._steps:
+            self.meter.epoch_steps = self._steps
+        self._earlier, self._steps = self._earlier + self._steps, 0
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Look at the clock if it is time. With `steps_per_execution`, several batches have ended at once."""
+        if not self._training:
+            self._training = True
+            self._tell(Phase.FILL)
+        if self._report is not None and self.meter.began_at is None:
+            self._report.progress(0, 0.0)  # a sign of life: filling a cache takes as long as it takes
+        ended, known = batch + 1, self.meter.epoch_steps
+        together = self.model.steps_per_execution  # of them, the last call of an epoch may train fewer
+        self._steps = known if known is not None and known < ended < known + together else ended
+        occupancy = None if self._loader is None else self._loader.occupancy()
+        if not self.meter.step(self._earlier + self._steps, None if occupancy is None else occupancy[0]):
+            return
+        wait_for_device(logs)
+        measuring, filled = self.meter.began_at is not None, self.meter.filled_at is not None
+        if not self.meter.look(time.monotonic(), self._waited()):
+            self.model.stop_training = True
+        if self._when_filled is not None and not filled:
+            self._when_filled()
+        cpu = time.process_time()
+        if measuring:
+            self.cpu_seconds = cpu - self._cpu_began
+        elif self.meter.began_at is not None:
+            self._cpu_began = cpu
+            self._tell(Phase.MEASURE)
+        if self._report is not None:
+            self._report.progress(self.meter.images, self.meter.rate)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Take the last reading; the data may have ended before the meter had enough."""
+        self.meter.end(time.monotonic(), self._waited())
+
+    def _tell(self, phase: Phase) -> None:
+        if self._report is not None:
+            self._report.phase(phase)
+
+    def _waited(self) -> float:
+        return self._loader.waited_seconds if isinstance(self._loader, TimedLoader) else 0.0
+
+
+def wait_for_device(logs: Any) -> None:
+    """Block until the step that made `logs` has ended. Any arrays in the logs are waited for."""
+    for value in keras.tree.flatten({} if logs is None else logs):
+        if hasattr(value, "__array__"):
+            np.asarray(value)
+
+
+class TracedLoader(TimedLoader):
+    """Forwards the batches of another loader, and notes each wait for one."""
+
+    def __init__(self, loader: Loader, log: TraceLog) -> None:
+        super().__init__(loader)
+        self._log = log
+        self._spans = Spans(log, "hand-over")
+
+    def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        source = super()._timed(batches)
+        while True:
+            began = time.monotonic() if self._spans.due() else None
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            if began is not None:
+                self._spans.note(began, time.monotonic())
+            if self.taken % len(self) == 0:
+                self._log.instant("epoch end")
+            yield batch
+            del batch  # its consumer may be done with it before it takes the next
+
+
+class StepNotes(keras.callbacks.Callback):
+    """Notes each step of a `fit`, with the waiting for its batch."""
+
+    def __init__(self, log: TraceLog) -> None:
+        super().__init__()
+        self._spans = Spans(log, "step")
+        self._began: float | None = None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._began = time.monotonic() if self._spans.due() else None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._began is not None:
+            self._spans.note(self._began, time.monotonic())
+
+
+# -------------------- the model without a loader
 
 
 class ResidentLoader(Loader):
@@ -138,6 +263,62 @@ def _exchange_seconds(exchanged: Callable[[], object]) -> float:
     return median(took)
 
 
+_WARM_UP_STEPS = 2
+_WINDOWS = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Durations of calls of a function."""
+
+    first_seconds: float  # the first one, which compiles if that was not done
+    rates: tuple[float, ...]  # calls a second, window by window, warm
+
+    @property
+    def fastest(self) -> float:
+        """The median of the faster half; other load on the machine can only make a call slower."""
+        return median(sorted(self.rates)[len(self.rates) // 2 :])
+
+
+def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> Calls:
+    """Time calls of a model's function for so many seconds, compilation not included.
+
+    Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
+    """
+    batches = itertools.repeat(batch)
+    began = time.perf_counter()
+    logs, state = _call(function, state, batches)
+    wait_for_device(logs)
+    first_seconds = time.perf_counter() - began
+    rates = []
+    began = time.perf_counter()
+    for _ in range(_WARM_UP_STEPS):
+        logs, state = _call(function, state, batches)
+    wait_for_device(logs)
+    step_seconds = max(time.perf_counter() - began, 1e-6) / _WARM_UP_STEPS
+    windows = max(3, min(_WINDOWS, int(seconds / step_seconds)))
+    count = max(1, int(seconds / windows / step_seconds))
+    for _ in range(windows):
+        began = time.perf_counter()
+        for _ in range(count):
+            logs, state = _call(function, state, batches)
+        wait_for_device(logs)
+        rates.append(count / max(time.perf_counter() - began, 1e-9))
+    return Calls(first_seconds=first_seconds, rates=tuple(rates))
+
+
+def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
+    given = [next(batches)] if keras.backend.backend() == "torch" else batches
+    result = function(*state, given)
+    return (result[0], tuple(result[1:])) if state else (result, ())
+
+
+def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copy a state; a step on JAX donates the arrays of the original."""
+    made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
+    return made
+
+
 _KINDS = {Mode.TRAIN: "train", Mode.EVALUATE: "test", Mode.PREDICT: "predict"}
 _CHANGES: dict[Mode, tuple[str, ...]] = {
     Mode.TRAIN: ("optimizer", "metrics"),
@@ -157,9 +338,9 @@ def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: f
     per_call = model.steps_per_execution
     if mode is Mode.PREDICT and keras.backend.backend() == "tensorflow":
         function = _of_lists(function, per_call)
-    state = alone.copied(frameworks.step_state(model, *_CHANGES[mode]))
+    state = copied(frameworks.step_state(model, *_CHANGES[mode]))
     batch = loader.spec.packed(next(iter(loader.batches(0))))
-    seen = alone.calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
+    seen = calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
     rate = stats.estimate([per_call * each for each in seen.rates])
     return StepTime(
         mode=mode,

@@ -23,9 +23,8 @@ from autopipe.measure import op_costs, reads, stats
 from autopipe.measure.bench import Alone
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, SampleTail
-from autopipe.measure.measurement import CeilingOptions
 from autopipe.measure.op_costs import Clock
-from autopipe.measure.outcome import Report
+from autopipe.measure.outcome import CeilingOptions, Report
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job

@@ -1,38 +1,49 @@
 """The feed of a trial: one of autopipe's loaders over the part of the data that a trial can use.
 
 If something has to be made first, that part is as large as can be made in time: a cache is filled, and a storage form
-written, for it only. Written samples are kept for later trials of the session. Foreign code as a feed is
-`autopipe.measure.foreign`.
+written, for it only. Written samples are kept for later trials of the session.
+
+Foreign code is a feed, too: the output of `autopipe eject` for the workload, or a function of the user's. It is trained
+on unchanged, by Keras's own `fit`, in a process of its own without autopipe's settings (allocator, OpenCV's threads).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
+import importlib.util
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
+import keras
+
+from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.hardware.disk import Regime
-from autopipe.measure.bench import Bench
+from autopipe.measure.bench import Bench, Probe, TracedLoader
 from autopipe.measure.costs import samples_to_make
-from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
-from autopipe.measure.outcome import ConversionCost
-from autopipe.measure.probe import Probe, TracedLoader
+from autopipe.measure.outcome import ConversionCost, MeasureOptions
 from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.traced import TraceLog
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
 from autopipe.pipeline.storage.shard import place
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan
+from autopipe.workload.ops.planner import looked_at
+from autopipe.workload.sample import SLOTS, Field, leaves, mapped
 from autopipe.workload.workload import Workload
 
-_ENDLESS = 10**9  # epochs; the probe ends the training
+_ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +74,7 @@ class Feed:
     part: Part
     alone: float | None  # images/s of the model on a batch that is already there, if that is known
     tunes_itself: bool  # tf.data chooses settings while the training runs
+    regime: Regime  # the state of the page cache when it begins
     once: int | None = None  # epochs that may be read if each file has to come from the disk; None: any number
 
     @property
@@ -99,7 +111,14 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
 
     files = _files(part.workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)))
     return Feed(
-        config=config, opened=opened, files=files, part=part, alone=alone, tunes_itself=_tunes_itself(config), once=once
+        config=config,
+        opened=opened,
+        files=files,
+        part=part,
+        alone=alone,
+        tunes_itself=_tunes_itself(config),
+        regime=regime,
+        once=once,
     )
 
 
@@ -118,7 +137,7 @@ def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOption
         settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
     )
     at_once = loader.batches_at_once or config.loader.worker_count() or 1
-    return Meter(loader.batch_size, at_once, wanted.stop_rule, start)
+    return Meter(loader.batch_size, at_once, wanted, start)
 
 
 def _tunes_itself(config: PipelineConfig) -> bool:
@@ -187,3 +206,189 @@ def cost_of(done: Converted, cut: int) -> ConversionCost:
         shard_samples=done.shard_samples,
         shard_seconds=done.shard_seconds,
     )
+
+
+# -------------------- foreign code
+
+_FILL_SECONDS: Final = 2.0  # about
+_FEWEST_BATCHES: Final = 8  # that a cache holds
+_RETURNS: Final = (
+    "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """Arguments of `fit`."""
+
+    arguments: Mapping[str, Any]  # of `fit`
+    settle_seconds: float = 0.0  # time for its own tuning before it is timed
+    workers: int = 1  # threads or processes that make whole batches
+
+
+class ForeignCode:
+    """One piece of foreign code: plain code by the name of its form, or the user's function."""
+
+    def __init__(self, workload: Workload, plan: Plan, code: str | Callable[[], Any], name: str) -> None:
+        """Get the data, and look at the first batch of a user's function called `name`."""
+        self._workload, self._plan = workload, plan
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._compiled: set[int] = set()  # benches, by their identity: a session keeps them
+        if isinstance(code, str):
+            self._fed = _fed(self._plain(code), self._workload, code)
+        else:
+            made = _called(code, name)
+            self._require_alike(made, name)
+            self._fed = _fed(_without_last(made), self._workload, name)
+
+    def compile(self, bench: Bench) -> None:
+        """Train one step unless done already, so that compilation is not timed."""
+        if id(bench) not in self._compiled:
+            with bench.strategy.scope():
+                bench.model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
+            self._compiled.add(id(bench))
+
+    def feed(self, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime) -> Feed:
+        workload, fed, alone = self._workload, self._fed, wanted.model_images_per_second
+        epochs = 1 if regime == "cold" else _ENDLESS
+
+        def train(probe: Probe) -> None:
+            with bench.strategy.scope():
+                bench.model.fit(**{"epochs": epochs, **fed.arguments}, callbacks=[probe], verbose=0)
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Open]:
+            start = Start(settle_seconds=fed.settle_seconds)
+            yield Open(meter=Meter(workload.batch_size, fed.workers, wanted, start), train=train)
+            gc.collect()  # a framework's iterators stop reading ahead
+
+        most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
+        return Feed(
+            config=config,
+            opened=opened,
+            files=data_source.files(workload.data, None if workload.shuffle else range(most)),  # its order is its own
+            part=Part(workload=workload),
+            alone=alone,
+            tunes_itself=fed.settle_seconds > 0,
+            regime=regime,
+        )
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _plain(self, form: str) -> Any:
+        """Write and import the code of `eject`, and call it for the data that it gives to `fit`."""
+        plain = module.module(self._workload, form, plan=self._plan, own=False)
+        every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
+        if every > 1:  # the kept samples take as long to read as a trial can wait
+            mapped = "    dataset = dataset.map("
+            code = plain.code.replace(mapped, f"    dataset = dataset.shard({every}, 0)\n{mapped}", 1)
+            plain = dataclasses.replace(plain, code=code)
+        self._folder = tempfile.TemporaryDirectory(prefix="autopipe-plain-")
+        file = Path(self._folder.name) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
+        file.write_text(plain.code, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        made = importlib.util.module_from_spec(spec)
+        vars(made).update(plain.functions)
+        spec.loader.exec_module(made)
+        make = next(getattr(made, name) for name in ("make_dataset", "Batches", "arrays") if hasattr(made, name))
+        data = make(**plain.given)
+        if form == module.CACHED:
+            for _ in data:  # the first epoch, in which the cache fills
+                pass
+            return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
+        return _without_last(data) if form == module.DIRECTORY else data
+
+    def _require_alike(self, made: Any, name: str) -> None:
+        """Raise unless the first batch of the data is like the workload's."""
+        batch, spec = _first_batch(made, self._workload.batch_size, name), self._plan.finished
+        if spec.structure is not None:
+            try:
+                batch = spec.structure.flat(batch)
+            except DataError as error:
+                raise WorkloadError(f"The baseline `{name}` gives other batches: {error.message}") from None
+        for part, array, field in zip(spec.labels, batch, spec.columns, strict=True):
+            wanted = None if field is None else (self._workload.batch_size, *(field.shape or ()))
+            got = getattr(array, "shape", None)
+            if array is not None and (got is None or wanted != tuple(got)):
+                raise WorkloadError(
+                    f"The baseline `{name}` must train on what the workload trains on: batches whose {part} is "
+                    f"{_shown(wanted, field)}, but it gives {shortened(array) if got is None else tuple(got)}.",
+                    hint=f"Give it the workload's batch size, {self._workload.batch_size}, and its ops.",
+                )
+            if array is None and wanted is not None:
+                raise WorkloadError(
+                    f"The baseline `{name}` must train on what the workload trains on, but its batches have no {part}.",
+                    hint="Return batches (x, y).",
+                )
+
+
+def _kept_of(workload: Workload, plan: Plan) -> int:
+    """Choose the samples for each one that tf.data keeps in a trial."""
+    numbers, began = looked_at(len(workload.data)), time.perf_counter()
+    forms.cached_bytes(workload, plan)  # decodes them
+    seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
+    return max(
+        1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // (_FEWEST_BATCHES * workload.batch_size))
+    )
+
+
+def _shown(wanted: tuple[int, ...] | None, field: Field | None) -> str:
+    return "nothing" if wanted is None or field is None else f"{wanted} {field.dtype}"
+
+
+def _called(function: Callable[[], Any], name: str) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        raise WorkloadError(
+            f"The baseline `{name}()` raised {type(error).__name__}: {error}",
+            hint=f"It is called without arguments. {_RETURNS}",
+        ) from error
+
+
+def _arrays(made: tuple[Any, ...]) -> list[Any]:
+    """Return the arrays of (x, y) or (x, y, sample_weight), each of which may be a tuple or dictionary."""
+    return [part for slot in made for part in leaves(slot)]
+
+
+def _is_dataset(made: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(made, tf.data.Dataset)
+
+
+def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, ...]:
+    if isinstance(made, keras.utils.PyDataset):
+        batch = made[0]
+    elif _is_dataset(made):
+        batch = next(iter(made.take(1)), None)
+        if batch is None:
+            raise WorkloadError(f"The baseline `{name}` must return a dataset of batches, but it holds none.")
+    elif isinstance(made, tuple) and len(made) in (2, 3) and all(hasattr(part, "shape") for part in _arrays(made)):
+        batch = tuple(mapped(lambda part: part[:batch_size], slot) for slot in made)
+    else:
+        raise WorkloadError(f"The baseline `{name}` returned {shortened(made)}.", hint=_RETURNS)
+    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    return parts if len(parts) > 1 else (*parts, None)
+
+
+def _without_last(made: Any) -> Any:
+    """Drop an epoch's last batch, which may be short: compiling for its shape would be timed."""
+    count = int(made.cardinality()) if _is_dataset(made) else 0
+    return made.take(count - 1) if count > 1 else made
+
+
+def _fed(made: Any, workload: Workload, name: str) -> Fed:
+    if isinstance(made, keras.utils.PyDataset):
+        endless = {} if made.num_batches is not None else {"steps_per_epoch": _ENDLESS, "epochs": 1}
+        return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))
+    if _is_dataset(made):
+        endless = {"steps_per_epoch": _ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
+        return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=AUTOTUNE_SECONDS)
+    rows = len(_arrays(made)[0]) // workload.batch_size * workload.batch_size
+    arrays = {key: mapped(lambda part: part[:rows], slot) for key, slot in zip(SLOTS, made, strict=False)}
+    return Fed(arguments={**arrays, "batch_size": workload.batch_size, "shuffle": workload.shuffle})

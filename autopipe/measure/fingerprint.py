@@ -6,26 +6,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import enum
+import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pydantic
 
-from autopipe.errors import BadSampleError
+from autopipe import frameworks
+from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware import disk, machine
 from autopipe.hardware.gpu import asked, keras_backend
-from autopipe.measure.facts import OpRecord
+from autopipe.measure.facts import Description, OpRecord
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.storage import layout
+from autopipe.pipeline.storage.shard import place, subfolders
 from autopipe.values import Value
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
+from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
@@ -383,3 +392,98 @@ def _gpu_memory(hardware: Hardware) -> str:
     known = sorted(hardware.gpus, key=lambda gpu: (gpu.name, gpu.memory_bytes or 0))
     sizes = {gpu.name: gpu.memory_bytes for gpu in known}
     return ", ".join("unknown" if size is None else machine.size_text(size) for size in sizes.values())
+
+
+# -------------------- the structure of a model. Keras is not imported.
+
+_NO_SETTINGS = frozenset({"name", "seed", "built"})
+
+
+def model_digest(model: Any) -> str:
+    """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
+
+    Values of weights do not count, nor do names, which Keras numbers from model to model, nor connections of layers. Of
+    a simulated accelerator the step time counts, as it has nothing else.
+    """
+    layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
+    optimizer = type(getattr(model, "optimizer", None)).__name__
+    step = _simulated_step(model)
+    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *map(_layer_text, layers))
+
+
+def _simulated_step(model: Any) -> list[str]:
+    """Return the step time of a simulated accelerator; empty for any other model, whose digest it must not change."""
+    found = getattr(model, "accelerator", None)
+    return [f"{found.step_seconds!r} {found.batch_size!r}"] if isinstance(found, SimulatedAccelerator) else []
+
+
+def _layer_text(layer: Any) -> str:
+    shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
+    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(_settings(layer), sort_keys=True)}"
+
+
+def _settings(layer: Any) -> dict[str, Any]:
+    """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow for any backend."""
+    if hasattr(layer, "layers"):  # a container: its layers follow on their own
+        return {}
+    public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    return {name: _plain(value) for name, value in public.items() if name not in _NO_SETTINGS}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
+
+
+# -------------------- converted samples, beside the artefact of a pipeline or in the folders of the workload
+
+_BESIDE = "converted"  # in an artefact's folder
+
+
+def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
+    """Return the workload with the folder of its converted samples: `converted` beside the artefact, or its own.
+
+    The artefact's is used first; also if neither has the right set but the artefact has any, so that the error is about
+    that one.
+    """
+    storage = STORAGES[config.storage]
+    beside = None if folder is None else folder / _BESIDE
+    if beside is None or not storage.converts or not beside.is_dir():
+        return workload
+    conversion = assembly.conversion_of(workload, planner.make_plan(workload), storage, config.cut)
+    try:
+        layout.find(beside, conversion, storage)
+    except StorageError:
+        if place(workload.converted).exists():
+            return workload
+    return dataclasses.replace(workload, converted=str(beside))
+
+
+def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
+    """Return True if the set that `config` reads lies beside an artefact, complete, of this data and these ops.
+
+    The check uses the description of a workload, which need not be imported.
+    """
+    cut = described.depths.get(config.storage, 0) if config.cut == "deepest" else config.cut
+    wanted = (config.storage, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
+    for each in subfolders(folder / _BESIDE):
+        with contextlib.suppress(StorageError):
+            found = layout.whole_manifest(each).header
+            its = (found.storage, found.samples, found.source_digest, _told(found.ops_digest, found.looked_up))
+            if its == wanted:
+                return True
+    return False
+
+
+def first_ops(plan: Plan) -> tuple[str, ...]:
+    """Return digests of the deterministic first ops of a plan: of none, the first, the first two and so on."""
+    ops = [step.op for step in plan.prefix]
+    return tuple(_told(digests.ops_digest(ops[:cut]), digests.looked_up(ops[:cut])) for cut in range(len(ops) + 1))
+
+
+def _told(ops: str, looked_up: Mapping[str, str]) -> str:
+    return digests.digest(ops, sorted(looked_up.items()))

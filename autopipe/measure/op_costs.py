@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import machine, opencv, processes
+from autopipe.hardware import machine, processes
 from autopipe.measure.costs import READ
 from autopipe.measure.facts import OpCost, SampleTail
 from autopipe.workload import order
@@ -184,7 +184,7 @@ def op_costs(
     machine's and not the op's. Files should be in the page cache. Bad samples are skipped; raises BadSampleError if no
     sample could be used.
     """
-    opencv.one_thread()
+    processes.one_opencv_thread()
     processes.keep_freed_memory()
     busy = taken()
     rows, names, began = [], [], clock()[0]

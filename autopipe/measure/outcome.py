@@ -1,4 +1,4 @@
-"""The outcome of a trial, a measurement or a failure with its reason; and the other answers of its process.
+"""The outcome of a trial, a measurement or a failure with its reason; the other answers, and the options, of requests.
 
 All are values that survive JSON: `model_dump_json()` writes an outcome, `parse_outcome` reads it. They derive nothing:
 statistics are in `autopipe.measure.stats`, wording in `autopipe.reports`. A `Report` takes progress meanwhile.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self, TypeAlias
 
 import pydantic
 
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import OfSetup, PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value
 from autopipe.workload.mode import Mode
+
+if TYPE_CHECKING:
+    from autopipe.hardware.processes import Usage
 
 
 class Phase(enum.StrEnum):
@@ -70,6 +73,31 @@ class Resources(Value):
     gpu_idlest_percent: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_watts: float | None = None
+
+    @classmethod
+    def of(cls, usage: Usage) -> Self:
+        cards = [each for each in usage.gpus_busy_percent if each is not None]
+        return cls(
+            cpu_percent=usage.cpu_percent,
+            others_cpu_percent=usage.others_cpu_percent,
+            peak_rss_bytes=usage.peak_memory_bytes,
+            gpu_percent=usage.gpu_busy_percent,
+            gpu_busiest_percent=max(cards, default=None),
+            gpu_idlest_percent=min(cards, default=None),
+            gpu_memory_bytes=usage.peak_gpu_memory_bytes,
+            gpu_watts=usage.gpu_watts,
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A warning if other processes used the same cores."""
+        others = self.others_cpu_percent
+        if others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
+            return ()
+        return (f"Meanwhile other processes used {others / 100:.1f} of the cores that this one may use.",)
+
+
+_BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 
 
 class Ran(Value):
@@ -211,7 +239,62 @@ class StepTime(Value):
         return self.batch_size / self.step_seconds.value
 
 
+# -------------------- options of a request, beyond the configuration or the setup of the model
+
 Options: TypeAlias = Mapping[str, pydantic.JsonValue]
+
+
+class _Options(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class StopRule(_Options):
+    """The rule that ends a trial."""
+
+    min_seconds: float = pydantic.Field(default=1.0, gt=0)  # least time in windows that count
+    max_seconds: float = pydantic.Field(default=3.0, gt=0)  # see `most_seconds`
+    # of the interval, as a share of the median on either side, at which it is narrow enough
+    half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)
+    # images/s; a trial whose interval lies wholly below it ends early. None: never
+    hopeless_below: float | None = pydantic.Field(default=None, gt=0)
+    # the `time.monotonic` reading, the same clock in all processes, at which the training ends with the windows it has
+    ends_at: float | None = None
+
+    @property
+    def most_seconds(self) -> float:
+        """Time in windows that count after which a trial ends, stable or not; with discarded ones, twice as long."""
+        return max(self.min_seconds, self.max_seconds)
+
+
+class _OnFiles(_Options):
+    # "warm" puts files into the page cache before a trial, "cold" removes them; "auto": cold if the data are larger
+    # than memory
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+
+
+class MeasureOptions(StopRule, _OnFiles):
+    """The settings of one measurement."""
+
+    # of the model alone, for a session that does not measure it
+    model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    folder: str | None = None  # for samples that are converted for it; None: the temporary folder
+    trace: str | None = None  # a folder for notes of the timeline; None: no notes
+
+
+class CeilingOptions(OfSetup, _OnFiles):
+    """The purpose of ceilings: if trials read from the disk, its speed is one of them."""
+
+    model_only: bool = False  # leave out the loader, its ops and the disk, which are the same in every setup
+    again: bool = False  # measure the model once more, even if this process has done so
+    samples: int | None = pydantic.Field(default=None, ge=1)  # of a batch, over all devices; None for the workload's
+    elsewhere: PipelineConfig | None = None  # whose workers run elsewhere: count the cores that they have there
+    exchange: bool = False  # also measure the exchange of gradients between the devices
+
+
+class StepOptions(OfSetup, _Options):
+    """The options of timing a step."""
+
+    seconds: float = pydantic.Field(default=2.0, gt=0)  # duration, without compilation
 
 
 class Report(Protocol):

@@ -1,8 +1,8 @@
 """A session: measures one workload, trial after trial, with the framework imported and the model compiled.
 
 It lives in the process of the trials (`autopipe.measure.trial.runner`), which turns its exceptions into outcomes. Each
-trial opens and closes its own feed: one of autopipe's loaders (`autopipe.measure.feed`) or foreign code
-(`autopipe.measure.foreign`). All are timed by the same meter.
+trial opens and closes its own feed (`autopipe.measure.feed`): one of autopipe's loaders, or foreign code. All are timed
+by the same meter. A session also describes the workload for a search.
 """
 
 from __future__ import annotations
@@ -15,25 +15,44 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
-from autopipe.errors import LoaderError
-from autopipe.hardware import machine
+from autopipe.errors import LoaderError, WorkloadError
+from autopipe.hardware import disk, machine
 from autopipe.hardware.gpu import Nvml
-from autopipe.hardware.processes import Sampler
-from autopipe.measure import ceilings, describe, footprint, measurement, verify
-from autopipe.measure.bench import Bench, gradient_exchange
+from autopipe.hardware.processes import Sampler, Usage
+from autopipe.measure import ceilings, fingerprint, verify
+from autopipe.measure.bench import Bench, Probe, gradient_exchange
 from autopipe.measure.ceilings import LoaderCosts
-from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.feed import Feed, Parts, loader_feed
-from autopipe.measure.foreign import ForeignCode
-from autopipe.measure.measurement import CeilingOptions, MeasureOptions, StepOptions, Trained
-from autopipe.measure.outcome import Measurement, Options, Phase, Report, StepTime, Verification
-from autopipe.measure.probe import Probe
-from autopipe.measure.reads import PageCache
-from autopipe.pipeline import assembly
-from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, WrappedDataset
+from autopipe.measure.feed import Feed, ForeignCode, Open, Parts, loader_feed
+from autopipe.measure.meter import Reading
+from autopipe.measure.outcome import (
+    CeilingOptions,
+    Measurement,
+    MeasureOptions,
+    Options,
+    Phase,
+    Ran,
+    Report,
+    Resources,
+    StepOptions,
+    StepTime,
+    Verification,
+)
+from autopipe.measure.reads import PageCache, Subset, existing
+from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
+from autopipe.pipeline.devices import choose
+from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.eject import module
+from autopipe.pipeline.storage.convert import estimate_bytes
+from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
+from autopipe.values import count_text
+from autopipe.workload.data import source as data_source
 from autopipe.workload.mode import Mode
+from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
@@ -61,7 +80,7 @@ class Session:
 
     def describe(self, report: Report) -> Description:
         report.phase(Phase.BUILD)
-        return describe.describe(self._asked, self._plan, self._bench(1, "last").model)
+        return describe(self._asked, self._plan, self._bench(1, "last").model)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         report.phase(Phase.BUILD)
@@ -76,17 +95,7 @@ class Session:
                 fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.rereads else None))
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
-        return measurement.measurement(
-            Trained(
-                feed=feed,
-                fed=fed,
-                usage=sampler.usage,
-                began=began,
-                ended=ended,
-                regime=pages.regime,
-                files_ready=ready,
-            )
-        )
+        return measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         wanted = CeilingOptions.model_validate(options)
@@ -159,9 +168,239 @@ class Session:
             return
         needed = int(fixed.bytes * len(self._workload.data) * config.cache_fraction)
         free = machine.detect_memory().available_bytes
-        if needed > footprint.CACHE_SHARE * free:
+        if needed > CACHE_SHARE * free:
             raise LoaderError(
                 f"A cache of {config.cache_fraction:.0%} of the samples needs {machine.size_text(needed)}, "
-                f"but {machine.size_text(free)} are free, of which it may take {footprint.CACHE_SHARE:.0%}.",
+                f"but {machine.size_text(free)} are free, of which it may take {CACHE_SHARE:.0%}.",
                 hint="Use cache='none', a smaller cache_fraction, or smaller images.",
             )
+
+
+# -------------------- the measurement of a trial, from its raw readings
+
+_TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."
+
+
+def measurement(
+    feed: Feed, fed: Open, usage: Usage, *, began: float, ended: float, files_ready: bool = True
+) -> Measurement:
+    """Derive the measurement of a training that has ended; with foreign code, waiting shows in the rate only.
+
+    Args:
+        feed: what it trained on.
+        fed: the feed while it was open.
+        usage: of the process tree, from before the feed was opened.
+        began: when that was, by `time.monotonic`.
+        ended: when the last step had ended.
+        files_ready: there was time to bring all files into the state of the page cache.
+
+    Raises:
+        WorkloadError: the data ended before anything could be measured.
+    """
+    meter, loader, config = fed.meter, fed.loader, feed.config
+    reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
+    if reading is None or first is None or meter.began_at is None:
+        raise _too_few(loader)
+    # The GPUs of a training are the first ones that CUDA shows.
+    usage = usage.between(meter.began_at, ended).of_gpus(min(choose.accelerators(), config.devices))
+    resources, rate, alone = Resources.of(usage), meter.overall, feed.alone
+    stable = reading.stable or reading.cut_short
+    found = Measurement(
+        config=config.model_dump(mode="json"),
+        config_key=config.key(),
+        batch_size=meter.batch_size,
+        windows=reading.windows,
+        images_per_second=rate,
+        first_batch_seconds=first - began,
+        discarded_batches=meter.discarded_batches,
+        stable=stable,
+        warnings=(
+            *reading.warnings,
+            *(() if stable else resources.warnings),
+            *([] if loader is None else _notes(feed, loader)),
+            *([_TUNES_ITSELF] if feed.tunes_itself else []),
+        ),
+        data_wait_share=0.0 if alone is None else max(0.0, 1 - rate.value / alone),
+        resources=resources,
+        page_cache=feed.regime,
+        files_ready=files_ready,
+        ran=_ran(config, usage),
+    )
+    if loader is None:
+        return found
+    filled, share = meter.filled_at or first, feed.part.share
+    fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
+    more = {
+        "data_share": share,
+        "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
+        "cache_fill_seconds": fill_seconds if config.cache == "memory" else None,
+        "data_wait_share": _data_wait_share(reading, alone),
+        "conversion": feed.part.conversion,
+        "hand_over_seconds": loader.hand_over_seconds,
+    }
+    return found.model_copy(update=more)
+
+
+def _too_few(loader: TimedLoader | None) -> WorkloadError:
+    if loader is None:
+        return WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
+    return WorkloadError(
+        f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
+        hint='Use page_cache="warm", or more data.',
+    )
+
+
+def _notes(feed: Feed, loader: TimedLoader) -> list[str]:
+    said = []
+    if feed.once is not None and loader.taken >= feed.once * len(loader):
+        said.append(f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches.")
+    if lost := loader.lost_workers():
+        said.append(f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced.")
+    return said
+
+
+def _data_wait_share(reading: Reading, alone: float | None) -> float:
+    """Return the share of time in which the model had no batch.
+
+    If steps run asynchronously, the host waits for a batch while the device still runs the step before. So the waiting
+    is at most the shortfall from the model's own rate.
+    """
+    waited = sum(window.waiting_seconds for window in reading.windows)
+    share = waited / sum(window.seconds for window in reading.windows)
+    return min(share, 1.0 if alone is None else max(0.0, 1 - reading.rate.value / alone))
+
+
+def _ran(config: PipelineConfig, usage: Usage) -> Ran:
+    """Describe the parts that ran: processes as counted, threads as the loader says."""
+    processes = max(0, (usage.peak_processes or 1) - 1)
+    return Ran(
+        threads=0 if processes else config.loader.threads(machine.usable_cores()),
+        processes=processes,
+        devices=choose.names(config.devices),
+        backend=keras.backend.backend(),
+        versions={name: value for name, value in machine.installed_versions().items() if value},
+    )
+
+
+# -------------------- the description of a workload
+
+_LOOKED_AT = 64  # samples whose files may be in memory
+
+
+def describe(workload: Workload, plan: Plan, model: Any) -> Description:
+    """Describe a workload with its plan and its built model."""
+    resident = _resident_share(workload)  # before other steps read samples
+    count = len(workload.data)
+    fixed = plan.cut(len(plan.prefix))
+    digests = fingerprint.workload_digest(workload, fingerprint.model_digest(model))
+    return Description(
+        samples=count,
+        batch_size=workload.batch_size,
+        fixed_bytes=fixed.bytes * count if fixed.is_fixed else None,
+        compact_bytes=plan.compact.bytes,
+        finished_bytes=plan.finished.bytes,
+        cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
+        first_ops=fingerprint.first_ops(plan),
+        backend=keras.backend.backend(),
+        accelerators=choose.accelerators(),
+        virtual_devices=choose.virtual_devices(),
+        impossible=(*_impossible(workload, plan, model), *_not_plain(workload, plan)),
+        data_digest=data_source.first_digest(workload.data),
+        mean_bytes=digests.mean_bytes,
+        resident_share=resident,
+        sizes=digests.sizes,
+        storage_kind=fingerprint.storage_of(workload.data),
+        ops_digest=digests.ops,
+        ops=digests.op_list,
+        model_digest=digests.model or "",
+        epochs=workload.epochs,
+        wrapped=_wrapped(workload),
+    )
+
+
+def _resident_share(workload: Workload) -> float | None:
+    part = Subset(workload.data, _LOOKED_AT)
+    return disk.share_in_memory(existing(dict.fromkeys(data_source.files(part))))
+
+
+def _wrapped(workload: Workload) -> WrappedDataset | None:
+    config = wrap.as_it_is(workload)
+    return None if config is None else WrappedDataset(as_it_is=config, choices=wrap.choices(workload))
+
+
+def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:
+    """List the forms of plain code that cannot express the workload; none for a wrapped dataset."""
+    if isinstance(workload.data, WrappedData):
+        return []
+    reasons = {form: module.reasons_against(workload, form, plan, own=False) for form in module.FORMS}
+    return [Impossible(parameter=CODE, value=form, reason=why) for form, why in reasons.items() if why is not None]
+
+
+def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
+    found: list[tuple[str, str | int, str | None]] = []  # setting, value and reason
+    if not plan.cut(len(plan.prefix)).is_fixed:
+        found.append(("cache", "memory", "samples differ in size after the deterministic first ops"))
+    found.append(("channels", "first", _no_channels_first(workload, model, plan)))
+    if not plan.suffix:
+        found.append(("finish", "device", "no op is left that a device could do"))
+    for kind in LOADERS:
+        found.append(("loader", kind, LOADERS[kind].missing()))
+        for (name, value), reason in LOADERS[kind].impossible(plan).items():
+            found.append((name, value, reason))
+        if workload.on_bad_sample == "skip" and not LOADERS[kind].skips_bad_samples:
+            found.append(("loader", kind, 'it cannot replace bad samples (on_bad_sample="skip")'))
+    alone, order = _one_device_only(workload, model), assembly.batch_order(workload)
+    last = order.batch_samples(order.batches - 1)
+    uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
+    for count in range(2, max(choose.accelerators(), choose.virtual_devices()) + 1):
+        found.append(("devices", count, alone))
+        found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
+    return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
+
+
+def _one_device_only(workload: Workload, model: Any) -> str | None:
+    several = choose.sharing()
+    if several is None:
+        return f"on Keras's {keras.backend.backend()} backend autopipe trains on one device"
+    if isinstance(workload.model, keras.Model):
+        return "the model is built already; pass the function that builds it"
+    return several.unfit(model)
+
+
+def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:
+    """Return the reason why the model takes no images with channels first; None if it may."""
+    if plan.source.structure is not None:
+        return "samples of several parts are fed with channels last"
+    if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
+        return "x is no image with channels"
+    if isinstance(workload.model, keras.Model):
+        return "the model is built already, for channels last"
+    shape, image = getattr(model, "input_shape", None), plan.finished.x.shape
+    if not isinstance(shape, tuple) or len(shape) != 4 or image is None:
+        return None
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_first")
+    try:
+        other = getattr(workload.model(), "input_shape", None)
+    except Exception as error:  # noqa: BLE001  # whatever it raised, it cannot be built so
+        return f"the model cannot be built so ({type(error).__name__})"
+    finally:
+        keras.config.set_image_data_format(before)
+    height, width, channels = image
+    fits = isinstance(other, tuple) and all(
+        takes in (None, has) for takes, has in zip(other[1:], (channels, height, width), strict=True)
+    )
+    return None if fits else "the model's input is fixed to channels last"
+
+
+def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
+    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples."""
+    found = {
+        name: {
+            cut: int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name]))
+            for cut in STORAGES[name].cuts(plan)
+        }
+        for name in STORAGES
+        if STORAGES[name].converts
+    }
+    return {name: sizes for name, sizes in found.items() if sizes}

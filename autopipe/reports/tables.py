@@ -13,8 +13,7 @@ from rich.text import Text
 from autopipe.artifact import check
 from autopipe.artifact.schema import Artifact, Profile
 from autopipe.artifact.verifying import FileVerification
-from autopipe.hardware import opencv
-from autopipe.hardware.machine import Machine, size_text
+from autopipe.hardware.machine import Machine, opencv_warning, size_text
 from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs
@@ -55,7 +54,7 @@ def machine(found: Machine, opencv_found: Mapping[str, str]) -> Table:
     for name, version in found.versions.items():
         table.add_row(name, version or "not installed")
     table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
-    if (warning := opencv.warning(opencv_found)) is not None:
+    if (warning := opencv_warning(opencv_found)) is not None:
         table.add_row(_NOTE, warning)
     return table
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import optuna
 
-from autopipe.measure import bottleneck, costs, footprint
+from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Resources, TrialFailure
@@ -380,7 +380,7 @@ def _left_out(session: Session) -> tuple[LeftOut, ...]:
 def _over_limits(session: Session) -> Iterator[Resources]:
     for row in session.record.rows():
         if isinstance(row.outcome, Measurement) and not session.kept_limits(row):
-            yield objective.taken(row.outcome, footprint.cache_bytes(row.config, session.facts.workload))
+            yield objective.taken(row.outcome, costs.cache_bytes(row.config, session.facts.workload))
 
 
 def _others_cores(rows: Sequence[Row]) -> float:

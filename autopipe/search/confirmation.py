@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autopipe.measure import footprint
+from autopipe.measure import costs
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import median
 from autopipe.search import decision, model_ceilings, objective
@@ -88,10 +88,10 @@ def named(session: Session, keys: Sequence[str], baselines: Sequence[Baseline]) 
 def finalist(session: Session, point: Point, baseline: str | None) -> decision.Finalist:
     """Return a point as a finalist, with its resources."""
     facts = session.facts
-    cache = footprint.cache_bytes(point.config, facts.workload)
+    cache = costs.cache_bytes(point.config, facts.workload)
     peaks = [objective.peak_bytes(each, cache) for each in point.measurements]
     used = [peak for peak in peaks if peak is not None]
-    memory = median(used) if used else float(footprint.memory_bytes(point.config, facts.workload))
+    memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     cost = decision.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return decision.Finalist(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
 

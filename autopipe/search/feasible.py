@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.hardware.machine import size_text
-from autopipe.measure import footprint
+from autopipe.measure import costs
 from autopipe.measure.facts import Facts
-from autopipe.pipeline.config import STORAGES, Params, PipelineConfig, Value, from_config, to_config
+from autopipe.pipeline.config import CACHE_SHARE, STORAGES, Params, PipelineConfig, Value, from_config, to_config
 from autopipe.pipeline.space import Space
 
 MOST_CANDIDATES = 10_000
@@ -106,13 +106,13 @@ def useless(name: str, value: Value, facts: Facts) -> Rejection | None:
 
 
 def _cache(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    needed, free = footprint.cache_bytes(config, facts.workload), facts.memory_bytes
+    needed, free = costs.cache_bytes(config, facts.workload), facts.memory_bytes
     if config.cache_fraction < 1 and has_room_for_all(facts):
         return Rejection(Rule.CACHE, f"cache_fraction {config.cache_fraction}: there is room for all samples")
-    if needed is None or free is None or needed <= footprint.CACHE_SHARE * free:
+    if needed is None or free is None or needed <= CACHE_SHARE * free:
         return None
     what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
-    most = f", of which it may take {footprint.CACHE_SHARE:.0%}" if needed <= free else ""
+    most = f", of which it may take {CACHE_SHARE:.0%}" if needed <= free else ""
     return Rejection(
         Rule.CACHE, f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free{most}"
     )
@@ -121,7 +121,7 @@ def _cache(config: PipelineConfig, facts: Facts) -> Rejection | None:
 def has_room_for_all(facts: Facts) -> bool:
     """Return True if a cache of all samples fits, as far as is known."""
     whole, free = facts.workload.fixed_bytes, facts.memory_bytes
-    return whole is None or free is None or whole <= footprint.CACHE_SHARE * free
+    return whole is None or free is None or whole <= CACHE_SHARE * free
 
 
 def _convert(config: PipelineConfig, facts: Facts) -> Rejection | None:
@@ -132,7 +132,7 @@ def _convert(config: PipelineConfig, facts: Facts) -> Rejection | None:
             Rule.CONVERT,
             f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
         )
-    needed, free = footprint.kept_bytes(config, facts.workload), facts.disk_bytes
+    needed, free = costs.kept_bytes(config, facts.workload), facts.disk_bytes
     if needed is not None and free is not None and needed > free:
         return Rejection(
             Rule.DISK, f"storage {config.storage}: needs {size_text(needed)} on disk, {size_text(free)} free"
@@ -201,7 +201,7 @@ def _workers(config: PipelineConfig, facts: Facts) -> Rejection | None:
 
 def _memory(config: PipelineConfig, facts: Facts) -> Rejection | None:
     most = facts.limits.memory_bytes
-    if most is None or footprint.memory_bytes(config, facts.workload) <= most:
+    if most is None or costs.memory_bytes(config, facts.workload) <= most:
         return None
     return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {size_text(most)}")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from autopipe.measure import footprint
+from autopipe.measure import costs
 from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config
 from autopipe.search import decision, feasible
 from autopipe.search.feasible import Candidate
@@ -145,7 +145,7 @@ def cheaper(session: Session) -> Iterator[Asked]:
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
     """Return the cost of a configuration, as far as it is known before a trial."""
-    planned = footprint.memory_bytes(config, session.facts.workload)
+    planned = costs.memory_bytes(config, session.facts.workload)
     return decision.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import optuna
 
 from autopipe.errors import ConfigError
-from autopipe.measure import costs, footprint
+from autopipe.measure import costs
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
@@ -379,5 +379,5 @@ class Session:
         return value, self._excesses(config, outcome)
 
     def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
-        cache = footprint.cache_bytes(config, self.facts.workload)
+        cache = costs.cache_bytes(config, self.facts.workload)
         return objective.excesses(measured, self.facts.limits, cache)

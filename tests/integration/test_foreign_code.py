@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from autopipe.errors import WorkloadError
 from autopipe.hardware import disk, processes
-from autopipe.measure import foreign
+from autopipe.measure import feed
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
 from autopipe.pipeline.config import PipelineConfig
@@ -107,7 +107,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 @pytest.mark.parametrize("form", ["tf.data-cache", "directory", "keras-workers"])
 @pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
 def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(foreign, "_FILL_SECONDS", seconds)
+    monkeypatch.setattr(feed, "_FILL_SECONDS", seconds)
     for number in range(70):
         (tmp_path / str(number % 2)).mkdir(exist_ok=True)
         cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])

@@ -14,9 +14,9 @@ import pytest
 
 from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import disk, machine
+from autopipe.measure.meter import overall
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
-from autopipe.measure.windows import overall
 from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes

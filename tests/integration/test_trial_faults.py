@@ -17,8 +17,7 @@ import pytest
 
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
-from autopipe.measure.trial import group
-from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.child import Launch, members
 from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
@@ -48,7 +47,7 @@ def started(launch: Launch, deadlines: Deadlines) -> Iterator[TrialRunner]:
         pid = runner.pid
         assert pid is not None
         yield runner
-    assert group.members(pid) == []
+    assert members(pid) == []
     assert psutil.Process().children(recursive=True) == []
 
 

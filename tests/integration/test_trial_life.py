@@ -18,7 +18,7 @@ import pytest
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Memory
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.measure.trial import child, group
+from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
@@ -115,7 +115,7 @@ def test_ctrl_c_goes_through_and_leaves_no_process(launch: Launch) -> None:
         with pytest.raises(KeyboardInterrupt):
             runner.measure(CONFIG, {"fault": "hang"})
         assert runner.pid is None
-        assert group.members(pid) == []
+        assert child.members(pid) == []
 
 
 class Interrupting:
@@ -186,7 +186,7 @@ with TrialRunner(launch, on_event=show) as runner:
         last = "grandchild started" if fault == "grandchild" else "MEASURE"
         line = next(line for line in process.stdout if last in line)
         leader = int(line.split()[-1])
-        family = group.members(leader)
+        family = child.members(leader)
         assert len(family) == (2 if fault == "grandchild" else 1)
         child.collect(temporary)
         assert len(list(temporary.glob(f"{child.PREFIX}*"))) == 1  # as long as it lives

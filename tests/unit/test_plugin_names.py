@@ -54,8 +54,6 @@ ELSEWHERE = {
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",
     ("search/feasible.py", "foreign"): "the name of a rule",
-    ("measure/alone.py", "CutMix"): "a layer of Keras",
-    ("measure/alone.py", "MixUp"): "a layer of Keras",
 }
 """Literals that are another thing of the same name."""
 USERS = {

@@ -95,11 +95,11 @@ def doctor(as_json: options.AsJson = False) -> None:
     import dataclasses
     import json
 
-    from autopipe.hardware import machine, opencv
+    from autopipe.hardware import machine
     from autopipe.reports import tables
 
     found = machine.detect()
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        screen.show(tables.machine(found, opencv.installed()))
+        screen.show(tables.machine(found, machine.opencv_installed()))

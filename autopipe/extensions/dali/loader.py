@@ -16,7 +16,7 @@ import pydantic
 
 from autopipe import again
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
-from autopipe.hardware import gpu, opencv
+from autopipe.hardware import gpu, processes
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import refuse_skipping
 from autopipe.pipeline.batching.streaming import Filler, StreamingLoader, require_memory
@@ -98,7 +98,7 @@ class Dali(LoaderConfig):
         recipe, depth = traced(job.recipe), self.prefetch_queue_depth
         queue_size = job.setup.queue_size(depth)
         require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
-        opencv.one_thread()
+        processes.one_opencv_thread()
         decoder = self._decoder(job.order.batch_size, filler.resized_to(recipe.steps))
         made = filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
         return _DaliLoader(job, made, queue_size, depth)

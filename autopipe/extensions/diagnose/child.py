@@ -70,7 +70,7 @@ class _Watch:
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
-        from autopipe.extensions.diagnose.onlooker import Look, Onlooker
+        from autopipe.extensions.diagnose.run import Look, Onlooker
 
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
@@ -103,7 +103,7 @@ class _Watch:
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
         """Return the callbacks that write nothing, because a shortened training must not, and the names of others."""
-        from autopipe.extensions.diagnose.onlooker import Onlooker
+        from autopipe.extensions.diagnose.run import Onlooker
 
         every = [] if callbacks is None else keras.tree.flatten(callbacks)
         if self._arguments.callbacks:
@@ -174,12 +174,12 @@ class _After(importlib.abc.MetaPathFinder):
 
 def _end_here() -> NoReturn:
     """End without the rest of the script, and without its exit handlers."""
-    from autopipe.measure.trial import group
+    from autopipe.measure.trial.child import kill_others
 
     gc.collect()  # iterators give back files and locks that they hold
     sys.stdout.flush()
     sys.stderr.flush()
-    group.kill_others()
+    kill_others()
     os._exit(0)
 
 

@@ -1,13 +1,26 @@
-"""`autopipe diagnose`: the bottleneck of any training script."""
+"""`autopipe diagnose`: the bottleneck of any training script, which runs unchanged in a process of its own."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autopipe.cli import options, screen
+from autopipe.errors import NothingMeasuredError, TrialError
+
+if TYPE_CHECKING:  # imported before `--help` answers
+    from autopipe.extensions.diagnose.watched import Watched
 
 GROUP = "Look closer"
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -40,29 +53,114 @@ def diagnose(
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.
     """
-    from autopipe.extensions.diagnose import report, run
-
     if steps is not None:
         options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
     if keep_running:
         options.refuse_idle(context, "callbacks", why="with `--keep-running`, which runs all callbacks")
-    request = run.Request(
-        script=script,
-        arguments=tuple(arguments or ()),
-        seconds=seconds,
-        steps=steps,
-        callbacks=callbacks,
-        keep_running=keep_running,
-        quiet=as_json,
-    )
-    seen, status = run.diagnose(request)
-    for watched in seen:
+    wanted = [f"--seconds={seconds}", *([] if steps is None else [f"--steps={steps}"])]
+    wanted += ["--callbacks"] if callbacks or keep_running else []
+    wanted += ["--keep-running"] if keep_running else []
+    seen, status = watch(script, arguments or (), wanted, quiet=as_json)
+
+    from autopipe.extensions.diagnose import watched
+
+    for found in seen:
         if as_json:
-            print(watched.model_dump_json())
+            print(found.model_dump_json())
             continue
         print()
-        screen.show(report.render(watched))
-        if (code := report.to_paste(watched)) is not None:
+        screen.show(watched.render(found))
+        if (code := watched.to_paste(found)) is not None:
             print(f"\n{code}", end="")
     if keep_running and status:
         raise typer.Exit(status if status > 0 else 128 - status)
+
+
+def watch(
+    script: Path, arguments: Sequence[str] = (), wanted: Sequence[str] = ("--seconds=10",), *, quiet: bool = False
+) -> tuple[list[Watched], int]:
+    """Run a script, and return the findings for each `fit` and the script's exit status.
+
+    Args:
+        script: the user's own.
+        arguments: of the script.
+        wanted: options of `autopipe.extensions.diagnose.child`.
+        quiet: send the script's stdout to stderr.
+
+    Raises:
+        TrialError: there is no such script.
+        NothingMeasuredError: the script ended before a training could be watched.
+    """
+    from autopipe.extensions.diagnose.watched import Watched
+    from autopipe.measure.trial.child import import_path
+
+    if not script.is_file():
+        raise TrialError(
+            f"`diagnose` runs a Python script, but there is no file `{script}`.",
+            hint="For example: autopipe diagnose train.py --epochs 3",
+        )
+    child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
+    with tempfile.TemporaryFile() as told:
+        command = [sys.executable, "-m", child, f"--fd={told.fileno()}", *wanted, str(script), *arguments]
+        environment = {**os.environ, **import_path()}
+        sys.stdout.flush()
+        with _ending_too() as end:
+            process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=environment)
+            end(process)
+            status = _ended(process)
+        told.seek(0)
+        lines = [(json.loads(line), line) for line in told]
+    if lines and lines[-1][0]["status"] == "failed":
+        raise NothingMeasuredError(lines[-1][0]["message"], hint=lines[-1][0]["hint"])
+    found = [Watched.model_validate_json(line) for read, line in lines if read["status"] != "failed"]
+    if not found:
+        raise _nothing(script, status)
+    return found, status
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # the script gets it, too; the findings so far are shown
+            continue
+
+
+@contextlib.contextmanager
+def _ending_too() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Pass SIGTERM on to the script. Yields a function to call with the script's process.
+
+    A signal that arrives while the script starts is passed on as well.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    ended = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal ended
+        ended = True
+        for process in processes:
+            process.terminate()
+
+    def told(process: subprocess.Popen[bytes]) -> None:
+        processes.append(process)
+        if ended:
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _nothing(script: Path, status: int) -> NothingMeasuredError:
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        return NothingMeasuredError(
+            f"`{script}` {how} before a training could be watched.", hint="What it printed itself stands above."
+        )
+    return NothingMeasuredError(
+        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process.",
+        hint="A training loop of one's own, tf_keras and child processes are not watched. In your own code, pass "
+        "callbacks=[ap.Diagnose()] to `fit`.",
+    )

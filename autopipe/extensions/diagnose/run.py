@@ -1,128 +1,407 @@
-"""Diagnoses a training that does not use autopipe: a script, or a running `fit` through a callback."""
+"""A callback that times the steps of `keras.Model.fit`, with any kind of data.
+
+Keras keeps the function that does a step in `model.train_function` and gives it an iterator over batches. During a
+`fit`, a function in its place hands the same batches on one by one and reads the clock. After enough steps, the model
+runs on the last batch alone, on copies of all that a step changes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import FrameType
-from typing import IO, TYPE_CHECKING, Any
+import inspect
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from autopipe.errors import NothingMeasuredError, TrialError
+import keras
+
+from autopipe import frameworks
+from autopipe.errors import ModelError
+from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.watched import Watched
+from autopipe.hardware import machine
+from autopipe.hardware.processes import Sampler
+from autopipe.measure.bench import calls, copied, wait_for_device
+from autopipe.measure.outcome import Resources
+from autopipe.pipeline.devices.choose import SingleDevice
+from autopipe.workload.workload import standing_in
 
-if TYPE_CHECKING:
-    from autopipe.extensions.diagnose.onlooker import Onlooker
+_FEWEST_STEPS = 4
+_FEW_SECONDS = 2.0
+WARM_UP_STEPS = 2
+"""The first step compiles, and from the second on the queues' initial content is used up."""
+
+_RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The options of a diagnosis."""
+class Step:
+    """One call of the model's training function."""
 
-    script: Path  # the user's own
-    arguments: Sequence[str] = ()  # of the script
-    seconds: float = 10.0  # of training to look at
-    steps: int | None = None  # how many steps instead
-    callbacks: bool = False  # run the script's callbacks that may write files, too
-    keep_running: bool = False  # let the script go on to its end, and look at every `fit`
-    quiet: bool = False  # send the script's stdout to stderr
+    images: int  # trained on
+    seconds: float  # from the end of the step before, or the beginning of the epoch, to the end of this one
+    waiting_seconds: float  # the part of it that was waited for data
+    between_seconds: float  # the part of it before the call
 
 
-def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
-    """Run a script, and return the findings for each `fit` and the script's exit status. Raise TrialError if there is
-    no such script, and NothingMeasuredError if the script ended before a training could be watched.
-    """
-    if not request.script.is_file():
-        raise TrialError(
-            f"`diagnose` runs a Python script, but there is no file `{request.script}`.",
-            hint="For example: autopipe diagnose train.py --epochs 3",
-        )
-    with tempfile.TemporaryFile() as told:
-        status = _run(request, told)
-        told.seek(0)
-        lines = [json.loads(line) for line in told]
-    if lines and lines[-1]["status"] == "failed":
-        raise NothingMeasuredError(lines[-1]["message"], hint=lines[-1]["hint"])
-    watched = tuple(Watched.model_validate_json(json.dumps(line)) for line in lines if line["status"] != "failed")
-    if not watched:
-        raise _nothing(request.script, status)
-    return watched, status
+class StepClock:
+    """Times steps one by one."""
 
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.steps: list[Step] = []  # that have ended, in all epochs
+        self._clock = clock
+        self._last = clock()
+        self._began = self._last
+        self._waited = 0.0
+        self._opening = False
 
-def _run(request: Request, told: IO[bytes]) -> int:
-    from autopipe.measure.trial.child import import_path  # not at import: `Diagnose` needs none of it
+    def epoch_began(self) -> None:
+        """Forget the time since the last step: validation and the end of an epoch belong to no step.
 
-    options = [f"--fd={told.fileno()}", f"--seconds={request.seconds}"]
-    options += [] if request.steps is None else [f"--steps={request.steps}"]
-    options += ["--callbacks"] if request.callbacks or request.keep_running else []
-    options += ["--keep-running"] if request.keep_running else []
-    command = [
-        sys.executable,
-        "-m",
-        "autopipe.extensions.diagnose.child",
-        *options,
-        str(request.script),
-        *request.arguments,
-    ]
-    stdout = sys.stderr.fileno() if request.quiet else None
-    sys.stdout.flush()
-    with _ending_too() as end:
-        process = subprocess.Popen(
-            command, pass_fds=[told.fileno()], stdout=stdout, env={**os.environ, **import_path()}
-        )
-        end(process)
+        Until the first step of the epoch, its data are opened and waited for.
+        """
+        self._last = self._clock()
+        self._opening = True
+
+    def step_began(self, *, fetched: bool = False) -> None:
+        """Note a call of the training function; `fetched`: after batches that were waited for."""
+        now = self._clock()
+        before = fetched or self._opening
+        self._waited = now - self._last if before else 0.0
+        self._began = self._last if before else now
+        self._opening = False
+
+    def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches, and add up the waiting for each."""
+        source = iter(batches)
         while True:
+            asked = self._clock()
             try:
-                return process.wait()
-            except KeyboardInterrupt:  # the script gets it, too; the findings so far are shown
-                continue
+                batch = next(source)
+            except StopIteration:
+                return
+            finally:
+                self._waited += self._clock() - asked
+            yield batch
+            del batch  # its consumer may be done with it before it takes the next
+
+    def step_ended(self, images: int) -> None:
+        now = self._clock()
+        self.steps.append(
+            Step(
+                images=images,
+                seconds=now - self._last,
+                waiting_seconds=self._waited,
+                between_seconds=self._began - self._last,
+            )
+        )
+        self._last = now
+
+    def pause_ended(self) -> None:
+        self._last = self._clock()
+
+
+def steady(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty."""
+    rest = steps[WARM_UP_STEPS:]
+    total = sum(step.seconds for step in rest)
+    passed, begin = 0.0, 0
+    while begin < len(rest) - 1 and passed + rest[begin].seconds <= total / 2:
+        passed += rest[begin].seconds
+        begin += 1
+    return rest[begin:]
+
+
+def waits_more_and_more(steps: Sequence[Step]) -> bool:
+    """Return True if later steps wait for a larger share of their time: a queue is running empty."""
+    half = len(steps) // 2
+    if half < 2:
+        return False
+    before, after = (_waiting_share(part) for part in (steps[:half], steps[half:]))
+    return after > before + _RISES
+
+
+def _waiting_share(steps: Sequence[Step]) -> float:
+    return sum(step.waiting_seconds for step in steps) / max(1e-9, sum(step.seconds for step in steps))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How long to watch."""
+
+    seconds: float = 10.0  # of training, the compiling of its first step left out
+    steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
+    alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
+
+    def is_enough(self, steps: list[Step]) -> bool:
+        rest = steps[WARM_UP_STEPS:]
+        if self.steps is not None:
+            return len(rest) >= self.steps
+        return len(rest) >= _FEWEST_STEPS and sum(step.seconds for step in rest) >= self.seconds
+
+
+class Onlooker(keras.callbacks.Callback):
+    """Watches one `fit`, reports once, and leaves the model unchanged.
+
+    Each epoch's `images_per_second` and `data_wait_share` go to the logs; callbacks that come later in the list see
+    them.
+    """
+
+    def __init__(
+        self,
+        told: Callable[[Watched], None],
+        look: Look | None = None,
+        *,
+        data: str | None = None,
+        left_out: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Call `told`, once: after enough steps, or at the end of a shorter training.
+
+        Args:
+            told: may raise, which ends the training.
+            look: how long to watch.
+            data: the kind of the training's data, for the report.
+            left_out: callbacks that were left out, for the report.
+            clock: seconds.
+        """
+        super().__init__()
+        self._told = told
+        self._look = look or Look()
+        self._report: dict[str, Any] = {"data": data, "left_out": left_out}
+        self._clock = clock
+        self._seen: Any = None
+        self._owners: Any = None
+        self._steps = StepClock(clock)
+        self._sampler: Sampler | None = None
+        self._batch: Any = None
+        self._epoch_from = 0
+        self._images = 0  # of this step
+        self._batch_size = 0
+        self._done = False
+
+    def set_trainer(self, trainer: Any) -> None:
+        self._report["data"] = "autopipe"
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Replace the model's training function."""
+        if type(self.model).make_train_function is not keras.Model.make_train_function:
+            raise ModelError(
+                f"A training can be watched where Keras makes its training function, but {type(self.model).__name__} "
+                "has a `make_train_function` of its own.",
+                hint="Put what is special into `train_step`.",
+            )
+        self.leave()  # a `fit` before may have had no end
+        self._steps, self._epoch_from, self._batch_size, self._done = StepClock(self._clock), 0, 0, False
+        self.model.make_train_function()  # a trainer's callbacks are told before Keras does
+        self._seen, self._owners = self.model, self.model.train_function
+        self.model.train_function = self._step
+        self._sampler = Sampler()
+        self._sampler.start()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Leave out the time since the last step."""
+        self._steps.epoch_began()
+        self._epoch_from = len(self._steps.steps)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Log the epoch, without the first steps of the training."""
+        steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
+        seconds = sum(step.seconds for step in steps)
+        if logs is not None and seconds > 0:
+            logs["images_per_second"] = sum(step.images for step in steps) / seconds
+            logs["data_wait_share"] = sum(step.waiting_seconds for step in steps) / seconds
+
+    def on_train_end(self, logs: Any = None) -> None:
+        try:
+            if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
+                self._tell(frameworks.step_state(self.model, "optimizer", "metrics"))
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Restore the model's function, also if `fit` ended with an error."""
+        if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
+            self._seen.train_function = self._owners
+        if self._sampler is not None:
+            self._sampler.stop()
+        self._seen, self._owners, self._sampler, self._batch = None, None, None, None
+
+    def _step(self, *arguments: Any) -> Any:
+        """Do a step, and read the clock. Keras does not report the end of a `fit` that ends in here."""
+        try:
+            return self._timed(*arguments)
+        except StopIteration:  # the end of the data
+            raise
+        except BaseException:
+            self.leave()
+            raise
+
+    def _timed(self, *arguments: Any) -> Any:
+        """Do the same as the model's own training function, and read the clock."""
+        *state, batches = arguments
+        fetched = isinstance(batches, list)  # by Keras on torch, after the callbacks of the last step
+        self._steps.step_began(fetched=fetched)
+        source = self._noted(iter(batches) if fetched else self._steps.waiting(batches))
+        self._images = 0
+        source = _with([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
+        result = self._owners(*state, list(source) if fetched else source)
+        logs = result[0] if state else result
+        enough = not self._done and self._look.is_enough(self._steps.steps)
+        if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
+            wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
+        self._steps.step_ended(self._images)
+        if enough:
+            self._tell(tuple(result[1:]) if state else ())
+            self._steps.pause_ended()
+        return result
+
+    def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Count the samples of a step, and keep its last batch."""
+        for batch in batches:
+            rows = _rows(batch)
+            self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
+            if not self._done:
+                self._batch = batch
+            yield batch
+            del batch  # its memory, unless Keras keeps it, goes back to a loader before the next one is asked for
+
+    def _tell(self, state: tuple[Any, ...]) -> None:
+        self._done = True
+        assert self._sampler is not None
+        resources = Resources.of(self._sampler.stop())
+        seen = steady(self._steps.steps)
+        rows = _rows(self._batch)
+        rates, warnings = self._alone(state)
+        found = Watched(
+            **self._report,
+            backend=keras.backend.backend(),
+            batch_size=self._batch_size,
+            steps=len(seen),
+            images=sum(step.images for step in seen),
+            seconds=sum(step.seconds for step in seen),
+            waiting_seconds=sum(step.waiting_seconds for step in seen),
+            between_seconds=sum(step.between_seconds for step in seen),
+            first_step_seconds=self._steps.steps[0].seconds,
+            alone_images_per_second=None if not rates else rates[0] * rows,
+            augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
+            without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
+            cores=machine.core_time(),
+            resources=resources,
+            warnings=(*resources.warnings, *_warnings(seen, self.model), *warnings),
+        )
+        self._batch = None
+        self._told(found)
+
+    def _alone(self, state: tuple[Any, ...]) -> tuple[list[float], tuple[str, ...]]:
+        """Return steps/s of the model on a batch in memory, and the same without its augmentation, if it has any."""
+        batch = _placed(self._batch)
+        layers = augmenting_layers(self.model)
+        per_call = self.model.steps_per_execution
+        rates = []
+        try:
+            with contextlib.nullcontext() if state else unchanged(self.model):
+                functions = [self._owners, *([function_without(self.model, layers)] if layers else [])]
+                for function in functions:
+                    seen = calls(function, copied(state), batch, self._look.alone_seconds)
+                    rates.append(per_call * seen.fastest)
+        except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            return rates, (f"The model could not be timed on a batch alone: {line}",)
+        return rates, ()
+
+
+def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    """Yield the first batch and drop it, which `itertools.chain` would not; then the rest."""
+    yield first.pop()
+    yield from rest
+
+
+def _rows(batch: Any) -> int:
+    first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
+    parts = getattr(first, "values", None)  # TensorFlow's PerReplica
+    return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
+
+
+def _placed(batch: Any) -> Any:
+    """Return the batch on the device, unless that is the host's memory."""
+    place = SingleDevice().place
+    return keras.tree.map_structure(lambda leaf: place(leaf) if _is_numbers(leaf) else leaf, batch)
+
+
+def _is_numbers(leaf: Any) -> bool:
+    return hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
+
+
+def _warnings(seen: Sequence[Step], model: Any) -> tuple[str, ...]:
+    said = []
+    if sum(step.seconds for step in seen) < _FEW_SECONDS:
+        said.append(f"Only {len(seen)} steps were timed: train for longer to be surer.")
+    if waits_more_and_more(seen):
+        said.append("Steps waited more and more: a queue was running empty. Look for longer.")
+    if model.steps_per_execution > 1:
+        said.append("Steps were done one by one here, though `steps_per_execution` is set.")
+    return tuple(said)
+
+
+# -------------------- the model alone, without its augmentation, and as it was before
+
+_OTHERS = {"AugMix", "CutMix", "MixUp", "RandAugment"}  # that Keras ships besides those called Random...
+
+
+def augmenting_layers(model: Any) -> list[Any]:
+    """Return the augmenting layers (Random*) of a model, at any depth; they change nothing outside of training."""
+    return [
+        layer
+        for layer in frameworks.layers(model)
+        if any(kind.__name__.startswith("Random") or kind.__name__ in _OTHERS for kind in type(layer).__mro__)
+        and "training" in inspect.signature(layer.call).parameters
+    ]
 
 
 @contextlib.contextmanager
-def _ending_too() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Pass SIGTERM on to the script. Yields a function to call with the script's process.
+def turned_off(layers: Sequence[Any]) -> Iterator[None]:
+    """Make these layers behave in training as in prediction."""
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(standing_in(layer, "call", _as_in_prediction(layer.call)))
+        yield
 
-    A signal that arrives while the script starts is passed on as well.
-    """
-    processes: list[subprocess.Popen[bytes]] = []
-    ended = False
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal ended
-        ended = True
-        for process in processes:
-            process.terminate()
+def _as_in_prediction(call: Callable[..., Any]) -> Callable[..., Any]:
+    def predicting(*inputs: Any, **others: Any) -> Any:
+        return call(*inputs, **{**others, "training": False})
 
-    def told(process: subprocess.Popen[bytes]) -> None:
-        processes.append(process)
-        if ended:
-            process.terminate()
+    return predicting
 
-    before = signal.signal(signal.SIGTERM, on_signal)
+
+@contextlib.contextmanager
+def unchanged(model: Any) -> Iterator[None]:
+    """Restore the variables of the model, its optimizer and its metrics when the block ends."""
+    kept = [(variable, variable.numpy().copy()) for variable in frameworks.held_variables(model)]
     try:
-        yield told
+        yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for variable, value in kept:
+            variable.assign(value)
 
 
-def _nothing(script: Path, status: int) -> NothingMeasuredError:
-    if status:
-        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        return NothingMeasuredError(
-            f"`{script}` {how} before a training could be watched.", hint="What it printed itself stands above."
-        )
-    return NothingMeasuredError(
-        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process.",
-        hint="A training loop of one's own, tf_keras and child processes are not watched. In your own code, pass "
-        "callbacks=[ap.Diagnose()] to `fit`.",
-    )
+def function_without(model: Any, layers: list[Any]) -> Callable[..., Any]:
+    """Make the model's training function as Keras does, for calls while `layers` are turned off."""
+    owners_function, step = model.train_function, model.train_step
+    with standing_in(model, "train_step", lambda *given: step(*given)):  # frameworks know the first one's trace
+        try:
+            model.make_train_function(force=True)
+            function = model.train_function
+        finally:
+            model.train_function = owners_function
+
+    def without(*arguments: Any) -> Any:
+        with turned_off(layers):  # it is traced at its first call
+            return function(*arguments)
+
+    return without
 
 
 def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
@@ -139,17 +418,14 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
     Example:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
     """
-    from autopipe.extensions.diagnose.onlooker import Look, Onlooker  # imports Keras
-
     return Onlooker(_print, Look(seconds=seconds, steps=steps))
 
 
-def _print(watched: Watched) -> None:
-    from autopipe.extensions.diagnose import report
+def _print(found: Watched) -> None:
     from autopipe.reports.terminal import Console
 
     console: Any = Console()
     console.print()
-    console.print(report.render(watched), soft_wrap=True, highlight=False)
-    if (code := report.to_paste(watched)) is not None:
+    console.print(watched.render(found), soft_wrap=True, highlight=False)
+    if (code := watched.to_paste(found)) is not None:
         console.print(f"\n{code}", soft_wrap=True, highlight=False, markup=False)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe import again
 from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
-from autopipe.hardware import opencv, processes
+from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import BadSampleLedger, Kernel
@@ -94,7 +94,7 @@ class Grain(LoaderConfig):
         require_memory(job, knobs.buffered_batches() + 2)
         if self.workers:
             _require_shared_memory(job, knobs.buffered_batches() + 2)
-        opencv.one_thread()
+        processes.one_opencv_thread()
         return _GrainLoader(job, knobs, MemoryCache.of(job.recipe))
 
 
@@ -267,5 +267,5 @@ class _Batches:
 
 def _begin_worker(number: int, count: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    opencv.one_thread()
+    processes.one_opencv_thread()
     processes.keep_freed_memory()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autopipe import _version, again
 from autopipe.errors import AutopipeError, DataError, LoaderError
-from autopipe.hardware import machine, opencv, processes
+from autopipe.hardware import machine, processes
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, unpickled
@@ -116,7 +116,7 @@ class Maker:
 
     @functools.cached_property
     def _recipe(self) -> Recipe:
-        opencv.one_thread()
+        processes.one_opencv_thread()
         processes.keep_freed_memory()
         processes.claim()  # Ray gives each actor a process, in whose main thread its methods run one at a time
         made = unpickled(self._packed, elsewhere=True)

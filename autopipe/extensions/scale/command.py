@@ -44,7 +44,7 @@ def scale(
 
     It is measured for as many as are here, and predicted for more.
     """
-    from autopipe.extensions.scale import runs
+    from autopipe.extensions.scale import model
     from autopipe.search.settings import Settings
 
     chosen = workload.chosen()
@@ -52,7 +52,7 @@ def scale(
     link = None if interconnect is None else rate_of(interconnect, "--interconnect")
     settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
     with screen.working("training the model on batches that are there already"):
-        found = runs.scale(chosen.workload, numbers, interconnect=link, settings=settings)
+        found = model.scale(chosen.workload, numbers, interconnect=link, settings=settings)
     if as_json:
         print(json.dumps(document(found), indent=2))
     else:

@@ -1,7 +1,8 @@
 """One child process as its parent holds it: its start, its messages, and the end of everything it started.
 
-The parent owns the process group, the socket, the log and the temporary folders. Requests and deadlines are in
-`supervise`.
+The parent owns the process group, the socket, the log and the temporary folders. The child leads the group. Everything
+it starts is in that group or descends from it, and ends with it; only a process that made its own session and lost its
+parent to a sudden death is out of reach. Requests and deadlines are in `supervise`.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
+from collections.abc import Iterator, Set
 from pathlib import Path
-from typing import IO
+from types import FrameType
+from typing import IO, Final
 
 import cloudpickle
 import psutil
 import pydantic
 
 from autopipe.errors import TrialError, WorkloadError
-from autopipe.measure.trial import group, protocol
-from autopipe.measure.trial.group import uninterrupted
+from autopipe.hardware import processes
+from autopipe.measure.trial import protocol
 from autopipe.measure.trial.protocol import Channel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.workload.workload import Workload
@@ -129,7 +133,7 @@ def _locked(path: Path) -> int | None:
 
 _EXIT_SECONDS = 1.0
 _DUMP_SECONDS = 0.5
-_POLL_SECONDS = 0.02
+_DUMP_POLL_SECONDS = 0.02
 
 _LOG = logging.getLogger(__name__)
 
@@ -239,14 +243,14 @@ class Child:
         return None
 
     def memory_bytes(self) -> int:
-        return group.memory_bytes(self.pid)
+        return group_bytes(self.pid)
 
     def dump_stacks(self) -> None:
         before = self.log.size_bytes
         self._process.send_signal(signal.SIGUSR1)
         give_up = time.monotonic() + _DUMP_SECONDS
         while self.log.size_bytes == before and self.is_alive() and time.monotonic() < give_up:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_DUMP_POLL_SECONDS)
 
     def end(self, grace_seconds: float, *, politely: bool = False) -> None:
         """End the process and everything it started, with this much time to clean up. Safe to call twice.
@@ -255,7 +259,7 @@ class Child:
         """
         family: set[psutil.Process] = set()
         try:
-            family = group.descendants(self.pid)
+            family = descendants(self.pid)
             if self.is_alive():
                 if politely:
                     self.send(protocol.Close())
@@ -265,7 +269,7 @@ class Child:
                     self._process.wait(grace_seconds)
         finally:
             with uninterrupted():  # also by a second Ctrl-C
-                if not group.kill(self.pid, family):
+                if not kill(self.pid, family):
                     _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_EXIT_SECONDS)
@@ -304,3 +308,123 @@ def import_path() -> dict[str, str]:
     if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return {}
     return {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+
+
+# -------------------- the processes of a trial, seen from outside: its members, their memory, and their end
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay signals that end this process until the block has run.
+
+    Python handles signals in the main thread, so in other threads there is nothing to delay.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+
+    try:
+        with contextlib.ExitStack() as handlers:
+            for number in _SIGNALS:
+                if callable(handler := signal.getsignal(number)):  # else it is ignored, or ends the process on the spot
+                    handlers.callback(signal.signal, number, handler)
+                    signal.signal(number, hold)
+            yield
+    finally:
+        if held:
+            signal.raise_signal(held[0])
+
+
+_KILL_SECONDS = 2.0
+_POLL_SECONDS = 0.01
+_RESOURCE_TRACKER = "multiprocessing.resource_tracker"
+
+
+def members(leader: int) -> list[psutil.Process]:
+    """Return the living processes of the group that `leader` leads, itself included."""
+    return [process for pid in psutil.pids() if _group_of(pid) == leader for process in _living(pid)]
+
+
+def group_bytes(leader: int) -> int:
+    """Return the memory that only this group keeps in use.
+
+    Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Shared
+    memory is counted once.
+    """
+    each = [processes.resident(process.pid) for process in members(leader)]
+    return sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
+
+
+def descendants(leader: int) -> set[psutil.Process]:
+    """List the descendants of `leader`, also those in groups of their own. Only a living leader has any."""
+    try:
+        return set(psutil.Process(leader).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def kill(leader: int, family: Set[psutil.Process] = frozenset()) -> bool:
+    """Kill the rest of a group, and `family`; True if it is gone.
+
+    Python's resource tracker, which removes the shared memory of the dead, is left to end last and by itself if it can.
+    """
+    for patient in (True, False):
+        for process in _alive(leader, family):
+            if not (patient and _is_resource_tracker(process)):
+                _signal(process, signal.SIGKILL)
+        give_up = time.monotonic() + _KILL_SECONDS
+        while _alive(leader, family) and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
+    return not _alive(leader, family)
+
+
+def kill_others() -> None:
+    """Kill all processes started by the calling one, which leads its group. The resource tracker ends after them."""
+    leader = os.getpid()
+    for process in _alive(leader, descendants(leader)):
+        if process.pid != leader and not _is_resource_tracker(process):
+            _signal(process, signal.SIGKILL)
+
+
+def _alive(leader: int, family: Set[psutil.Process]) -> set[psutil.Process]:
+    return {process for process in family if _is_alive(process)}.union(members(leader))
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
+
+
+def _living(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return []
+    return [process] if _is_alive(process) else []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and process.is_running()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_resource_tracker(process: psutil.Process) -> bool:
+    try:
+        return any(_RESOURCE_TRACKER in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

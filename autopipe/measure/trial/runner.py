@@ -30,7 +30,8 @@ import cloudpickle
 from autopipe.errors import DataWarning, TrialError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.measure.trial import group, protocol, workload_import
+from autopipe.measure.trial import protocol, workload_import
+from autopipe.measure.trial.child import kill_others
 from autopipe.measure.trial.failures import failure_of
 from autopipe.measure.trial.protocol import Channel
 from autopipe.workload.workload import Workload
@@ -198,7 +199,7 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
 def _end_group() -> None:
     """Kill all that this process has started, if it leads its group."""
     if os.getpgrp() == os.getpid():
-        group.kill_others()
+        kill_others()
 
 
 def _on_sigterm(_number: int, _frame: Any) -> NoReturn:

@@ -18,9 +18,8 @@ from autopipe.hardware import machine
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Options, Phase, StepTime, TrialFailure, Verification
 from autopipe.measure.trial import failures, protocol
-from autopipe.measure.trial.child import Child, Launch
+from autopipe.measure.trial.child import Child, Launch, uninterrupted
 from autopipe.measure.trial.failures import Deadlines, Watch, asked
-from autopipe.measure.trial.group import uninterrupted
 from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
 from autopipe.values import Value
 from autopipe.workload.mode import Mode

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError, WorkerDiedError
-from autopipe.hardware import opencv, processes
+from autopipe.hardware import processes
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
@@ -263,7 +263,7 @@ _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still
 def main() -> None:
     """Serve one owner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    opencv.one_thread()
+    processes.one_opencv_thread()
     processes.keep_freed_memory()
     readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     if readers == 0:

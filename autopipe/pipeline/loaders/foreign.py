@@ -1,7 +1,7 @@
 """Foreign: an input pipeline that autopipe did not write, run unchanged in a process of its own, for comparison.
 
 It is a configuration like others, so that a study records it and a confirmation runs it in turn. It is no loader: its
-batches have an order of their own, so it cannot win. `autopipe.measure.foreign` runs it.
+batches have an order of their own, so it cannot win. `autopipe.measure.feed` runs it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import machine, opencv
+from autopipe.hardware import machine, processes
 from autopipe.pipeline.batching import readahead
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SlotPool
 from autopipe.pipeline.batching.kernel import Kernel, failure_of, refuse_skipping
@@ -79,7 +79,7 @@ class TfData(LoaderConfig):
         readers, batch_size = self._readers(job.recipe.source), job.order.batch_size
         samples_ahead = readahead.samples_ahead(readers, self._calls, batch_size)
         require_memory(job, self.held_batches() + 1, samples_ahead)
-        opencv.one_thread()
+        processes.one_opencv_thread()
         kernel = Kernel(job.recipe, MemoryCache.of(job.recipe), readers)
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
         work = _Work(job, kernel, remember=self.held_batches() + 8, begun=ahead + self._calls + 2)

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.hardware import opencv
+from autopipe.hardware import processes
 from autopipe.pipeline.batching.cache import MemoryCache, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
@@ -40,7 +40,7 @@ class Threads(StreamingConfig):
     def _fillers(
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
-        opencv.one_thread()
+        processes.one_opencv_thread()
         kernel = Kernel(traced(job.recipe), cache, self.read_ahead)
         undo.callback(kernel.close)
         return kernel, [_Filler(kernel)] * self.workers

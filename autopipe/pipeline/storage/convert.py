@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autopipe.errors import BadSampleError, ConfigError, StorageError
-from autopipe.hardware import opencv, processes
+from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage
@@ -94,7 +94,7 @@ def convert(
     """
     _require_possible(conversion, storage, part)
     folder = storage.at(folder)
-    opencv.one_thread()  # for each of the workers
+    processes.one_opencv_thread()  # for each of the workers
     processes.keep_freed_memory()
     start = time.monotonic()
     layout.make_folder(folder)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose.onlooker import Look, Onlooker
+from autopipe.extensions.diagnose.run import Look, Onlooker, turned_off, unchanged
 from autopipe.extensions.diagnose.watched import Watched
-from autopipe.measure import alone
+from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader
 
@@ -218,7 +218,7 @@ def test_augmentation_in_the_model_is_timed_by_leaving_it_out() -> None:
 def test_without_augmentation_means_what_a_model_does_when_it_predicts() -> None:
     RandomDouble.called = []
     layer = RandomDouble()
-    with alone.turned_off([layer]):
+    with turned_off([layer]):
         off = layer(X, training=True)
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(off), X)
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), 2 * X)
@@ -231,8 +231,8 @@ def test_nothing_of_a_training_step_of_its_own_is_changed_by_running_it_alone() 
     made.fit(X, Y, batch_size=4, verbose=0)
     held = [made.others.iterations, made.others.variables[2], made.seen.variables[0], *made.inner.variables]
     before = [variable.numpy().copy() for variable in held]
-    with alone.unchanged(made):
-        alone.calls(made.train_function, (), (X[:4], Y[:4]), 0.05)
+    with unchanged(made):
+        calls(made.train_function, (), (X[:4], Y[:4]), 0.05)
         assert made.others.iterations.numpy() > before[0]
     for variable, value in zip(held, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)

@@ -10,7 +10,7 @@ import pytest
 
 import autopipe
 from autopipe.extensions.diagnose import child as onlook
-from autopipe.extensions.diagnose import report as training
+from autopipe.extensions.diagnose import watched as training
 from tests.extensions.diagnose.test_watched import watched
 
 

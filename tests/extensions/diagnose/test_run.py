@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 from autopipe.errors import NothingMeasuredError
-from autopipe.extensions.diagnose import run as diagnosing
+from autopipe.extensions.diagnose import command
 
 
 class Ended(Exception):
@@ -43,6 +43,6 @@ def test_a_signal_that_comes_while_the_script_is_being_started_ends_the_script(
     script.write_text("import time\ntime.sleep(5)\n")
     monkeypatch.setattr(subprocess, "Popen", started)
     with pytest.raises(NothingMeasuredError, match="was ended by signal 15 before a training could be watched"):
-        diagnosing.diagnose(diagnosing.Request(script=script))
+        command.watch(script)
     with pytest.raises(Ended):  # as before
         os.kill(os.getpid(), signal.SIGTERM)

@@ -12,8 +12,9 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
 from autopipe.artifact.factory import Tuned
 from autopipe.errors import StorageError
-from autopipe.measure import describe, kept_sets
+from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
+from autopipe.measure.session import cut_sizes
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -47,8 +48,8 @@ def tuned(folder: Path, made: Workload) -> Tuned:
 
 def described(made: Workload) -> Description:
     plan = make_plan(made)
-    told = {"samples": len(made.data), "data_digest": first_digest(made.data), "first_ops": kept_sets.first_ops(plan)}
-    return DESCRIBED.model_copy(update={**told, "cuts": describe.cut_sizes(made, plan)})
+    told = {"samples": len(made.data), "data_digest": first_digest(made.data), "first_ops": fingerprint.first_ops(plan)}
+    return DESCRIBED.model_copy(update={**told, "cuts": cut_sizes(made, plan)})
 
 
 def converted(made: Workload, folder: Path) -> None:
@@ -84,14 +85,14 @@ def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
 
 def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_description(tmp_path: Path) -> None:
     array, made = PipelineConfig(loader=Threads(workers=1), storage="array"), workload()
-    assert not kept_sets.is_beside(tmp_path, described(made), array)
+    assert not fingerprint.is_beside(tmp_path, described(made), array)
     converted(made, tmp_path / "converted" / "array")
-    assert kept_sets.is_beside(tmp_path, described(made), array)
-    assert kept_sets.is_beside(tmp_path, described(made), array.model_copy(update={"cut": 0}))
-    assert not kept_sets.is_beside(tmp_path, described(made), array.model_copy(update={"storage": "files"}))
-    assert not kept_sets.is_beside(tmp_path, described(workload(times=2)), array)
+    assert fingerprint.is_beside(tmp_path, described(made), array)
+    assert fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"cut": 0}))
+    assert not fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"storage": "files"}))
+    assert not fingerprint.is_beside(tmp_path, described(workload(times=2)), array)
     scaled = dataclasses.replace(made, ops=[Map(doubled)])
-    assert not kept_sets.is_beside(tmp_path, described(scaled), array)
+    assert not fingerprint.is_beside(tmp_path, described(scaled), array)
     shard, *_ = (tmp_path / "converted" / "array").glob("x-*.bin")
     shard.write_bytes(b"")
-    assert not kept_sets.is_beside(tmp_path, described(made), array)
+    assert not fingerprint.is_beside(tmp_path, described(made), array)

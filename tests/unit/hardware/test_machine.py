@@ -18,7 +18,7 @@ import pydantic
 import pytest
 
 from autopipe.errors import ConfigError, MissingExtraError
-from autopipe.hardware import gpu, machine, opencv, processes
+from autopipe.hardware import gpu, machine, processes
 from autopipe.hardware.gpu import BACKENDS, Gpu, keras_backend, require_installed, require_known
 from autopipe.hardware.machine import Cpu, Machine, Memory
 from tests.fakes.nvml import Device, FakeNvml
@@ -229,10 +229,10 @@ def install(site: Path, name: str, version: str) -> None:
 def test_none_and_two_at_once_are_warned_of_and_headless_is_kept(site: Path) -> None:
     install(site, "opencv-python", "5.0")
     install(site, "opencv-python-headless", "4.10")
-    assert "pip install opencv-python-headless" in str(opencv.warning({}))
-    assert opencv.warning({"opencv-contrib-python": "5.0"}) is None
-    assert opencv.installed() == {"opencv-python": "5.0", "opencv-python-headless": "4.10"}
-    assert opencv.warning(opencv.installed()) == (
+    assert "pip install opencv-python-headless" in str(machine.opencv_warning({}))
+    assert machine.opencv_warning({"opencv-contrib-python": "5.0"}) is None
+    assert machine.opencv_installed() == {"opencv-python": "5.0", "opencv-python-headless": "4.10"}
+    assert machine.opencv_warning(machine.opencv_installed()) == (
         "opencv-python 5.0 and opencv-python-headless 4.10 are installed together, but bring the same module `cv2`. "
         "Run: pip uninstall -y opencv-python opencv-python-headless && pip install opencv-python-headless"
     )
@@ -244,7 +244,7 @@ def test_opencv_works_in_the_thread_that_calls_it() -> None:
     before = cv2.getNumThreads()
     try:
         cv2.setNumThreads(2)
-        opencv.one_thread()
+        processes.one_opencv_thread()
         assert cv2.getNumThreads() == 1
     finally:
         cv2.setNumThreads(before)

@@ -9,7 +9,7 @@ import pytest
 
 from autopipe.errors import BadSampleError
 from autopipe.hardware import gpu, machine
-from autopipe.measure import fingerprint, model_structure
+from autopipe.measure import fingerprint
 from autopipe.measure.facts import OpRecord
 from autopipe.measure.fingerprint import MatchLevel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -194,11 +194,9 @@ class _Model:
 def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() -> None:
     first, second = _Model(_Layer("dense", 4)), _Model(_Layer("dense_1", 4))
     second.layers[0].weights[0] += 1.0
-    assert model_structure.model_digest(first) == model_structure.model_digest(second)
-    assert model_structure.model_digest(first) != model_structure.model_digest(_Model(_Layer("dense", 5)))
-    assert model_structure.model_digest(first) != model_structure.model_digest(
-        _Model(_Layer("dense", 4), _Layer("dense", 4))
-    )
+    assert fingerprint.model_digest(first) == fingerprint.model_digest(second)
+    assert fingerprint.model_digest(first) != fingerprint.model_digest(_Model(_Layer("dense", 5)))
+    assert fingerprint.model_digest(first) != fingerprint.model_digest(_Model(_Layer("dense", 4), _Layer("dense", 4)))
 
 
 def test_simulated_accelerators_of_different_steps_are_different_models() -> None:
@@ -206,11 +204,11 @@ def test_simulated_accelerators_of_different_steps_are_different_models() -> Non
     models = [_Model() for _ in range(4)]
     for model, step in zip(models, steps, strict=False):
         vars(model)["accelerator"] = step
-    assert len({model_structure.model_digest(model) for model in models}) == 4
+    assert len({fingerprint.model_digest(model) for model in models}) == 4
 
 
 def test_the_digest_of_a_model_stays_what_artefacts_hold() -> None:
-    assert model_structure.model_digest(_Model(_Layer("dense", 4))) == "d4efea34c401ea0d"
+    assert fingerprint.model_digest(_Model(_Layer("dense", 4))) == "d4efea34c401ea0d"
 
 
 def test_the_profile_maker_makes_valid_profiles() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopipe.measure import describe
+from autopipe.measure.session import cut_sizes
 from autopipe.workload.data.table import Table
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -14,7 +14,7 @@ from autopipe.workload.workload import Workload
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:
     ops = [Decode(), Resize(8, 8), RandomFlip()]
     made = Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=4)
-    sizes = describe.cut_sizes(made, make_plan(made))
+    sizes = cut_sizes(made, make_plan(made))
     assert {name: list(cuts) for name, cuts in sizes.items()} == {"array": [1, 2], "tfrecord": [0]}
     assert sizes["array"][2] == 23 * (8 * 8 * 3 + 8)
     assert sizes["array"][1] > 23 * 40 * 60 * 3

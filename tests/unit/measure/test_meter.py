@@ -4,11 +4,9 @@ import itertools
 
 import pytest
 
-from autopipe.measure import windows
 from autopipe.measure.feed import meter_for
-from autopipe.measure.measurement import MeasureOptions
-from autopipe.measure.meter import Meter, Start
-from autopipe.measure.windows import Edge, Reading, StopRule, overall
+from autopipe.measure.meter import Edge, Meter, Reading, Start, overall, read
+from autopipe.measure.outcome import MeasureOptions, StopRule
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -327,7 +325,7 @@ def test_a_steady_trial_goes_on_until_it_has_seen_an_epoch_if_one_fits_in() -> N
 
 def test_a_trial_of_one_window_has_a_rate_even_while_the_queue_fills() -> None:
     edges = [Edge(seconds=0.0, images=0, queued=0.0), Edge(seconds=2.0, images=100, queued=900.0)]
-    reading = windows.read(edges, SEARCH, burst=64, final=True)
+    reading = read(edges, SEARCH, burst=64, final=True)
     assert reading is not None
     assert reading.rate.value == 50.0
     assert not reading.stable

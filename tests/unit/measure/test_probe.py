@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import types
 
+from autopipe.measure.bench import Probe
 from autopipe.measure.meter import Meter, Start
-from autopipe.measure.probe import Probe
-from autopipe.measure.windows import StopRule
+from autopipe.measure.outcome import StopRule
 
 
 class Counted(Meter):

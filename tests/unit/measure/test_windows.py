@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.measure.outcome import Window
-from autopipe.measure.windows import Edge, StopRule, overall, read, window_steps
+from autopipe.measure.meter import Edge, overall, read, window_steps
+from autopipe.measure.outcome import StopRule, Window
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])

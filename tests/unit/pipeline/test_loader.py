@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.errors import ConfigError
 from autopipe.hardware import machine
-from autopipe.measure import footprint
+from autopipe.measure import costs
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.loader import Finish, Loader
@@ -144,7 +144,7 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
     with build_loader(Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
         assert opened.buffered_batches == held[0]
     known = {"batch_size": BATCH, "compact_bytes": int(np.prod(shape)), "mean_bytes": 0.0}
-    assert footprint.memory_bytes(config, DESCRIBED.model_copy(update=known)) == sum(held) * BATCH * int(np.prod(shape))
+    assert costs.memory_bytes(config, DESCRIBED.model_copy(update=known)) == sum(held) * BATCH * int(np.prod(shape))
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_whole_batches_that_tf_data_makes_side_by_side_are_counted(
 ) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: 2)
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
-    assert footprint.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000
+    assert costs.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

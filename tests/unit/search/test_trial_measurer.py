@@ -9,8 +9,7 @@ import pytest
 
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, WrappedDataset
-from autopipe.measure.measurement import CeilingOptions
-from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.measure.outcome import CeilingOptions, FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped

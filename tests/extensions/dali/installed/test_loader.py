@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, LoaderError
 from autopipe.extensions.dali.filler import DaliDecoder, DaliSettings
 from autopipe.extensions.dali.loader import Dali
-from autopipe.measure import describe, verify
+from autopipe.measure import verify
 from autopipe.measure.outcome import Report
+from autopipe.measure.session import describe
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -129,7 +130,7 @@ def test_a_search_is_told_why_it_cannot_be_tried(photos: Path) -> None:
     model.compile()
 
     def found(work: Workload) -> dict[tuple[str, str | int], str]:
-        described = describe.describe(work, make_plan(work), model)
+        described = describe(work, make_plan(work), model)
         return {(each.parameter, each.value): each.reason for each in described.impossible}
 
     assert ("loader", "dali") not in found(workload(photos))

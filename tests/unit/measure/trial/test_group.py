@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autopipe.measure.trial.group import uninterrupted
+from autopipe.measure.trial.child import uninterrupted
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,7 @@ def test_a_callback_that_stood_in_the_functions_place_when_training_was_interrup
             raise KeyboardInterrupt
 
     trainer = Trainer(classifier(one_hot=True), compact())
-    diagnose = pytest.importorskip("autopipe.extensions.diagnose.onlooker")
+    diagnose = pytest.importorskip("autopipe.extensions.diagnose.run")
     onlooker = diagnose.Onlooker(lambda watched: None, diagnose.Look(steps=1, alone_seconds=0.05))
     with pytest.raises(KeyboardInterrupt):
         trainer.fit(callbacks=[onlooker, Interrupts()], verbose=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autopipe.measure.meter import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
+from autopipe.extensions.diagnose.run import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
 
 
 class Clock:
