@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import options, screen
+from autopipe.errors import ConfigError
 
 GROUP = "Data and files"
 
@@ -19,19 +20,22 @@ def fleet(
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete old studies of a storage; without --yes, only list them.")
     ] = False,
-    older_than: Annotated[str, typer.Option(help="How old, with --prune: 180d.")] = "180d",
-    yes: Annotated[bool, typer.Option("--yes", help="With --prune: really delete.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the table as a page, too.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    older_than: Annotated[
+        str, typer.Option(help="With --prune: the age from which on studies are deleted, in days.")
+    ] = "180d",
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: delete, do not only list.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the table as an HTML page, too.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what is tuned on which machines.
 
-    Of each workload on each machine: winner, gain, age, whether it fits here, and what similar machines reach.
+    For each workload on each machine: the winner, its gain and age, whether it fits here, and the rate of similar
+    machines.
     """
     import datetime
 
     from autopipe.artifact import artifact as files
-    from autopipe.extensions.fleet import members, table
+    from autopipe.extensions.fleet import members
     from autopipe.reports.terminal import Console
 
     now = datetime.datetime.now(datetime.UTC)
@@ -42,19 +46,18 @@ def fleet(
     options.refuse_idle(context, "older_than", "yes", why="without `--prune`: it says what is deleted")
     found = members.of_storage(place, now) if "://" in place else members.of_folder(Path(place), now)
     if html is not None:
-        files.replace_text(html, table.html_page(found, now), usual="fleet.html")
+        files.replace_text(html, members.html_page(found, now), usual="fleet.html")
         screen.say(f"wrote     {html}")
     if as_json:
-        print(json.dumps(table.document(found, now), indent=2))
+        print(json.dumps(members.document(found, now), indent=2))
     else:
         console = Console()
-        console.print(table.render(found, now, width=console.width))
+        console.print(members.render(found, now, width=console.width))
 
 
 def _prune(place: str, older_than: str, *, really: bool) -> None:
     import datetime
 
-    from autopipe.errors import ConfigError
     from autopipe.extensions.fleet import members
     from autopipe.reports import wording
     from autopipe.search import record
@@ -64,11 +67,12 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
         raise ConfigError(f"`--older-than` must be a number of days such as 180d, but got {older_than!r}.")
     if "://" not in place:
         raise ConfigError(
-            f"`--prune` deletes studies of a storage, but `{place}` is none.", hint="Give its URL: sqlite:///study.db"
+            f"`--prune` deletes studies of a storage, but `{place}` is not the URL of one.",
+            hint="For example: sqlite:///study.db",
         )
     found = members.old(place, int(number), datetime.datetime.now(datetime.UTC))
     if not found:
-        screen.say("nothing is so old")
+        screen.say("no study is so old")
         return
     for each in found:
         last = "never" if each.last_at is None else f"{each.last_at:%Y-%m-%d}"
@@ -77,4 +81,4 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
     if really:
         record.remove(place, [each.name for each in found])
     else:
-        screen.say("next      the same with --yes deletes them")
+        screen.say("next      the same command with --yes deletes them")

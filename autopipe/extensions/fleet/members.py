@@ -1,16 +1,22 @@
-"""A fleet: the tuned workloads of several machines, from the artefacts of a folder or the studies of a storage."""
+"""A fleet: the tuned workloads of several machines, from the artefacts of a folder or the studies of a storage.
+
+It is shown as a table in the terminal, as a page, and as plain values.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import pydantic
+import rich.table
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import check, reference
@@ -19,11 +25,16 @@ from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
+from autopipe.reports import page, wording
+from autopipe.reports.page import Column, Row, Table
+from autopipe.reports.terminal import labelled
 from autopipe.search import record
 from autopipe.search.record import Kept
 from autopipe.search.storage import path_of_journal
 
 _FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")
+_UNKNOWN = "-"
+_WIDE = 110  # columns of a terminal: with fewer, a machine's name takes six lines of a table
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +54,7 @@ class Member:
 
 
 def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
-    """Return the members in the artefacts of a folder and its subfolders, or of one file. Raise ConfigError if there is
-    no such folder, or no artefact in it.
-    """
+    """Return the members in the artefacts of a folder and its subfolders, or of one file."""
     if not folder.exists():
         raise ConfigError(
             f"There is no folder or file `{folder}`.",
@@ -68,22 +77,17 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
 
 
 def of_storage(url: str, now: datetime.datetime) -> list[Member]:
-    """Return the members in the studies of a storage. Raise ConfigError if the storage is a file that does not exist,
-    and TrialError if it cannot be used.
-    """
+    """Return the members in the studies of a storage."""
     here = fingerprint.detect()
-    return _compared([(f"{each.workload}/{_content(each.data)}", _studied(each, here, now)) for each in _studies(url)])
-
-
-def _content(data: str) -> str:
-    """Return a digest of data without the files' times, in which copies on several machines differ."""
-    return re.sub(r" times=\S+", "", data)
+    found = []
+    for kept in _studies(url):
+        data = re.sub(r" times=\S+", "", kept.data)  # copies on several machines differ in the files' times
+        found.append((f"{kept.workload}/{data}", _studied(kept, here, now)))
+    return _compared(found)
 
 
 def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
-    """Return the studies whose last trial is older than that; one without a trial may just be beginning. Raise
-    TrialError if the storage cannot be used.
-    """
+    """Return the studies whose last trial is older than that; one without a trial may just be beginning."""
     try:
         oldest = now - datetime.timedelta(days=older_than_days)
     except OverflowError:  # before the calendar begins
@@ -113,8 +117,8 @@ def _file(url: str) -> Path | None:
 def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:
     winner = next(readable([profile.winner.config]), None)
     rate = profile.winner.images_per_second.value
-    rates = [each.images_per_second.value for each in profile.result.baselines if each.images_per_second is not None]
-    rivals = [each for each in rates if each > 0]
+    measured = [each.images_per_second for each in profile.result.baselines if each.images_per_second is not None]
+    rivals = [each.value for each in measured if each.value > 0]
     return Member(
         workload=path.stem if artifact.workload is None else reference.text(artifact.workload),
         machine=profile.hardware,
@@ -169,3 +173,89 @@ def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:
         return max(rates, default=None)
 
     return [dataclasses.replace(member, best_on_similar=best(key, member)) for key, member in found]
+
+
+# -------------------- table
+
+
+def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str, Any]]:
+    """Return the members as plain values, for `--json`."""
+    return [_row(member, now) for member in members]
+
+
+def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> RenderableType:
+    """Return a table; lines for each member if the terminal has too few columns for it."""
+    if width < _WIDE:
+        return Group(*_blocks(_table(members, now)))
+    shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
+    table = _table(members, now)
+    for column in table.columns:
+        shown.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
+    for cells in table.cells():
+        shown.add_row(*cells)
+    return shown
+
+
+def _blocks(table: Table) -> Iterator[RenderableType]:
+    for cells in table.cells():
+        yield labelled((column.title, cell) for column, cell in zip(table.columns, cells, strict=True))
+        yield Text()
+
+
+def html_page(members: Sequence[Member], now: datetime.datetime) -> str:
+    """Return the same as one self-contained page."""
+    head = f"<h1>Fleet</h1><p>{page.words(_sentence(members))}</p>"
+    foot = f"<p>{now:%Y-%m-%d %H:%M} UTC</p>"
+    return page.page("Fleet", head, page.table(_table(members, now), "Fleet"), foot)
+
+
+def _sentence(members: Sequence[Member]) -> str:
+    workloads, machines = {each.workload for each in members}, {str(each.machine) for each in members}
+    stale = sum(each.state == "stale" for each in members)
+    tail = f"; {stale} stale: `autopipe retune` on these machines" if stale else ""
+    return f"{wording.count(len(workloads), 'workload')} on {wording.count(len(machines), 'machine')}{tail}."
+
+
+def _row(member: Member, now: datetime.datetime) -> dict[str, Any]:
+    machine = member.machine
+    return {
+        "workload": member.workload,
+        "machine": None if machine is None else machine.cpu_model,
+        "cores": None if machine is None else machine.cores,
+        "gpus": None if machine is None else [gpu.name for gpu in machine.gpus],
+        "winner": member.winner,
+        "images_per_second": member.images_per_second,
+        "gain": member.gain,
+        "best_on_similar": member.best_on_similar,
+        "age_days": None if member.measured_at is None else (now - member.measured_at).days,
+        "state": member.state,
+        "trials": member.trials,
+        "place": member.place,
+    }
+
+
+def _table(members: Sequence[Member], now: datetime.datetime) -> Table:
+    return Table(_COLUMNS, [_row(member, now) for member in members])
+
+
+def _machine(row: Row) -> str:
+    if row["machine"] is None:
+        return _UNKNOWN
+    gpus = f", {len(row['gpus'])} x {row['gpus'][0]}" if row["gpus"] else ""
+    return f"{row['cores']} x {row['machine']}{gpus}"
+
+
+def _known(key: str, show: Callable[[Any], str]) -> Callable[[Row], str]:
+    return lambda row: _UNKNOWN if row[key] is None else show(row[key])
+
+
+_COLUMNS = (
+    page.words_column("workload", "workload"),
+    Column("machine", _machine, numeric=False),
+    Column("images/s", _known("images_per_second", wording.rate)),
+    Column("gain", _known("gain", "{:.2f}x".format)),
+    Column("similar machines", _known("best_on_similar", wording.rate)),
+    Column("age", _known("age_days", "{:d} d".format)),
+    page.words_column("here", "state"),
+    Column("winner", _known("winner", str), numeric=False),
+)

@@ -66,7 +66,7 @@ def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_p
 
 
 def test_what_cannot_be_pruned_is_said(autopipe: Autopipe, tmp_path: Path) -> None:
-    assert "is none" in autopipe("fleet", tmp_path, "--prune").err
+    assert "is not the URL of one" in autopipe("fleet", tmp_path, "--prune").err
     ended = autopipe("fleet", "sqlite:///a.db", "--prune", "--older-than", "soon")
     assert (ended.status, "180d" in ended.err) == (2, True)
 
@@ -75,7 +75,7 @@ def test_an_age_before_the_calendar_begins_is_that_of_no_study(autopipe: Autopip
     url = f"sqlite:///{tmp_path}/study.db"
     optuna.create_study(storage=url, study_name="never run").set_user_attr("digests", {"workload": "w"})
     ended = autopipe("fleet", url, "--prune", "--older-than", "9999999999d", "--yes")
-    assert (ended.status, ended.err) == (0, "nothing is so old\n")
+    assert (ended.status, ended.err) == (0, "no study is so old\n")
 
 
 @pytest.mark.parametrize(("kind", "written"), [("sqlite", "50%25%3F"), ("journal", "50%?"), ("journal", "50%20")])

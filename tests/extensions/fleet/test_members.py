@@ -10,7 +10,7 @@ import pytest
 from autopipe.artifact import artifact as files
 from autopipe.artifact.schema import FileReference
 from autopipe.errors import ConfigError
-from autopipe.extensions.fleet import members, table
+from autopipe.extensions.fleet import members
 from autopipe.measure import fingerprint
 from autopipe.measure.outcome import Measurement
 from autopipe.pipeline.config import PipelineConfig
@@ -128,7 +128,7 @@ def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
 
 def test_a_rate_below_one_is_no_zero(folder: Path) -> None:
     slow = [dataclasses.replace(each, images_per_second=0.42) for each in members.of_folder(folder, TOMORROW)]
-    assert "0.42" in table.html_page(slow, TOMORROW)
+    assert "0.42" in members.html_page(slow, TOMORROW)
 
 
 def test_only_old_studies_are_removed(storage: str) -> None:
@@ -143,10 +143,10 @@ def test_only_old_studies_are_removed(storage: str) -> None:
 def test_the_page_says_what_the_table_does_and_escapes_it(folder: Path) -> None:
     files.write(artifact(profile(), workload=FileReference(path="<b>.py")), folder / "odd.json")
     found = members.of_folder(folder, TOMORROW)
-    text = table.html_page(found, TOMORROW)
+    text = members.html_page(found, TOMORROW)
     assert "&lt;b&gt;.py" in text
     assert "<b>.py" not in text
     assert "on 3 machines" in text
     assert PipelineConfig(loader=Threads(workers=2)).short() in text
-    rows = table.document(found, TOMORROW)
+    rows = members.document(found, TOMORROW)
     assert {row["age_days"] for row in rows} == {1}
