@@ -15,7 +15,7 @@ from autopipe._version import __version__
 
 if TYPE_CHECKING:
     from autopipe.api.loading import load as load
-    from autopipe.api.reporting import report as report
+    from autopipe.api.loading import report as report
     from autopipe.api.retuning import retune as retune
     from autopipe.api.tuning import tune as tune
     from autopipe.artifact.drift import DriftMonitor as DriftMonitor
@@ -74,8 +74,7 @@ if TYPE_CHECKING:
     from autopipe.workload.workload import Workload as Workload
 
 _NAMES = {
-    "api.loading": "load",
-    "api.reporting": "report",
+    "api.loading": "load report",
     "api.retuning": "retune",
     "api.tuning": "tune",
     "artifact.drift": "DriftMonitor",

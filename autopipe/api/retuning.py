@@ -1,4 +1,4 @@
-"""Makes or renews this machine's profile in an artefact, starting from its known configurations.
+"""Makes or renews this machine's profile in an artefact, starting from its known configurations; and checks one.
 
 The profiles of other machines stay. The former configuration also stays unless another one is proved faster.
 """
@@ -14,22 +14,25 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from autopipe.artifact import artifact, checking, factory, pick, repointing
-from autopipe.artifact.arguments import unfit
-from autopipe.artifact.check import Result, Verdict
+from autopipe.api.tuning import unfit
+from autopipe.artifact import artifact, codegen, drift, factory, pick
+from autopipe.artifact.artifact import Stored
 from autopipe.artifact.codegen import profile_of
+from autopipe.artifact.drift import Rates, Result, Verdict
 from autopipe.artifact.factory import ProfileWarning, Tuned
-from autopipe.artifact.pin import Stored, read
 from autopipe.artifact.schema import Profile
+from autopipe.errors import NothingMeasuredError
 from autopipe.hardware import machine
 from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
-from autopipe.measure.trial import workload_import
+from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
+from autopipe.search import lock
+from autopipe.search.events import OnEvent
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import best_elsewhere
@@ -38,15 +41,18 @@ from autopipe.search.searching import (
     Site,
     Watcher,
     description,
+    hardware_of,
     queue_of,
     read_space,
     refuse_in_trial,
     runner_for,
     search,
+    workload_digest,
     workload_key,
 )
-from autopipe.search.settings import Settings, require_possible, retune_settings
-from autopipe.search.trial_measurer import nothing_measured
+from autopipe.search.settings import Settings, rehearsal, require_possible, retune_settings
+from autopipe.search.trial_measurer import nothing_measured, succeeded
+from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
 
@@ -123,7 +129,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
     _require_name(workload)
-    stored = read(Path(path), workload=workload, allow_outside=allow_outside)
+    stored = artifact.stored(Path(path), workload=workload, allow_outside=allow_outside)
     told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
     given = [name for name in told if told[name]]
     settings = Settings(
@@ -139,7 +145,6 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     named = stored.workload
     return factory.load(
         path,
-        import_workload=workload_import.load_workload,
         workload=named if isinstance(named, Workload) else named.text,
         shown=profile_report.piece,
     )
@@ -183,7 +188,7 @@ def run(
         if checked is not None and checked.fits_but_for_software:
             renewed = _renewed(stored, here)
             if stored.given is not None:
-                repointing.point(stored.path, stored.given)
+                codegen.point(stored.path, stored.given)
             return Retuned(checked=checked, profile=renewed, kept=True)
         former = _former(stored, here)
         config = None if former is None else next(pick.readable([former.winner.config]), None)
@@ -205,7 +210,7 @@ def run(
     if profile is not None:
         artifact.renew(stored.artifact, profile, stored.path)
         if stored.given is not None:
-            repointing.point(stored.path, stored.given)
+            codegen.point(stored.path, stored.given)
     converted = profile is not None and fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
 
@@ -216,9 +221,9 @@ def _checked(
     """Check the profile. If machine and workload differ in versions only, the pipeline is measured."""
     if when.always:
         return None
-    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted, queue=queue)
+    quick = check_with(runner, described, stored, here, quick=not when.drifted, queue=queue)
     if when.stale and quick.only_software and not (when.drifted or when.dry_run):
-        return checking.check_with(runner, described, stored, here, quick=False, queue=queue)
+        return check_with(runner, described, stored, here, quick=False, queue=queue)
     return quick
 
 
@@ -251,3 +256,75 @@ def _study_name(former: Profile | None, here: Hardware) -> str:
     if former is None:
         return f"retune-{digests.digest(digests.canonical(here))[:8]}"
     return f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"
+
+
+# -------------------- check: whether the profile still fits, by a short measurement
+
+
+_DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
+_AGAIN: JsonObject = {"min_seconds": 3.0, "max_seconds": 6.0}  # in the rounds after the first
+_ALONE: JsonObject = {"model_only": True, "again": True}
+_LONG_SECONDS: Final = 45.0
+"""No further round begins that would last longer; with slow steps the first round, the longest, has to be enough."""
+
+
+def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: None) -> Result:
+    """Check the profile that an artefact has for this machine.
+
+    Args:
+        stored: the artefact.
+        quick: compare fingerprints only, and measure nothing.
+        on_search: hears of a wait for another process that measures on this machine.
+
+    Raises:
+        WorkloadError: the workload cannot be imported.
+        NothingMeasuredError: the configuration no longer runs, or another process still measures on this machine after
+            the longest wait.
+    """
+    profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
+    beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
+    with runner_for(stored.workload, rehearsal(profile.request), folder=beside) as runner:
+        described = description(runner)
+        here = hardware_of(machine.detect(), described)
+        return check_with(runner, described, stored, here, quick=quick, queue=queue_of(on_search))
+
+
+def check_with(
+    runner: TrialRunner,
+    described: Description,
+    stored: Stored,
+    here: Hardware,
+    *,
+    quick: bool,
+    queue: lock.Queue | None = None,
+) -> Result:
+    """Check the profile of this machine, which is `here`, with an existing runner."""
+    in_turn = queue or lock.Queue(lambda who: None)
+
+    def measured(config: PipelineConfig) -> Rates:
+        with in_turn.held(lock.MEASURING):
+            return _rates(runner, config)
+
+    now = datetime.datetime.now(datetime.UTC)
+    return drift.check(stored.artifact, here, now, workload_digest(described), None if quick else measured)
+
+
+def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
+    """Measure the model alone and the pipeline alternately, so that a change of the machine's speed affects both."""
+    began = time.monotonic()
+    rounds = [_round(runner, config, _DRIFT)]
+    took = time.monotonic() - began
+    while len(rounds) < FEWEST_PAIRS and time.monotonic() - began + took < _LONG_SECONDS:
+        at = time.monotonic()
+        try:
+            rounds.append(_round(runner, config, _AGAIN))
+        except NothingMeasuredError:  # after a temporary failure, the first round is still valid
+            break
+        took = time.monotonic() - at
+    return Rates.by_turns(rounds)
+
+
+def _round(runner: TrialRunner, config: PipelineConfig, seconds: JsonObject) -> tuple[Estimate, Estimate]:
+    """Return images/s of the pipeline and of the model alone, which runs first."""
+    alone = succeeded(runner.ceiling(config.model_setup, _ALONE))
+    return succeeded(runner.measure(config, seconds)).images_per_second, alone.model_images_per_second

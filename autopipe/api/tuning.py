@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from autopipe import registry
 from autopipe.artifact import factory, reference
-from autopipe.artifact.arguments import refusing_unknown, unfit
 from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.factory import Tuned
 from autopipe.artifact.schema import Reference
-from autopipe.errors import ConfigError, shortened
+from autopipe.errors import ConfigError, near, shortened
 from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
@@ -40,8 +40,38 @@ from autopipe.search.settings import Settings, require_possible
 from autopipe.search.trial_measurer import nothing_measured
 from autopipe.workload.workload import Workload
 
+_Passed = ParamSpec("_Passed")
+_Made = TypeVar("_Made")
 
-@refusing_unknown('What it returns is written by `.save("autopipe.json")`.')
+
+def unfit(name: str, value: object, wanted: str, hint: str) -> ConfigError:
+    """Return the error for an argument that is not a `wanted`."""
+    return ConfigError(f"`{name}` must be {wanted}, but got {shortened(value)}.", hint=hint)
+
+
+def _refusing_unknown(hint: str) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
+    """Decorate a function so that an unknown keyword is a ConfigError that names the known ones, with this hint."""
+
+    def decorated(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
+        known = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def called(*arguments: _Passed.args, **named: _Passed.kwargs) -> _Made:
+            unknown = next((name for name in named if name not in known), None)
+            if unknown is not None:
+                raise ConfigError(
+                    f"`ap.{function.__name__}` takes {', '.join(known)}, but got "
+                    f"{unknown}={shortened(named[unknown])}.{near(unknown, known)}",
+                    hint=hint,
+                )
+            return function(*arguments, **named)
+
+        return called
+
+    return decorated
+
+
+@_refusing_unknown('What it returns is written by `.save("autopipe.json")`.')
 def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     workload: Workload | str,
     *,
@@ -188,7 +218,7 @@ def run(
     if isinstance(workload, Workload):
         source: Workload | Callable[[], Workload] = workload
     else:
-        source, named = partial(workload_import.load_workload, workload), reference.parse(workload)
+        source, named = functools.partial(workload_import.load_workload, workload), reference.parse(workload)
     return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
 
 

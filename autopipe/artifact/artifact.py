@@ -7,6 +7,7 @@ its values is in `autopipe.artifact.schema`; the choice of a profile for a machi
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import itertools
@@ -25,6 +26,8 @@ from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Profile
 from autopipe.errors import ArtifactError, near, shortened
 from autopipe.hardware import disk
 from autopipe.hardware.machine import size_text
+from autopipe.measure.trial import protocol
+from autopipe.workload.workload import Workload
 
 MAX_BYTES: Final = 16 * 2**20
 """A profile takes some ten kilobytes, so that anything larger is no artefact."""
@@ -67,6 +70,32 @@ def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
         return Artifact.model_validate_json(text)
     except pydantic.ValidationError as error:
         raise ArtifactError(f"`{name}`: {_sentence(error)}", hint=_RENEW) from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An artefact on disk, and its workload for trials."""
+
+    path: Path
+    artifact: Artifact
+    # its name, or the object for a workload without code; it has not been imported
+    workload: Workload | protocol.Reference
+    given: str | None = None  # "train.py:workload", if given in place of the one that the artefact names
+
+
+def stored(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
+    """Read an artefact with its workload, or with the `workload` ("train.py:workload") in its place.
+
+    The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
+    the artefact's folder or below the working directory, and elsewhere only with `allow_outside`. Raise ArtifactError
+    if the file is no artefact, or its workload does not exist or may not be read there.
+    """
+    file = path.absolute()
+    artifact = read(file)
+    if workload is not None:
+        return Stored(path=file, artifact=artifact, workload=protocol.Reference(text=workload), given=workload)
+    found = reference.workload_of(artifact, file, allow_outside=allow_outside, below=Path.cwd())
+    return Stored(path=file, artifact=artifact, workload=found)
 
 
 def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:

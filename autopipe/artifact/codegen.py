@@ -1,14 +1,16 @@
-"""Writes `tuned_pipeline.py`, the lines to import for training, beside its artefact; makes and updates profiles.
+"""Writes Python files: `tuned_pipeline.py`, the lines to import for training, beside its artefact; and plain code.
 
-The module holds no measurement and no configuration: it reads them, so that a retune changes the artefact only.
-`autopipe.pipeline.eject` writes files that need no autopipe.
+The module holds no measurement and no configuration: it reads them, so that a retune changes the artefact only. Plain
+code is written by `autopipe.pipeline.eject`. Profiles are made and updated here, too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -17,18 +19,27 @@ from autopipe import again
 from autopipe._version import __version__
 from autopipe.artifact import artifact as files
 from autopipe.artifact import pick, reference
+from autopipe.artifact.artifact import Stored
+from autopipe.artifact.converting import imported
 from autopipe.artifact.factory import Tuned
-from autopipe.artifact.pin import MODULE_NAME
+from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import Profile, Reference
-from autopipe.errors import ArtifactError
+from autopipe.errors import ArtifactError, ConfigError, near
 from autopipe.hardware import machine
+from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
-from autopipe.measure.fingerprint import Hardware, MatchLevel
+from autopipe.measure.fingerprint import Difference, Hardware, MatchLevel
 from autopipe.measure.outcome import StepTime
+from autopipe.measure.trial import protocol
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.eject import module
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.search.result import Result
 from autopipe.search.searching import hardware_of, workload_digest
 from autopipe.search.settings import Settings, request_of
 from autopipe.workload.mode import Mode
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
 
@@ -142,3 +153,130 @@ def profile_of(
         measured_at=result.ended_at,
         result=result,
     )
+
+
+# -------------------- repointing
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Repointed:
+    """The files that were changed."""
+
+    written: tuple[Path, ...]  # the files that name the workload now
+    # between the workload and the tuned one, as far as they are known without its model
+    differences: tuple[Difference, ...]
+
+
+def repoint(path: Path, workload: str) -> Repointed:
+    """Change the workload that an artefact and its generated module name. It is imported to check that it exists.
+
+    Args:
+        path: the artefact.
+        workload: "train.py:workload" or "package.module:workload".
+
+    Raises:
+        ArtifactError: the artefact cannot be read, or cannot be written to.
+        WorkloadError: the workload does not exist.
+    """
+    artifact = files.read(path)
+    digest = fingerprint.workload_digest(imported(workload))
+    differences = fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
+    return Repointed(written=point(path, workload), differences=differences)
+
+
+def point(path: Path, workload: str) -> tuple[Path, ...]:
+    """Write the name of a workload to an artefact and to its generated module, and return both paths; raises
+    ArtifactError if the artefact cannot be read, or one of both cannot be written.
+    """
+    file = path.absolute()
+    with files.alone(file):
+        named = reference.moved(reference.parse(workload), None, file.parent)
+        files.write(files.read(file).model_copy(update={"workload": named}), file)
+        if not reference.is_generated(file):
+            return (path,)
+        module = path.with_name(MODULE_NAME)
+        return path, files.replace_text(module, text_for(named, path.name), usual=MODULE_NAME)
+
+
+# -------------------- a tuned pipeline without autopipe
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ejected:
+    """Code without autopipe."""
+
+    code: str
+    config: PipelineConfig  # that it implements
+    share: float  # its images/s as a part of the tuned configuration's, both as they were measured
+
+
+def eject(stored: Stored, *, plain: bool = False) -> Ejected:
+    """Return this machine's configuration as code.
+
+    The workload is imported and a few of its samples are read.
+
+    Args:
+        stored: the artefact.
+        plain: if plain code cannot express it, take the fastest measured configuration that it can express.
+
+    Raises:
+        ConfigError: plain code cannot express it; the message says why.
+        WorkloadError: the workload cannot be imported.
+    """
+    choice = pick.pick(stored.artifact, fingerprint.detect())
+    workload = _imported(stored.workload)
+    if isinstance(workload.data, WrappedData):  # which has one form, its call
+        return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
+    plan = make_plan(workload)
+    tuned = choice.profile.winner.images_per_second.value
+    why = module.reasons_against(workload, choice.config, plan)
+    if not why:
+        return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
+    others = [
+        (config, rate)
+        for config, rate in _measured(choice.profile)
+        if not module.reasons_against(workload, config, plan)
+    ]
+    if plain and others:
+        config, rate = others[0]
+        return Ejected(code=module.eject(workload, config), config=config, share=rate / tuned)
+    raise ConfigError(
+        f"The tuned configuration cannot be written as plain code: {why}.",
+        hint=f"The fastest measured one that can reaches {others[0][1] / tuned:.0%} of its images/s: use --plain."
+        if others
+        else "Neither can any other that was measured; --to tf.data and --to keras write usual ones.",
+    )
+
+
+def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
+    """Return a workload's pipeline in a usual form: the code of a baseline of a tune.
+
+    Args:
+        named: the workload, or its name.
+        to: "tf.data", with AUTOTUNE everywhere; "tf.data-cache", which keeps decoded samples in memory; "keras", a
+            PyDataset with Keras's defaults; "keras-workers", with a thread a core, or "keras-workers=32"; "directory",
+            `image_dataset_from_directory`; "fit", arrays for `fit(x, y)`; or a form of an extension, such as "grain".
+
+    Raises:
+        ConfigError: the form does not exist, or plain code cannot express the pipeline; the message says why.
+        WorkloadError: the workload cannot be imported.
+    """
+    try:
+        module.named(to)
+    except KeyError:
+        known = ", ".join(module.FORMS)
+        raise ConfigError(f"`--to` must be one of {known}, but got {to!r}.{near(to, module.FORMS)}") from None
+    return module.eject(_imported(named), to)
+
+
+def _imported(named: Workload | protocol.Reference) -> Workload:
+    return named if isinstance(named, Workload) else imported(named.text, may_call=named.may_call)
+
+
+def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:
+    return [
+        (config, rate)
+        for known, rate in profile.result.measured()
+        for config in pick.readable([known])
+        if not config.loader.is_foreign
+    ]

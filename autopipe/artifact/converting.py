@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from autopipe.errors import ConfigError, near
 from autopipe.hardware import machine
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage import convert as conversions
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.convert import Converted, Progress
+from autopipe.pipeline.storage.convert import Converted, Progress, convert, estimate_bytes
+from autopipe.pipeline.storage.convert import finish as finish
 from autopipe.pipeline.storage.form import Conversion, Storage
-from autopipe.pipeline.storage.layout import Manifest
 from autopipe.pipeline.storage.shard import Place, RemotePath, place
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops.planner import make_plan
@@ -29,19 +28,8 @@ from autopipe.workload.workload import Workload
 _REMOTE_WORKERS = 32  # threads that mostly wait
 
 
-class Writer(Protocol):
-    """Writes a set, or the missing part of it, in other processes or on other machines."""
-
-    def __call__(
-        self,
-        conversion: Conversion,
-        storage: Storage,
-        folder: Place,
-        /,
-        *,
-        parts: int | None,
-        on_progress: Progress | None,
-    ) -> Converted: ...
+Writer: TypeAlias = Callable[..., Converted]
+"""Writes a set elsewhere: `writer(conversion, storage, folder, parts=None, on_progress=None)`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,40 +63,28 @@ class Job:
         """
         if by is not None:
             return by(self.conversion, self.storage, self.folder, parts=workers, on_progress=on_progress)
-        return conversions.convert(
-            self.conversion,
-            self.storage,
-            self.folder,
-            workers=workers or self._default_workers(),
-            part=part,
-            on_progress=on_progress,
-        )
-
-    def _default_workers(self) -> int:
-        cores = machine.usable_cores()
-        remote = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
-        return max(cores, _REMOTE_WORKERS) if remote else cores
+        if not workers:
+            waits = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
+            workers = max(machine.usable_cores(), _REMOTE_WORKERS if waits else 1)
+        return convert(self.conversion, self.storage, self.folder, workers=workers, part=part, on_progress=on_progress)
 
     def verify(self) -> int:
-        """Check the set's files, compare some samples with the source, and return their number. Raises StorageError at
-        a difference, with the file's or the sample's name.
-        """
+        """Check the set's files, compare some samples with the source, and return their number; see `layout.verify`."""
         return layout.verify(layout.open_set(self.folder, self.conversion, self.storage), self.conversion)
 
 
-def usual_form() -> str:
-    """Return the default storage form: one that holds the results of any op."""
-    return next(name for name in STORAGES if STORAGES[name].holds_arrays)
-
-
 def job(
-    workload: Workload | str, to: str, folder: Path | str | None = None, *, cut: int | Literal["deepest"] = "deepest"
+    workload: Workload | str,
+    to: str | None = None,
+    folder: Path | str | None = None,
+    *,
+    cut: int | Literal["deepest"] = "deepest",
 ) -> Job:
     """Make the conversion of a workload.
 
     Args:
         workload: a workload, or "train.py:workload".
-        to: the storage form.
+        to: the storage form; None for one that holds the results of any op.
         folder: a path or URL; None for a folder of the form's name, in which the workload's loaders look for it.
         cut: the number of deterministic first ops done before; "deepest": as many as the form can hold.
 
@@ -117,6 +93,7 @@ def job(
         ConfigError: the form does not exist, or cannot hold these samples, or not after this many ops.
     """
     forms = [name for name in STORAGES if STORAGES[name].converts]
+    to = next(name for name in forms if STORAGES[name].holds_arrays) if to is None else to
     if to not in forms:
         said = f"`to` must be a form that is written, one of {', '.join(forms)}, but got {to!r}."
         raise ConfigError(f"{said}{near(to, forms)}")
@@ -125,16 +102,9 @@ def job(
         workload = imported(workload)
     plan = make_plan(workload)
     conversion = assembly.conversion_of(workload, plan, storage, cut)
-    sizes = {
-        depth: conversions.estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)
-    }
+    sizes = {depth: estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)}
     where = place(workload.converted) / assembly.set_name(to, cut) if folder is None else folder
     return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
-
-
-def finish(folder: Path | str) -> Manifest:
-    """Join the parts of a conversion by several processes; raises StorageError if one is missing or incomplete."""
-    return conversions.finish(folder)
 
 
 def imported(name: str, *, may_call: bool = True) -> Workload:

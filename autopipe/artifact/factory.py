@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import drift, pick, pin, reference
+from autopipe.artifact import drift, pick, reference
 from autopipe.artifact.artifact import write_joined
 from autopipe.artifact.schema import Artifact, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
@@ -24,6 +24,7 @@ from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
+from autopipe.measure.trial import workload_import
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -231,7 +232,6 @@ class Tuned:
 def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     path: str | os.PathLike[str],
     *,
-    import_workload: Callable[..., Workload],
     workload: Workload | str | None = None,
     pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
@@ -239,24 +239,27 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     here: Hardware | None = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
-    """Load the tuned pipeline of an artefact, with the profile that fits this machine (`here`, if it is known already).
+    """Load the tuned pipeline of an artefact; see `ap.load` for the arguments.
 
-    `import_workload` imports a workload by its name; `may_call` allows a function. `workload` stands in place of the
-    one that the artefact names, `pinned` is the only one that it may name, and `allow_outside` trusts everything that
-    it names. `strict` refuses a profile of another machine. Raises ArtifactError if the file is no artefact; or if
-    `strict`, and no profile is of this machine.
+    `here` is this machine, if it is known already, and `shown` returns the display of a profile in a notebook. Raise
+    ArtifactError if the file is no artefact; or if `strict`, and no profile is of this machine.
     """
     file = Path(path).absolute()  # the working directory may be another one when the workload is imported
     artifact = files.read(file)
     choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict, name=str(file))
     if choice.warning is not None:
         warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
-    pin_of = pin.parse(pinned) if pinned is not None and workload is None else None
+    pin = reference.parse_pin(pinned) if pinned is not None and workload is None else None
 
     def source() -> Workload:
-        named = pin.Name(text=workload, may_call=True) if isinstance(workload, str) else workload
-        named = named or pin.workload_of(artifact, file, pin=pin_of, allow_outside=allow_outside)
-        return named if isinstance(named, Workload) else import_workload(named.text, may_call=named.may_call)
+        if isinstance(workload, Workload):
+            return workload
+        if workload is not None:
+            return workload_import.load_workload(workload)
+        named = reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside)
+        if isinstance(named, Workload):
+            return named
+        return workload_import.load_workload(named.text, may_call=named.may_call)
 
     return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 

@@ -1,20 +1,29 @@
-"""References to workloads: their form in an artefact, and their resolution from there.
+"""References to workloads: their form in an artefact, their resolution from there, and which of them it may name.
 
-Nothing is imported here: `autopipe.artifact.factory` does that when a loader or trainer is made. The workloads that an
-artefact may name are the rule of `autopipe.artifact.pin`.
+An artefact is data: editing it must not be enough to choose the code that runs. The generated module beside it holds
+the reference, too, and both must agree. An artefact without such a module may name a file of its own folder, in which
+nothing is called; a caller that trusts it may allow more. docs/security.md is written from these rules. Nothing is
+imported here, and the module is read without running it.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import functools
 import os
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
+
+import pydantic
 
 from autopipe import again
-from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.artifact.schema import Artifact, FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError
+from autopipe.measure.trial import protocol
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.paths import is_url
 from autopipe.workload.ops.decode import Decode
@@ -131,7 +140,7 @@ def _is_remote(reference: FileReference | ImagesReference) -> bool:
 # An ordinary workload, except for its source: a folder of images by class, and a model without code.
 
 
-def workload_of(reference: ImagesReference, images: Path | str) -> Workload:
+def images_workload(reference: ImagesReference, images: Path | str) -> Workload:
     """Return the workload of the images in a folder or behind a URL; `images` is the target of the reference. The model
     is built when it is needed, from `keras.applications` with random weights. Raises DataError if the folder is not
     laid out in classes.
@@ -152,3 +161,152 @@ def _build(name: str, size: int, classes: int) -> Any:
     from autopipe.pipeline.devices import model  # imports Keras
 
     return model.build_application(name, size, classes)
+
+
+# -------------------- pins: the workloads that an artefact may name
+
+
+MODULE_NAME: Final = "tuned_pipeline.py"
+"""The generated module, in the artefact's folder."""
+GENERATED: Final = "Written by autopipe"
+"""A line of every generated module."""
+
+_MOST_BYTES = 1 << 20
+_REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A generated module's reference to its workload."""
+
+    workload: Reference | None = None  # the only one that the artefact may name; None if it may name none
+
+
+def parse_pin(pinned: Mapping[str, Any]) -> Pin:
+    """Parse the pin that code passes as `pinned`; raises ArtifactError if it is no reference to a workload."""
+    try:
+        return Pin(workload=_REFERENCE.validate_python(dict(pinned)))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ArtifactError(
+            f"`pinned` must say where a workload is, as WORKLOAD does in a generated module: {first['msg']}.",
+            hint="Run `autopipe repoint`, which writes the module again.",
+        ) from None
+
+
+def beside(artifact: Path) -> Pin | None:
+    """Return the pin of the generated module in the artefact's folder; None without such a module. Raise ArtifactError
+    if the module's reference is invalid.
+    """
+    try:
+        with artifact.with_name(MODULE_NAME).open("rb") as stream:
+            tree = ast.parse(stream.read(_MOST_BYTES))
+    except (OSError, ValueError, SyntaxError):
+        return None
+    if GENERATED not in (ast.get_docstring(tree) or ""):
+        return None
+    constants = dict(filter(None, map(_constant, tree.body)))
+    if constants.get("ARTIFACT") != artifact.name:
+        return None
+    workload = constants.get("WORKLOAD")
+    return parse_pin(workload) if isinstance(workload, dict) else Pin()
+
+
+def is_generated(artifact: Path) -> bool:
+    """Return True if a generated module, valid or not, lies beside an artefact."""
+    try:
+        return beside(artifact) is not None
+    except ArtifactError:
+        return True
+
+
+def workload_of(
+    artifact: Artifact,
+    file: Path,
+    *,
+    pin: Pin | None = None,
+    allow_outside: bool = False,
+    below: Path | None = None,
+) -> Workload | protocol.Reference:
+    """Return the workload that an artefact names, or the name by which it may be imported.
+
+    Raises ArtifactError if it names none, or one that it may not name, or that does not exist. `pin` is that of the
+    code (None: of the generated module beside `file`). `allow_outside` trusts everything that the artefact names;
+    `below` is a folder below which the workload may lie, beside the artefact's own.
+    """
+    named = artifact.workload
+    if named is None:
+        raise ArtifactError(
+            "The artefact does not say where its workload is: it was tuned as an object that no file holds.",
+            hint="Pass the workload: ap.load(..., workload=workload), or on the command line"
+            " --workload train.py:workload",
+        )
+    pin = beside(file) if pin is None else pin
+    if pin is not None:
+        return _located(_agreed(named, pin, file), file, anywhere=True)
+    if allow_outside:
+        return _located(named, file, anywhere=True)
+    if isinstance(named, ModuleReference):
+        raise ArtifactError(
+            f"The artefact names the module `{named.module}`, and no code says that it may.",
+            hint=f"Name it yourself: workload={text(named)!r}, or --workload {text(named)}",
+        )
+    target = (file.parent / named.path).resolve()
+    near = below is not None and target.exists() and target.is_relative_to(below.resolve())
+    if is_outside(named, file.parent) and not near:
+        raise ArtifactError(
+            f"Paths of an artefact must stay inside its folder, `{file.parent}`, but its workload is `{named.path}`.",
+            hint=_outside_hint(named, file),
+        )
+    return _located(named, file, anywhere=False)
+
+
+def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
+    """Return the reference of the code, if the artefact has the same; the original place is not compared."""
+    ours = pin.workload
+    if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
+        said = "none" if ours is None else f"`{text(ours)}`"
+        raise ArtifactError(
+            f"The artefact `{file}` names the workload `{text(named)}`, but `{MODULE_NAME}` beside it {said}."
+            " One of both was changed.",
+            hint=_restore_hint(ours, file),
+        )
+    return ours
+
+
+def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | protocol.Reference:
+    if isinstance(named, ModuleReference):
+        return protocol.Reference(text=text(named), may_call=anywhere)
+    path = located(named, file, with_origin=anywhere)
+    if isinstance(named, ImagesReference):
+        return images_workload(named, path)
+    return protocol.Reference(text=f"{path}:{named.attribute}", may_call=anywhere)
+
+
+def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:
+    if isinstance(named, ImagesReference):
+        return "If you trust the artefact: allow_outside=True, or --allow-outside on the command line."
+    absolute = _absolute_text(named, file)
+    return f"If that is your workload, name it: workload={absolute!r}, or --workload {shlex.quote(absolute)}"
+
+
+def _restore_hint(ours: Reference | None, file: Path) -> str:
+    if not isinstance(ours, FileReference | ModuleReference):
+        return "Take both from a backup, or tune again."
+    return f"If the module is right: {again.autopipe('repoint', file, _absolute_text(ours, file))}"
+
+
+def _absolute_text(named: FileReference | ModuleReference, file: Path) -> str:
+    if isinstance(named, ModuleReference):
+        return text(named)
+    return f"{(file.parent / named.path).resolve()}:{named.attribute}"
+
+
+def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
+    """Return the name and the value of `NAME = literal`, or None for other statements."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    try:
+        return statement.targets[0].id, ast.literal_eval(statement.value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None

@@ -22,7 +22,7 @@ import typer
 from autopipe.errors import ConfigError, WorkloadError, shortened
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
-    from autopipe.artifact.pin import Stored
+    from autopipe.artifact.artifact import Stored
     from autopipe.artifact.schema import ImagesReference
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.search.settings import Settings
@@ -157,13 +157,13 @@ class WorkloadOptions:
                     hint="Leave it out, and change the workload where it is written.",
                 )
             return Chosen(workload=self.workload)
-        from autopipe.artifact.reference import workload_of
+        from autopipe.artifact.reference import images_workload
         from autopipe.workload.data.paths import is_url, located
 
         images = str(self.images)
         place = located(images) if is_url(images) else str(Path(images).absolute())
         named = self._named({**told, "path": place})
-        return Chosen(workload=workload_of(named, place), named=named)
+        return Chosen(workload=images_workload(named, place), named=named)
 
     def _named(self, told: dict[str, Any]) -> ImagesReference:
         """Return the reference that an artefact keeps, with the model's name in the form of keras.applications."""
@@ -225,9 +225,9 @@ class ArtifactOptions:
         return [str(self.artifact), *named, *(["--allow-outside"] if self.allow_outside else [])]
 
     def read(self) -> Stored:
-        from autopipe.artifact import pin
+        from autopipe.artifact import artifact
 
-        return pin.read(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
+        return artifact.stored(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
 
 
 ARTIFACT = ArtifactOptions()

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autopipe import again
-from autopipe.api import reporting
+from autopipe.api import loading
 from autopipe.artifact import artifact as files
-from autopipe.artifact import codegen, pick, pin
+from autopipe.artifact import codegen, pick, reference
 from autopipe.artifact.factory import Tuned
-from autopipe.artifact.pin import MODULE_NAME
+from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import Profile
 from autopipe.cli import screen
 from autopipe.errors import ArtifactError
@@ -108,8 +108,8 @@ def write_report(artifact: Path, profile: Profile) -> Path | None:
     Returns None if there is no room: `autopipe report` can write the report later, from the artefact.
     """
     try:
-        found = reporting.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
-        return found.save(artifact.with_name(reporting.NAME))
+        found = loading.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
+        return found.save(artifact.with_name(loading.NAME))
     except ArtifactError:
         return None
 
@@ -162,7 +162,7 @@ def say_renewed(artifact: Path, profile: Profile, workload: str | None, argument
     report = write_report(artifact, profile)
     if report is not None:
         screen.say(f"report    {report}")
-    trains = [use_beside(artifact, profile)] if pin.is_generated(artifact) else []
+    trains = [use_beside(artifact, profile)] if reference.is_generated(artifact) else []
     _say_next(*trains, again.autopipe("check", *arguments))
 
 

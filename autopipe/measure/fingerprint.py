@@ -1,7 +1,7 @@
 """Fingerprints of machines and workloads, and the rule by which two of them are the same for a tuned configuration.
 
 `compare_hardware` and `compare_workload` are the whole rule. What follows from a difference is decided elsewhere:
-`autopipe.artifact.pick` takes a profile, `autopipe.artifact.check` calls one stale.
+`autopipe.artifact.pick` takes a profile, `autopipe.artifact.drift` calls one stale.
 """
 
 from __future__ import annotations

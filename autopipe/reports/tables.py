@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.artifact import check
+from autopipe.artifact import drift
 from autopipe.artifact.schema import Artifact, Profile
 from autopipe.artifact.verifying import FileVerification
 from autopipe.hardware.machine import Machine, opencv_warning, size_text
@@ -27,9 +27,9 @@ from autopipe.reports.terminal import labelled
 
 _NOTE = Text("note", style="bold yellow")
 _STYLES = {
-    check.Verdict.FITS: "bold green",
-    check.Verdict.STALE: "bold yellow",
-    check.Verdict.DRIFTED: "bold red",
+    drift.Verdict.FITS: "bold green",
+    drift.Verdict.STALE: "bold yellow",
+    drift.Verdict.DRIFTED: "bold red",
 }
 
 
@@ -127,7 +127,7 @@ def step_time(found: StepTime) -> list[str]:
 # ---------------------------------------------------------------- check
 
 
-def fitness(found: check.Result) -> Table:
+def fitness(found: drift.Result) -> Table:
     """Render `autopipe check`."""
     table = labelled([("verdict", Text(found.verdict, style=_STYLES[found.verdict]))])
     for reason in found.reasons:
@@ -141,7 +141,7 @@ def fitness(found: check.Result) -> Table:
     return table
 
 
-def fitness_document(found: check.Result) -> dict[str, Any]:
+def fitness_document(found: drift.Result) -> dict[str, Any]:
     """Return the document of `autopipe check --json`.
 
     Keys: `verdict` (fits, stale, drifted), `reasons`, `age_days`, `share` and `recorded_share` of the ceiling, 0 to 1,
@@ -179,8 +179,8 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     best, result = profile.winner, profile.result
     share = "" if best.share_of_model is None else f", {best.share_of_model:.0%} of the model alone"
     age = wording.count((now - profile.measured_at).days, "day")
-    judged = check.judge(profile, here, now)
-    fits = judged.verdict is check.Verdict.FITS
+    judged = drift.judge(profile, here, now)
+    fits = judged.verdict is drift.Verdict.FITS
     said = "yes" if fits else f"no: {'; '.join(judged.reasons)}"
     gains = [
         f"{each.name} failed" if (times := result.times_faster(each)) is None else f"{wording.times(times)} {each.name}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.api import reporting
+from autopipe.api import loading
 from autopipe.artifact.schema import Artifact, Profile
 from tests.fakes import findings, profiles
 
@@ -55,7 +55,7 @@ def artifact(profile: Profile) -> Artifact:
 @pytest.fixture(scope="session")
 def report(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a report, and return its file."""
-    made = reporting.of_profile(artifact, profile, use="(cd tuned && python -c 'import tuned_pipeline')")
+    made = loading.of_profile(artifact, profile, use="(cd tuned && python -c 'import tuned_pipeline')")
     return made.save(tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -66,7 +66,7 @@ def comparison(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.Te
 
     other = findings.profile(findings.result(cores=2), hardware=profiles.hardware(cpu_model="Another"))
     found = [(artifact, profile), (profiles.artifact(other), other)]
-    made = reporting.Report(
+    made = loading.Report(
         html=profile_report.comparison_page(found), document=profile_report.comparison_document(found)
     )
     return made.save(tmp_path_factory.mktemp("comparison") / "comparison.html")

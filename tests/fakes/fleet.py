@@ -14,7 +14,6 @@ import pytest
 from replaying.synthetic import measurement
 
 from autopipe.api import retuning, tuning
-from autopipe.artifact import checking
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.machine import Cpu, Machine, Memory
@@ -111,7 +110,7 @@ class Fleet:
         def runner_for(*_: Any, **__: Any) -> Trials:
             return self.trials
 
-        for module in (tuning, retuning, checking):
+        for module in (tuning, retuning):
             self.patch.setattr(module, "runner_for", runner_for)
         self.patch.setattr(searching, "foreign_runner", runner_for)
         self.patch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.api import retuning
 from autopipe.artifact import artifact as files
-from autopipe.artifact import checking
-from autopipe.artifact.pin import Stored, read
+from autopipe.artifact.artifact import Stored
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
@@ -37,17 +37,17 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
 ) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     for name in ("_DRIFT", "_AGAIN"):
-        monkeypatch.setattr(checking, name, {"min_seconds": 0.5, "max_seconds": 1.0})
+        monkeypatch.setattr(retuning, name, {"min_seconds": 0.5, "max_seconds": 1.0})
     (tmp_path / "train.py").write_text(TRAIN)
 
     def stored(known: Profile) -> Stored:
         path = files.write(artifact(known, workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-        return read(path)
+        return files.stored(path)
 
     with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner:
         described = searching.description(runner)
         here = hardware_of(machine.detect(), described)
-        holds = checking.check_with(runner, described, stored(_profile(described, 1e-3)), here, quick=False)
+        holds = retuning.check_with(runner, described, stored(_profile(described, 1e-3)), here, quick=False)
         waited = list[Event]()
         with contextlib.ExitStack() as another_tune:
             monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
@@ -59,13 +59,13 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
 
             fast = stored(_profile(described, 1e12))
             queue = searching.queue_of(wait)
-            drifted = checking.check_with(runner, described, fast, here, quick=False, queue=queue)
+            drifted = retuning.check_with(runner, described, fast, here, quick=False, queue=queue)
         (event,) = waited
         assert isinstance(event, WaitingForMachine)
         assert event.holder.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
         another = described.model_copy(update={"ops_digest": "f" * 16, "ops": described.ops[1:]})
-        stale = checking.check_with(runner, another, stored(_profile(described, 1.0)), here, quick=True)
+        stale = retuning.check_with(runner, another, stored(_profile(described, 1.0)), here, quick=True)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.images_per_second is not None

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 import autopipe as ap
-from autopipe.artifact import artifact, checking, pin
+from autopipe.api import retuning
+from autopipe.artifact import artifact
 from autopipe.artifact import artifact as files
-from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.drift import Result, Verdict
 from autopipe.artifact.factory import ProfileWarning, Tuned
 from autopipe.artifact.schema import Profile
 from tests.fakes.fleet import Fleet, imaginary
@@ -68,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checked(path: Path, *, quick: bool = False) -> Result:
-    return checking.check(pin.read(path), quick=quick)
+    return retuning.check(artifact.stored(path), quick=quick)
 
 
 def loaded(path: Path, said: str | None) -> Tuned:
@@ -141,7 +142,7 @@ def test_the_life_of_a_fleet(fleet: Fleet, folder: Path, tmp_path: Path) -> None
     assert profiles(path) == {16: kept, 4: later}
     moved = folder.rename(tmp_path / "moved") / "autopipe.json"
     os.chdir(moved.parent)
-    assert pin.read(moved).workload is not None
+    assert artifact.stored(moved).workload is not None
 
     # A machine like the first, with one card fewer, trains on as many as share a batch of 32.
     fleet.at(C, of_a())

@@ -27,7 +27,7 @@ def check(
     Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
     5 if it has drifted (a new measurement is slower than the old one). `autopipe retune` renews it.
     """
-    from autopipe.artifact import checking
+    from autopipe.api import retuning
     from autopipe.reports import tables
     from autopipe.search.events import Event, WaitingForMachine
 
@@ -37,7 +37,7 @@ def check(
 
     known = stored.read()
     with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
-        result = checking.check(known, quick=quick, on_search=tell)
+        result = retuning.check(known, quick=quick, on_search=tell)
     if as_json:
         print(json.dumps(tables.fitness_document(result), indent=2))
     else:
@@ -86,7 +86,7 @@ def report(
 
     A JSON file beside the page has its figures.
     """
-    from autopipe.api import reporting
+    from autopipe.api import loading
     from autopipe.cli.output import use_beside
     from autopipe.reports import profile_report
 
@@ -97,12 +97,12 @@ def report(
         raise ConfigError(
             f"A report takes one artefact, but {len(paths)} were given.", hint="`--compare` sets them side by side."
         )
-    file = reporting.located(paths[0])
-    made = reporting.compare(paths) if compare else reporting.of_file(file, use=functools.partial(use_beside, file))
+    file = loading.located(paths[0])
+    made = loading.compare(paths) if compare else loading.of_file(file, use=functools.partial(use_beside, file))
     if as_json:
         print(profile_report.json_text(made.document), end="")
         return
-    beside = Path("comparison.html") if compare else file.with_name(reporting.NAME)
+    beside = Path("comparison.html") if compare else file.with_name(loading.NAME)
     written = made.save(beside if out is None else out / beside.name if out.is_dir() else out)
     screen.say(f"wrote     {written}")
 
@@ -132,17 +132,17 @@ def eject(
     then says so.
     """
     from autopipe.artifact import artifact as files
-    from autopipe.artifact import ejecting
+    from autopipe.artifact import codegen
     from autopipe.measure.trial import protocol
 
     with screen.aside():
         if to is not None:
             options.refuse_idle(context, "plain", why="with `--to`, which does not use the tuned configuration")
             named = None if stored.workload is None else protocol.Reference(text=stored.workload)
-            code = ejecting.eject_usual(named or stored.read().workload, to)
+            code = codegen.eject_usual(named or stored.read().workload, to)
             what = f"{to} as it is usually written"
         else:
-            ejected = ejecting.eject(stored.read(), plain=plain)
+            ejected = codegen.eject(stored.read(), plain=plain)
             share = "" if ejected.share == 1.0 else f", which reached {ejected.share:.0%} of the tuned one's images/s"
             code, what = ejected.code, f"{ejected.config.short()}{share}"
     if out is None:
@@ -178,9 +178,9 @@ def repoint(
 
     The workload is imported, to check that it exists. `tuned_pipeline.py` beside the artefact is written again.
     """
-    from autopipe.artifact import repointing
+    from autopipe.artifact import codegen
 
-    done = repointing.repoint(artifact, workload)
+    done = codegen.repoint(artifact, workload)
     screen.say(f"wrote     {' and '.join(map(str, done.written))}")
     for difference in done.differences:
         screen.say(f"note      {difference}")

@@ -89,7 +89,7 @@ def convert(
         said = f"`--{asked[0]}` writes all parts, but `--shard` asks for one."
         raise ConfigError(said, hint="Leave one of them out.")
     chosen = workload.chosen()
-    job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
+    job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
     by = _WRITERS[asked[0]].writer(getattr(elsewhere, asked[0])) if asked else None
     try:
         with screen.bar("converting", unit="images") as on_progress:

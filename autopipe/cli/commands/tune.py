@@ -15,7 +15,7 @@ from autopipe.errors import ArtifactError
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
-    from autopipe.artifact.pin import Stored
+    from autopipe.artifact.artifact import Stored
 
 _KEPT, _NOTHING = 6, 7
 _SHORTER = options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
@@ -150,7 +150,7 @@ def retune(
 
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
-    from autopipe.artifact.check import Verdict
+    from autopipe.artifact.drift import Verdict
 
     checked = retuned.checked
     reasons = [] if checked is None else list(checked.reasons)

@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import check, reference
+from autopipe.artifact import drift, reference
 from autopipe.artifact.pick import readable
 from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, ConfigError
@@ -137,7 +137,7 @@ def _studied(kept: Kept, here: Hardware, now: datetime.datetime) -> Member:
     except pydantic.ValidationError:
         machine = None
     is_here = machine is not None and compare_hardware(machine, here).level is MatchLevel.SAME
-    is_old = kept.last_at is not None and (now - kept.last_at).days > check.MAX_AGE_DAYS
+    is_old = kept.last_at is not None and (now - kept.last_at).days > drift.MAX_AGE_DAYS
     return Member(
         workload=kept.workload,
         machine=machine,
@@ -152,11 +152,11 @@ def _studied(kept: Kept, here: Hardware, now: datetime.datetime) -> Member:
 
 
 def _state(profile: Profile, here: Hardware, now: datetime.datetime) -> Literal["fits", "stale", "elsewhere"]:
-    if (now - profile.measured_at).days > check.MAX_AGE_DAYS:
+    if (now - profile.measured_at).days > drift.MAX_AGE_DAYS:
         return "stale"
     if compare_hardware(profile.hardware, here).level is not MatchLevel.SAME:
         return "elsewhere"
-    return "fits" if check.judge(profile, here, now).verdict is check.Verdict.FITS else "stale"
+    return "fits" if drift.judge(profile, here, now).verdict is drift.Verdict.FITS else "stale"
 
 
 def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:

@@ -67,7 +67,7 @@ def test_a_script_that_is_run_and_one_that_is_imported_have_the_same_ops(monkeyp
 def _tuned(folder: Path, now: Workload, **known: object) -> Tuned:
     digest = fingerprint.workload_digest(workload()).model_copy(update=known)
     path = files.write(artifact(profile(workload=digest)), folder / "autopipe.json")
-    return factory.load(path, import_workload=lambda reference, may_call: now, here=hardware(), workload=now)
+    return factory.load(path, here=hardware(), workload=now)
 
 
 def test_it_is_told_when_a_loader_is_made(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ import datetime
 
 import pytest
 
-from autopipe.artifact.check import Rates, Verdict, check, judge
+from autopipe.artifact.drift import Rates, Verdict, check, judge
 from autopipe.artifact.schema import Artifact
-from autopipe.measure.fingerprint import WorkloadDigest
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate
 from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile
@@ -36,7 +35,7 @@ def _shaken(share_of_model: float = 0.86, alone: float = 1350.0) -> Artifact:
 
 
 def test_the_same_machine_workload_and_speed_fit() -> None:
-    result = check(artifact(), hardware(), TOMORROW, workload=digest, measure=lambda config: _rates(990.0))
+    result = check(artifact(), hardware(), TOMORROW, workload=digest(), measure=lambda config: _rates(990.0))
     assert (result.verdict, result.exit_code, result.reasons) == (Verdict.FITS, 0, ())
     assert result.age_days == 1
     assert result.share == pytest.approx(0.792)
@@ -70,10 +69,7 @@ def test_versions_may_be_all_that_has_changed(versions: str, batch_size: int, ag
 
 
 def test_another_workload_makes_a_profile_stale_with_every_reason() -> None:
-    def now() -> WorkloadDigest:
-        return digest(samples=90_000, batch_size=64)
-
-    result = check(artifact(), hardware(), TOMORROW, workload=now)
+    result = check(artifact(), hardware(), TOMORROW, workload=digest(samples=90_000, batch_size=64))
     assert result.verdict is Verdict.STALE
     assert result.reasons == (
         "the workload's number of samples was 2000 and is 90000 now",

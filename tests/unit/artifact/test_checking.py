@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from replaying.synthetic import measurement
 
-from autopipe.artifact import checking
-from autopipe.artifact.check import Result, Verdict
-from autopipe.artifact.pin import Stored
+from autopipe.api import retuning
+from autopipe.artifact.artifact import Stored
+from autopipe.artifact.drift import Result, Verdict
 from autopipe.artifact.schema import Profile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
@@ -70,7 +70,7 @@ def checked(machine: Any) -> Result:
     stored = Stored(
         path=Path("autopipe.json"), artifact=artifact(known()), workload=protocol.Reference(text="train.py:w")
     )
-    return checking.check_with(machine, DESCRIBED, stored, hardware(), quick=False)
+    return retuning.check_with(machine, DESCRIBED, stored, hardware(), quick=False)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_model_alone_and_the_pipeline_are_measured_by_turns_and_each_time_an
 
 
 def test_a_model_that_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(retuning, "_LONG_SECONDS", 0.0)
     machine = Machine()
     checked(machine)
     assert machine.asked == ["model", "pipeline"]

@@ -43,7 +43,7 @@ def tuned(folder: Path, made: Workload) -> Tuned:
     path = files.write(
         artifact(profile(workload=digest(batch_size=2), config=config(storage="array"))), folder / "autopipe.json"
     )
-    return factory.load(path, import_workload=lambda reference, may_call: made, here=hardware(), workload=made)
+    return factory.load(path, here=hardware(), workload=made)
 
 
 def described(made: Workload) -> Description:

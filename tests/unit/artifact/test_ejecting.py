@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from autopipe.artifact import verifying
-from autopipe.artifact.ejecting import eject, eject_usual
-from autopipe.artifact.pin import Stored
+from autopipe.artifact.artifact import Stored
+from autopipe.artifact.codegen import eject, eject_usual
 from autopipe.errors import ConfigError
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import WrappedDataset

@@ -10,6 +10,7 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
 from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError
+from autopipe.measure.trial import workload_import
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
@@ -31,14 +32,16 @@ class _Importer:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, reference: str, *, may_call: bool) -> Workload:
+    def __call__(self, reference: str, *, may_call: bool = True) -> Workload:
         self.asked.append(reference)
         return WORKLOAD
 
 
 @pytest.fixture
-def importer() -> _Importer:
-    return _Importer()
+def importer(monkeypatch: pytest.MonkeyPatch) -> _Importer:
+    played = _Importer()
+    monkeypatch.setattr(workload_import, "load_workload", played)
+    return played
 
 
 def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path: Path, importer: _Importer) -> None:
@@ -46,7 +49,7 @@ def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path
     path = files.write(
         artifact(workload=FileReference(path="train.py", attribute="photos")), tmp_path / "autopipe.json"
     )
-    tuned = factory.load(path, import_workload=importer, here=hardware())
+    tuned = factory.load(path, here=hardware())
     assert tuned.config.loader == Threads(workers=2, queue_size=8)
     assert importer.asked == []
     with tuned.make_loader(shard=(1, 2)) as loader:
@@ -58,7 +61,7 @@ def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path
 
 def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
-    tuned = factory.load(path, import_workload=importer, here=hardware())
+    tuned = factory.load(path, here=hardware())
     assert tuned.measurement == profile().winner
     assert tuned.baselines[0].name == "keras"
     assert tuned.ceiling == profile().result.ceiling
@@ -67,7 +70,7 @@ def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) ->
 
 def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-    tuned = factory.load(path, import_workload=importer, here=hardware())
+    tuned = factory.load(path, here=hardware())
     assert repr(tuned) == (
         "<Tuned: config threads(workers=2), measured 1,000 (980 to 1,020) images/s, keras 400 (392 to 408) images/s,"
         " the model alone 1,250 (1,225 to 1,275) images/s, machine Imaginary 9000, 2 cores, of train.py:workload>"
@@ -79,7 +82,7 @@ def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: 
 def test_high_rates_are_shown_in_full(tmp_path: Path, importer: _Importer) -> None:
     fast = profile(images_per_second=about(14_912.0), ceiling=None)
     path = files.write(artifact(fast), tmp_path / "autopipe.json")
-    tuned = factory.load(path, import_workload=importer, here=hardware())
+    tuned = factory.load(path, here=hardware())
     assert "measured 14,912 (14," in repr(tuned)
 
 
@@ -87,7 +90,7 @@ def test_what_a_summary_shows_of_an_artefact_is_text(tmp_path: Path, importer: _
     hostile = profile(hardware=hardware(cpu_model="<script>alert(1)</script>"))
     path = files.write(artifact(hostile), tmp_path / "autopipe.json")
     here = hardware(cpu_model="<script>alert(1)</script>")
-    assert "<script>" not in factory.load(path, import_workload=importer, here=here)._repr_html_()
+    assert "<script>" not in factory.load(path, here=here)._repr_html_()
 
 
 def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, importer: _Importer) -> None:
@@ -95,7 +98,7 @@ def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path
     with pytest.warns(factory.NamelessWarning, match=r"ap\.load\('.*autopipe\.json', workload=workload\)") as caught:
         path = tuned.save(tmp_path / "autopipe.json")
     assert caught[0].filename == __file__
-    assert factory.load(path, import_workload=importer, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
+    assert factory.load(path, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
 
 
 def test_what_is_no_path_is_not_saved_to() -> None:
@@ -108,17 +111,17 @@ def test_what_is_no_path_is_not_saved_to() -> None:
 
 def test_a_training_is_held_to_what_the_artefact_says(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
-    promise = factory.load(path, import_workload=importer, here=hardware()).promise
+    promise = factory.load(path, here=hardware()).promise
     assert (promise.images_per_second, promise.artifact) == (about(1000.0), path)
 
 
 def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     with pytest.warns(factory.ProfileWarning, match="usable cores: 2 there, 4 here") as warnings:
-        factory.load(path, import_workload=importer, here=hardware(cores=4))
+        factory.load(path, here=hardware(cores=4))
     assert str(path) in str(warnings[0].message)
     with pytest.raises(ArtifactError, match="usable cores"):
-        factory.load(path, import_workload=importer, here=hardware(cores=4), strict=True)
+        factory.load(path, here=hardware(cores=4), strict=True)
 
 
 @pytest.mark.parametrize("workload", [WORKLOAD, "elsewhere.py:workload"])
@@ -126,7 +129,7 @@ def test_a_workload_that_is_given_is_used_instead(
     tmp_path: Path, importer: _Importer, workload: Workload | str
 ) -> None:
     path = files.write(artifact(workload=FileReference(path="/gone.py")), tmp_path / "autopipe.json")
-    tuned = factory.load(path, import_workload=importer, here=hardware(), workload=workload)
+    tuned = factory.load(path, here=hardware(), workload=workload)
     assert tuned.workload is WORKLOAD
     assert importer.asked == ([workload] if isinstance(workload, str) else [])
 
@@ -136,26 +139,26 @@ def test_a_workload_outside_of_the_folder_is_imported_only_if_allowed(tmp_path: 
     (tmp_path / "tuned").mkdir(parents=True)
     (tmp_path / "train.py").touch()
     path = files.write(artifact(workload=FileReference(path="../train.py")), tmp_path / "tuned" / "autopipe.json")
-    tuned = factory.load(path, import_workload=importer, here=hardware())
+    tuned = factory.load(path, here=hardware())
     with pytest.raises(ArtifactError, match="must stay inside") as caught:
         tuned.make_loader()
     assert str(caught.value.hint).endswith(f"--workload '{tmp_path / 'train.py'}:workload'")
     assert importer.asked == []
-    allowed = factory.load(path, import_workload=importer, here=hardware(), allow_outside=True)
+    allowed = factory.load(path, here=hardware(), allow_outside=True)
     assert allowed.workload is WORKLOAD
 
 
 def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(workload=ModuleReference(module="project.train")), tmp_path / "autopipe.json")
     pinned = {"kind": "module", "module": "project.train", "attribute": "workload"}
-    assert factory.load(path, import_workload=importer, here=hardware(), pinned=pinned).workload is WORKLOAD
+    assert factory.load(path, here=hardware(), pinned=pinned).workload is WORKLOAD
     assert importer.asked == ["project.train:workload"]
 
 
 def test_an_artifact_without_a_reference_asks_for_the_workload(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     with pytest.raises(ArtifactError, match="does not say where its workload is") as error:
-        factory.load(path, import_workload=importer, here=hardware()).make_trainer()
+        factory.load(path, here=hardware()).make_trainer()
     assert "workload=workload" in str(error.value.hint)
 
 
@@ -165,7 +168,7 @@ def test_a_relative_path_holds_when_the_working_directory_changes(
     (tmp_path / "train.py").touch()
     files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
     monkeypatch.chdir(tmp_path)
-    tuned = factory.load("autopipe.json", import_workload=importer, here=hardware())
+    tuned = factory.load("autopipe.json", here=hardware())
     monkeypatch.chdir("/")
     assert tuned.workload is WORKLOAD
 
@@ -174,7 +177,7 @@ def test_saving_elsewhere_keeps_the_way_to_the_workload(tmp_path: Path, importer
     (tmp_path / "train.py").touch()
     (tmp_path / "tuned").mkdir()
     first = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-    second = factory.load(first, import_workload=importer, here=hardware()).save(tmp_path / "tuned" / "autopipe.json")
+    second = factory.load(first, here=hardware()).save(tmp_path / "tuned" / "autopipe.json")
     assert files.read(second).workload == FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
 
 
@@ -183,7 +186,7 @@ def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path,
     tuned = factory.of_profile(profile(), WORKLOAD, named=named, study="the study")
     assert tuned.workload is WORKLOAD
     assert tuned.study == "the study"
-    again = factory.load(tuned.save(tmp_path / "autopipe.json"), import_workload=importer, here=hardware())
+    again = factory.load(tuned.save(tmp_path / "autopipe.json"), here=hardware())
     assert again.artifact.workload == FileReference(path="train.py")
     assert again.config == tuned.config
 
@@ -194,7 +197,7 @@ def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer:
     new = profile(config=config(loader=Threads(workers=1)))
     named = FileReference(path=str(tmp_path / "new.py"))
     factory.of_profile(new, WORKLOAD, named=named).save(path)
-    tuned = factory.load(path, import_workload=importer, here=hardware())
+    tuned = factory.load(path, here=hardware())
     assert tuned.artifact.profiles == (other, new)
     assert tuned.artifact.workload == FileReference(path="new.py")
     assert tuned.config.loader == Threads(workers=1)

@@ -13,8 +13,8 @@ from autopipe.api import retuning
 from autopipe.artifact import artifact as files
 from autopipe.artifact import artifact as joining
 from autopipe.artifact import codegen
+from autopipe.artifact.artifact import Stored, stored
 from autopipe.artifact.factory import ProfileWarning
-from autopipe.artifact.pin import Stored, read
 from autopipe.artifact.schema import FileReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError, ConfigError, TrialError
 from autopipe.measure import fingerprint
@@ -136,16 +136,16 @@ ABOVE = FileReference(path="../train.py")
 def test_a_workload_below_the_working_directory_is_taken(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     path = written(project, ABOVE)
-    assert named(read(path.relative_to(project))) == (f"{project / 'train.py'}:workload", False)
+    assert named(stored(path.relative_to(project))) == (f"{project / 'train.py'}:workload", False)
 
 
 def test_a_workload_elsewhere_is_taken_only_if_that_is_allowed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project / "tuned")
     path = written(project, ABOVE)
     with pytest.raises(ArtifactError, match="must stay inside its folder") as raised:
-        read(path)
+        stored(path)
     assert f"--workload {project / 'train.py'}:workload" in str(raised.value.hint)
-    assert named(read(path, allow_outside=True)) == (f"{project / 'train.py'}:workload", True)
+    assert named(stored(path, allow_outside=True)) == (f"{project / 'train.py'}:workload", True)
 
 
 def test_where_it_once_lay_is_not_looked_at_unless_that_is_allowed(
@@ -155,16 +155,16 @@ def test_where_it_once_lay_is_not_looked_at_unless_that_is_allowed(
     (tmp_path / "train.py").touch()
     path = written(project, FileReference(path="../gone.py", origin=str(tmp_path / "train.py")))
     with pytest.raises(ArtifactError):
-        read(path)
-    assert named(read(path, allow_outside=True)) == (f"{tmp_path / 'train.py'}:workload", True)
+        stored(path)
+    assert named(stored(path, allow_outside=True)) == (f"{tmp_path / 'train.py'}:workload", True)
 
 
 def test_a_module_is_taken_only_if_somebody_says_so(project: Path) -> None:
     path = written(project, ModuleReference(module="a.b", attribute="w"))
     with pytest.raises(ArtifactError, match=r"names the module `a\.b`") as raised:
-        read(path)
+        stored(path)
     assert "--workload a.b:w" in str(raised.value.hint)
-    assert named(read(path, allow_outside=True)) == ("a.b:w", True)
+    assert named(stored(path, allow_outside=True)) == ("a.b:w", True)
 
 
 def test_what_the_module_beside_it_names_too_is_taken_from_everywhere(
@@ -173,11 +173,11 @@ def test_what_the_module_beside_it_names_too_is_taken_from_everywhere(
     monkeypatch.chdir("/")
     path = written(project, ABOVE)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(ABOVE, path.name))
-    assert named(read(path)) == (f"{project / 'train.py'}:workload", True)
+    assert named(stored(path)) == (f"{project / 'train.py'}:workload", True)
 
 
 def test_a_workload_without_a_name_must_be_given(project: Path) -> None:
     path = written(project, None)
     with pytest.raises(ArtifactError, match="does not say where its workload is"):
-        read(path)
-    assert named(read(path, workload="train.py:workload")) == ("train.py:workload", True)
+        stored(path)
+    assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)

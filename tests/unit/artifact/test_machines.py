@@ -16,15 +16,10 @@ from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.workload import Workload
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.profiles import artifact, config, profile
 
 LIMITED, GPUS, THIS = Threads(workers=1), Processes(workers=7), Threads(workers=5)
-
-
-def never(reference: str, *, may_call: bool) -> Workload:
-    pytest.fail(f"{reference} was imported")
 
 
 @pytest.fixture
@@ -71,7 +66,7 @@ def path(tmp_path: Path, limited: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 @pytest.fixture
 def load(path: Path) -> Callable[..., factory.Tuned]:
     def load(here: Hardware | None = None) -> factory.Tuned:
-        return factory.load(path, import_workload=never, strict=True, here=here)
+        return factory.load(path, strict=True, here=here)
 
     return load
 
@@ -100,5 +95,5 @@ def test_with_one_of_the_two_cards_theirs_is_near_and_its_devices_are_reduced(
     with two_gpus(monkeypatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
         with pytest.warns(factory.ProfileWarning, match="GPUs: 2 there, 1 here"):
-            tuned = factory.load(path, import_workload=never)
+            tuned = factory.load(path)
     assert (tuned.config.loader, tuned.config.devices) == (GPUS, 1)

@@ -13,7 +13,7 @@ import autopipe as ap
 from autopipe.api import retuning
 from autopipe.api.retuning import FORMER, When
 from autopipe.artifact import artifact as files
-from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.drift import Result, Verdict
 from autopipe.artifact.factory import ProfileWarning
 from autopipe.artifact.schema import FileReference
 from autopipe.errors import ConfigError, SearchInterruptedError

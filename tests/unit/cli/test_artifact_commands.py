@@ -13,7 +13,7 @@ from autopipe import again
 from autopipe.api import retuning
 from autopipe.artifact import artifact as files
 from autopipe.artifact import artifact as joining
-from autopipe.artifact import codegen, pin
+from autopipe.artifact import codegen, reference
 from autopipe.artifact.artifact import merge
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use
@@ -191,7 +191,7 @@ def test_the_artefact_and_its_module_name_the_new_file(
     assert "wrote     tuned/autopipe.json and tuned/tuned_pipeline.py" in ended.err
     named = FileReference(path="../new.py", origin=str(tmp_path / "new.py"), attribute="photos")
     assert files.read(renamed).workload == named
-    assert pin.beside(renamed) == pin.Pin(workload=named)
+    assert reference.beside(renamed) == reference.Pin(workload=named)
 
 
 def test_another_workload_is_told_from_the_one_that_was_tuned(autopipe: Autopipe, renamed: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from replaying.synthetic import measurement
 from rich.console import Console, RenderableType
 
-from autopipe.artifact.check import Result, Verdict
+from autopipe.artifact.drift import Result, Verdict
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.outcome import StepTime
 from autopipe.pipeline.config import PipelineConfig
