@@ -369,16 +369,9 @@ def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:
 def conversion_of(
     workload: Workload, plan: Plan, storage: Storage, cut: int | Literal["deepest"] = "deepest"
 ) -> Conversion:
-    """Return the conversion of a workload to a storage form.
-
-    Args:
-        workload: whose samples.
-        plan: its ops in their places.
-        storage: the form.
-        cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
-
-    Raises:
-        ConfigError: the form cannot hold these samples, or not after `cut` ops; or the data are a wrapped dataset.
+    """Return the conversion of a workload to a storage form, which holds samples after `cut` of the deterministic first
+    ops, "deepest": after as many as the form can hold. Raise ConfigError if the form cannot hold these samples, or not
+    after so many ops; or if the data are a wrapped dataset.
     """
     if isinstance(workload.data, WrappedData):
         raise ConfigError(

@@ -253,13 +253,9 @@ def resolve(
 ) -> Space:
     """Give a space its values on a machine.
 
-    Args:
-        spec: of the file.
-        names: of bounds, with values, e.g. `{"cores": 8, "gpus": 1}`, beside those that are yet to be measured.
-        where: the place of a key in the file, for messages.
-
-    Raises:
-        SpaceError: an unknown parameter, bound or condition, or a value that its parameter cannot take.
+    `names` are the values of bounds, e.g. `{"cores": 8, "gpus": 1}`, beside those that are yet to be measured; `where`
+    returns the place of a key in the file, for messages. Raise SpaceError for an unknown parameter, bound or condition,
+    or a value that its parameter cannot take.
     """
     known = parameter_types()
     parameters: dict[str, Parameter] = {}

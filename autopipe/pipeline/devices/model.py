@@ -26,17 +26,10 @@ _Shape = tuple[int | None, ...]
 def build(
     model: Any, *, channels: Literal["last", "first"] = "last", strategy: DeviceStrategy | None = None
 ) -> keras.Model:
-    """Return the compiled model of a workload.
+    """Return the compiled model of a workload: `model`, or what it returns, made in the scope of `strategy`.
 
-    Keras's image data format is set first and stays set, so that layers built without one follow `channels`.
-
-    Args:
-        model: a function without arguments that returns a compiled model, or a compiled model.
-        channels: the order of image axes in the model's batches.
-        strategy: the devices; the model is made in its scope.
-
-    Raises:
-        ModelError: there is no compiled model, or a finished one is to be spread over several devices.
+    Keras's image data format is set first and stays set, so that layers built without one follow `channels`. Raise
+    ModelError if there is no compiled model, or a finished one is to be spread over several devices.
     """
     keras.config.set_image_data_format(f"channels_{channels}")
     if isinstance(model, keras.Model):
@@ -116,31 +109,39 @@ def check(model: keras.Model, loader: Loader) -> None:
 
 
 def check_inputs(model: keras.Model, loader: Loader) -> None:
-    """Raise ModelError if the model's inputs have other shapes than x in the batches of `loader`."""
+    """Raise ModelError if the model's inputs have other shapes than the parts of x in the batches of `loader`.
+
+    Several are compared by their names if x is a dictionary.
+    """
     x, *_ = triple(finished_batch(loader))
-    inputs = getattr(model, "inputs", None) or []
-    if not inputs:  # no functional model: its inputs are unknown
+    parts = leaves(x)
+    if not (getattr(model, "inputs", None) or []):  # no functional model: its inputs are unknown
         return
-    if len(leaves(x)) > 1 or len(inputs) > 1:
-        _check_parts(model, x)
-        return
-    expected, gets = tuple(inputs[0].shape), leaves(x)[0].shape
-    if not _fits(expected, gets):
+    single = len(model.inputs) == len(parts) == 1  # then names do not matter, and Keras may know of no `input`
+    named = not single and isinstance(model.input, dict)
+    takes = model.input if named else {each.name: each for each in model.inputs}
+    gets = x if isinstance(x, dict) and not single else dict(zip(takes, parts, strict=False))
+    if not gets.keys() >= takes.keys() or (gets is not x and len(parts) != len(takes)):
+        found = f"has the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"has {len(parts)} parts"
         raise ModelError(
-            f"`model` takes batches of shape {expected}, but gets {_batched(gets)}.",
-            hint=_shape_hint(expected, gets),
+            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), "
+            f"but x {found if isinstance(x, tuple | dict) else 'is one part'}.",
+            hint="Give x a part for each input: a tuple in their order, or a dictionary of their names.",
         )
+    for name, each in takes.items():
+        expected, actual = tuple(each.shape), gets[name].shape
+        if not _fits(expected, actual):
+            as_what = "" if single else f" as {name!r}"
+            raise ModelError(
+                f"`model` takes batches of shape {expected}{as_what}, but gets {_batched(actual)}.",
+                hint=_shape_hint(expected, actual),
+            )
 
 
 def check_targets(train: Loader, test: Any) -> None:
-    """Refuse to evaluate samples without targets on a model trained with targets: Keras would fail in its loss.
+    """Raise ModelError if `test` has no targets, but the model is trained with some: Keras would fail in its loss.
 
-    Args:
-        train: the training data of the model.
-        test: a loader, or data that Keras takes, in which an array is x alone.
-
-    Raises:
-        ModelError: `train` gives targets, and `test` none.
+    `test` is a loader, or data that Keras takes, in which an array is x alone.
     """
     if isinstance(test, Loader):
         lacking = triple(finished_batch(test))[1] is None
@@ -151,26 +152,6 @@ def check_targets(train: Loader, test: Any) -> None:
             "The model is trained with targets, but the samples to evaluate it on have none.",
             hint="Give samples of (x, y); `predict` takes those of x alone.",
         )
-
-
-def _check_parts(model: keras.Model, x: Any) -> None:
-    """Compare the inputs of a model with the parts of x, by their names if x is a dictionary."""
-    takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}
-    gets = x if isinstance(x, dict) else dict(zip(takes, leaves(x), strict=False))
-    if not gets.keys() >= takes.keys() or (gets is not x and len(leaves(x)) != len(takes)):
-        found = f"has the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"has {len(leaves(x))} parts"
-        raise ModelError(
-            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), "
-            f"but x {found if isinstance(x, tuple | dict) else 'is one part'}.",
-            hint="Give x a part for each input: a tuple in their order, or a dictionary of their names.",
-        )
-    for name, each in takes.items():
-        if not _fits(tuple(each.shape), gets[name].shape):
-            raise ModelError(
-                f"`model` takes batches of shape {tuple(each.shape)} as {name!r}, "
-                f"but gets {_batched(gets[name].shape)}.",
-                hint=_shape_hint(tuple(each.shape), gets[name].shape),
-            )
 
 
 def _check_channels(model: keras.Model) -> None:
@@ -274,15 +255,10 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
 
 
 def build_application(name: str, size: int, classes: int) -> keras.Model:
-    """Return a compiled classifier with random weights.
+    """Return a compiled classifier of images of `size` x `size`, with random weights. Raise ModelError if there is no
+    such model, or it takes no images of that size.
 
-    Args:
-        name: as Keras writes it or in lower case: "MobileNetV2", "mobilenet_v2".
-        size: height and width of its images.
-        classes: of its last layer.
-
-    Raises:
-        ModelError: there is no such model, or it takes no images of that size.
+    The name is as Keras writes it or in lower case: "MobileNetV2", "mobilenet_v2".
     """
     known = {_plain(model): model for model in dir(keras.applications) if model[0].isupper()}
     if _plain(name) not in known:

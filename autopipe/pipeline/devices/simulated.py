@@ -46,12 +46,7 @@ class SimulatedAccelerator:
         return self.step_seconds if self.batch_size is None else self.step_seconds * (samples / self.batch_size)
 
     def utilisation(self, images_per_second: float, batch_size: int) -> float:
-        """Return the part of the time that it computes, 0 to 1: MLPerf Storage's accelerator utilisation.
-
-        Args:
-            images_per_second: of its loader.
-            batch_size: of a step.
-        """
+        """Return MLPerf Storage's accelerator utilisation: the part of the time that it computes, 0 to 1."""
         return min(1.0, images_per_second * self.seconds(batch_size) / batch_size)
 
     def __call__(self) -> Any:

@@ -106,16 +106,12 @@ class Trainer:
         steps: FinishedSteps | None = None,
         evaluation_loader: Callable[[Source, int], Loader] | None = None,
     ) -> None:
-        """Take over `loader`.
+        """Take over `loader`, which feeds `model`, compiled and built in the scope of `strategy`: the first device
+        unless told.
 
-        Args:
-            model: a compiled model, built in the strategy's scope.
-            loader: where batches come from.
-            strategy: the devices; the first one unless told.
-            device_prefetch: batches placed on the device ahead of the one in use.
-            steps: compiled steps of the same model, from an earlier trainer.
-            evaluation_loader: makes a loader over samples, in order and without chance, that fits the model. It is also
-                told how often they are read.
+        `device_prefetch` batches are placed on the device ahead of the one in use; `steps` come from an earlier trainer
+        of the same model; `evaluation_loader` makes a loader over samples, in order and without chance, that fits the
+        model, and is also told how often they are read.
 
         Raises:
             ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
