@@ -1,8 +1,7 @@
 """The Ray cluster of this process: found or started, shared by all its users, left by the last of them.
 
 A process is in one cluster at a time; that is Ray's rule. A cluster that the user's own code has joined is used as it
-is, and not ended. The work of the nodes is the business of `autopipe.extensions.ray.loader` and
-`autopipe.extensions.ray.conversion`.
+is, and not ended. What the nodes do is not known here.
 """
 
 from __future__ import annotations
@@ -84,10 +83,6 @@ class _Membership:
         Args:
             address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
             store_bytes: of the object store for the nodes' results, at least.
-
-        Raises:
-            MissingExtraError: Ray is not installed.
-            LoaderError: there is no cluster at the address, or this process is in another one.
         """
         wanted = address_of(address)
         ray = _package()
@@ -99,9 +94,9 @@ class _Membership:
                 self._address, self._ours, self._members = wanted, True, 0
             elif self._ours and wanted != self._address and self._members:
                 raise LoaderError(
-                    f"A process is in one Ray cluster at a time: this one is in `{self._address}`, but a loader asks "
+                    f"A process can be in one Ray cluster only: this one is in `{self._address}`, but a loader asks "
                     f"for `{wanted}`.",
-                    hint="Close the loaders of the one before opening those of the other.",
+                    hint="Close the loaders of the first cluster before opening those of the second.",
                 )
             self._members += 1
             return Cluster(self._address if self._ours else wanted)
@@ -162,11 +157,7 @@ def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), av
 
 
 def require_data(missing: Sequence[tuple[str, str]]) -> None:
-    """Refuse to begin if nodes lack files that are here, by the results of `node.lacking`.
-
-    Raises:
-        DataError: with the first node and file.
-    """
+    """Refuse to begin if nodes lack files that are here, by the results of `node.lacking`."""
     here = [(node, file) for node, file in missing if os.path.exists(file)]  # noqa: PTH110  # as above
     if here:
         node, file = here[0]
@@ -260,9 +251,8 @@ def _in_main_thread() -> bool:
 
 @contextlib.contextmanager
 def _own_signals(*, but_default: bool) -> Iterator[None]:
-    """Keep the process's handler of SIGTERM, which `ray.init` replaces by its own.
-
-    Ray's ends the cluster with the process; with `but_default`, it stays if there was none before.
+    """Keep the process's handler of SIGTERM. Ray's own ends the cluster with the process; with `but_default`, it stays
+    if there was none before.
     """
     if not _in_main_thread():
         yield

@@ -36,21 +36,9 @@ def convert(
     parts: int | None = None,
     on_progress: Progress | None = None,
 ) -> Converted:
-    """Write a set by a Ray cluster, or the missing part of it.
+    """Write a set, or the missing part of it, to a folder that this machine and all nodes share.
 
-    Args:
-        conversion: which samples, after which ops.
-        storage: the form.
-        folder: of the set, for this machine and all nodes.
-        address: of the cluster, as the loader `Ray` takes it.
-        parts: how many tasks, each of which takes a core of the cluster; None: a few for each core.
-        on_progress: called with the samples done and to do, after each part.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        LoaderError: the cluster cannot be reached, or has another version of autopipe.
-        DataError: a node does not have the data.
-        StorageError: the folder or the disk cannot take the set, or is not the same for all.
+    `parts` is the number of tasks, each of which takes a core of the cluster; None: a few for each core.
     """
     start = time.monotonic()
     layout.make_folder(folder)
@@ -119,13 +107,12 @@ def _part(
 
 
 def _finished(folder: Place, conversion: Conversion) -> Manifest:
-    """Join the parts; raise StorageError if the nodes' files are invisible here, or samples are bad on a node only."""
     try:
         manifest = conversions.finish(folder)
     except (StorageError, FileNotFoundError) as error:
         raise StorageError(
             f"The nodes of the Ray cluster wrote all parts, but here `{folder}` is not complete: {error}",
-            hint="The folder must be one that all nodes and this machine share, or a URL (s3://, gs://, ...).",
+            hint="All nodes and this machine must share the folder; or use a URL (s3://, gs://, ...).",
         ) from error
     _require_bad_here(conversion, [position for shard in manifest.shards for position in shard.bad])
     return manifest

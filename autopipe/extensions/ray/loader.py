@@ -11,22 +11,32 @@ import contextlib
 import dataclasses
 import importlib.util
 import logging
+import os
 import threading
+import time
 import weakref
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from autopipe import again
+from autopipe import _version, again
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
-from autopipe.extensions.ray.cluster import LOCAL, address_of, ends_with_process, join
-from autopipe.extensions.ray.node import SHARED_DATA, SlotPlace
-from autopipe.extensions.ray.team import Team, Worker
+from autopipe.extensions.ray.cluster import (
+    LOCAL,
+    Cluster,
+    address_of,
+    ends_with_process,
+    join,
+    node_failure,
+    placed,
+    require_data,
+)
+from autopipe.extensions.ray.node import SHARED_DATA, Hello, Maker, SlotPlace, Training
 from autopipe.hardware import machine
-from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot
+from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import answered, pickled
 from autopipe.pipeline.batching.stream import Owner
@@ -37,6 +47,8 @@ from autopipe.pipeline.loader import Loader, LoadJob, Recipe
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2  # batches asked of a worker: it makes one while the one before travels
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
+_START_SECONDS = 90.0
+_LOSSES_ALLOWED = 3  # while workers start; then it is more than bad luck
 
 
 class Ray(LoaderConfig):
@@ -141,12 +153,7 @@ class _Filler:
         """Nothing was begun."""
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        """Have a batch filled. A worker that dies is replaced and the batch made anew.
-
-        Raises:
-            WorkerDiedError: it died three times on this batch, the last time with no other batch beside.
-            AutopipeError: the error of the worker, with its traceback as the cause.
-        """
+        """Have a batch filled; if the worker dies, another one makes it, the last time with no other batch beside."""
         place = SlotPlace(slot.number, slot.block.descriptor, slot.block.size)
         died = self._team.cluster.ray.exceptions.RayError
         for death in range(_DEATHS_ALLOWED):
@@ -202,3 +209,141 @@ class _Filler:
             f"Sample {bad.index} is bad on a node of the Ray cluster and good on this machine: {bad.message}",
             hint=SHARED_DATA,
         )
+
+
+# -------------------- the workers of one loader: started on nodes, replaced and ended from here
+
+
+class Worker(NamedTuple):
+    """An actor and its node."""
+
+    actor: Any
+    node: str
+
+
+class Team:
+    """The workers of one loader."""
+
+    def __init__(self, cluster: Cluster, packed: bytes, layout: RowLayout, keep: int) -> None:
+        """Have workers make slots of this layout; each keeps so many of them mapped, if it can map them."""
+        self.cluster = cluster
+        self.hand_over_seconds: float | None = None
+        self._class = cluster.ray.remote(Maker)
+        secret = os.urandom(32)
+        self._shared = SharedBlock(len(secret))
+        self._shared.array((len(secret),), np.dtype(np.uint8))[:] = np.frombuffer(secret, np.uint8)
+        owner = Training(os.getpid(), self._shared.descriptor, secret)
+        self._arguments = (cluster.ray.put(packed), layout.rows, owner, keep)
+        self._lock = threading.Lock()
+        self._living: list[Worker] = []
+        self._ended = False
+
+    def start(self, count: int, cache_bytes: int) -> list[Worker]:
+        """Start so many workers and wait until all are ready. One that dies meanwhile is replaced on another node."""
+        until = time.monotonic() + _START_SECONDS
+        workers = [self._put(node) for node in placed(self.cluster.nodes(), count)]
+        times = 0
+        while lost := self._lost(workers, cache_bytes, until):
+            times += 1
+            why = node_failure(next(iter(lost.values())), "A worker ended while it was starting")
+            if times == _LOSSES_ALLOWED:
+                raise WorkerDiedError(
+                    f"Workers died {times} times while {count} of them were starting: {why.message}",
+                    hint="`ray status` lists the nodes; check whether they have too little memory.",
+                ) from next(iter(lost.values()))
+            _log.warning("%s %d of %d are started anew.", why.message, len(lost), count)
+            workers = [self.another(worker) if number in lost else worker for number, worker in enumerate(workers)]
+        return workers
+
+    def _lost(self, workers: Sequence[Worker], cache_bytes: int, until: float) -> dict[int, BaseException]:
+        """Wait until workers are ready, and return the causes of early deaths, by worker number."""
+        ray, lost, found, hand_overs = self.cluster.ray, dict[int, BaseException](), dict[int, Hello](), list[float]()
+        hellos = [worker.actor.hello.remote(_version.__version__) for worker in workers]
+        ready, late = ray.wait(hellos, num_returns=len(hellos), timeout=max(0.0, until - time.monotonic()))
+        if late:
+            raise LoaderError(
+                f"All {len(workers)} workers must start within {_START_SECONDS:.0f} s, but on the Ray cluster "
+                f"`{self.cluster.address}` {len(ready)} did."
+            )
+        for number, hello in enumerate(hellos):
+            with self._noted(number, lost):
+                found[number] = answered(ray.get(hello))
+        require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
+        _require_memory([(workers[number].node, hello) for number, hello in found.items()], cache_bytes)
+        for number in {workers[number].node: number for number in found}.values():
+            with self._noted(number, lost):
+                hand_overs.append(self._hand_over(workers[number]))
+        self.hand_over_seconds = max(hand_overs, default=None)
+        return lost
+
+    @contextlib.contextmanager
+    def _noted(self, number: int, lost: dict[int, BaseException]) -> Iterator[None]:
+        """Note a worker that has died, with the reason; one that could not be made at all cannot be made elsewhere."""
+        failures = self.cluster.ray.exceptions
+        try:
+            yield
+        except failures.RayError as error:
+            if not isinstance(error, failures.RayActorError) or error.actor_init_failed:
+                raise node_failure(error, "A worker could not start") from error
+            lost[number] = error
+
+    def another(self, instead: Worker | None = None) -> Worker:
+        """Start one more worker; `instead` of one, on another node if possible. Raise LoaderError after `end`."""
+        nodes = self.cluster.nodes()
+        with self._lock:
+            if self._ended:
+                raise LoaderError("The loader was closed while a batch was being made.")
+            if instead is not None:
+                self._end(instead)
+            taken = [worker.node for worker in self._living]
+        (node,) = placed(nodes, 1, taken, "" if instead is None else instead.node)
+        return self._put(node)
+
+    def dismiss(self, worker: Worker) -> None:
+        with self._lock:
+            self._end(worker)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for worker in list(self._living):
+                self._end(worker)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def _put(self, node: str) -> Worker:
+        actor = self._class.options(**self.cluster.on(node)).remote(*self._arguments)
+        worker = Worker(actor, node)
+        with self._lock:
+            self._living.append(worker)
+            if self._ended:
+                self._end(worker)
+        return worker
+
+    def _end(self, worker: Worker) -> None:
+        self._living = [each for each in self._living if each is not worker]
+        if self.cluster.ray.is_initialized():  # else the user has left the cluster, and `kill` would start another
+            self.cluster.ray.kill(worker.actor)
+
+    def _hand_over(self, worker: Worker) -> float:
+        """Return the seconds that a batch takes from a worker to this process and into memory."""
+        tries = []
+        for _ in range(3):
+            start = time.perf_counter()
+            np.array(self.cluster.ray.get(worker.actor.echo.remote()))  # a copy, as into a slot
+            tries.append(time.perf_counter() - start)
+        return min(tries)
+
+
+def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> None:
+    """Refuse caches that do not fit: each worker has one of its own."""
+    for place, hello in found:
+        count = sum(other == place for other, _ in found)
+        if count * cache_bytes > hello.free_bytes:
+            raise LoaderError(
+                f"{count} workers with a cache of {machine.size_text(cache_bytes)} each need more memory than the "
+                f"{machine.size_text(hello.free_bytes)} that are free on {hello.node} of the Ray cluster.",
+                hint="Use cache='none', a smaller cache_fraction, fewer workers or more nodes.",
+            )

@@ -41,7 +41,7 @@ class Hello(NamedTuple):
     free_bytes: int
 
 
-class Owner(NamedTuple):
+class Training(NamedTuple):
     """The training's process: a block of memory that it shares, and the content of the block."""
 
     pid: int
@@ -63,7 +63,7 @@ class Maker:
     A slot holds `rows` samples, and `keep` of them are kept mapped.
     """
 
-    def __init__(self, packed: bytes, rows: int, owner: Owner, keep: int) -> None:
+    def __init__(self, packed: bytes, rows: int, owner: Training, keep: int) -> None:
         self._packed = packed
         self._rows = rows
         self._owner = owner
@@ -141,15 +141,11 @@ def _opened(pid: int, descriptor: int) -> int:
 
 
 def require_same_version(owner: str) -> None:
-    """Refuse to work for another version of autopipe, which may make other batches.
-
-    Raises:
-        LoaderError: with both versions.
-    """
+    """Refuse to work for another version of autopipe, which may make other batches."""
     if owner != _version.__version__:
         raise LoaderError(
             f"All nodes of a Ray cluster must have one version of autopipe, but {node_name()} has "
-            f"{_version.__version__} where the training has {owner}.",
+            f"{_version.__version__} and the training has {owner}.",
             hint=again.on_nodes("ray", owner),
         )
 
@@ -161,18 +157,14 @@ def lacking(source: Source) -> list[str]:
 
 
 def require_present(source: Source, but: Iterable[str] = ()) -> None:
-    """Refuse to work without the data; files of `but` are missing at the owner, too.
-
-    Raises:
-        DataError: with a file that this machine does not have.
-    """
+    """Refuse to work without the data; files of `but` are missing at the owner, too."""
     missing = [file for file in lacking(source) if file not in set(but)]
     if missing:
         raise DataError(f"`{missing[0]}` is not on {node_name()} of the Ray cluster.", hint=SHARED_DATA)
 
 
 def node_name() -> str:
-    """Return this machine's name in messages."""
+    """Return the name of this machine in messages."""
     return f"the node `{socket.gethostname()}`"
 
 

@@ -103,7 +103,7 @@ def test_a_node_without_autopipe_is_told_what_to_install() -> None:
 
 
 def test_another_version_is_refused_with_both() -> None:
-    with pytest.raises(LoaderError, match=r"where the training has 0\.0\.1"):
+    with pytest.raises(LoaderError, match=r"and the training has 0\.0\.1"):
         ray_node.require_same_version("0.0.1")
 
 

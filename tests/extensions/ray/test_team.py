@@ -13,8 +13,8 @@ import pytest
 
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import Cluster
+from autopipe.extensions.ray.loader import Team
 from autopipe.extensions.ray.node import Hello
-from autopipe.extensions.ray.team import Team
 
 
 class RayError(Exception):

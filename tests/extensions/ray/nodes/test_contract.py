@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.extensions.ray.loader import Ray
-from autopipe.extensions.ray.team import Team, Worker
+from autopipe.extensions.ray.loader import Ray, Team, Worker
 from autopipe.pipeline.config import LoaderConfig
 from tests.fakes.contract import suite
 

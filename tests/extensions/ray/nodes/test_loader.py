@@ -257,7 +257,7 @@ def test_another_version_of_autopipe_on_a_node_is_refused(
 ) -> None:
     here = _version.__version__
     monkeypatch.setattr(_version, "__version__", "9.9")
-    with pytest.raises(LoaderError, match=rf"has {here} where the training has 9\.9") as caught:
+    with pytest.raises(LoaderError, match=rf"has {here} and the training has 9\.9") as caught:
         opened(exact_workload(photos), ray_nodes)
     assert "autopipe-tuner[ray]==9.9" in str(caught.value.hint)
 
