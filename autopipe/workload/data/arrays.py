@@ -62,8 +62,6 @@ class Arrays:
         sample_weight: ArrayLike | Parts | None = None,
     ) -> None:
         given = (x, y) if sample_weight is None else (x, y, sample_weight)
-        if sample_weight is not None and y is None:
-            raise DataError("`sample_weight` weights the loss of targets, but there is no `y`.")
         structure = Structure.of(given, _is_image)
         paths = (("x", None), ("y", None)) if structure is None else structure.paths
         self._structure = structure

@@ -22,6 +22,7 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shor
 from autopipe.workload.data.arrays import Arrays, looks_like_image, target_kind
 from autopipe.workload.data.paths import spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
+from autopipe.workload.data.source import sample_bytes
 from autopipe.workload.plain_code import Library, PlainSource, located
 from autopipe.workload.sample import SLOTS, FieldKind, SampleSpec, Structure, keyed, label, leaves, mapped, slots_of
 
@@ -125,7 +126,7 @@ class Columns(abc.ABC):
         sizes = []
         for row in spread(len(self), _PROBES):
             with contextlib.suppress(Exception):  # a bad row raises its error at its use
-                sizes.append(sum(len(part) if isinstance(part, bytes) else part.nbytes for part in self._values(row)))
+                sizes.append(sample_bytes(tuple(self._values(row))))
         return sum(sizes) / max(1, len(sizes))
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, DataWarning
@@ -290,9 +290,6 @@ def _warn_of_missing_files(paths: list[str]) -> None:
 # default pool refuses a second definition of the same name once TensorFlow is imported.
 
 
-_FIELD = descriptor_pb2.FieldDescriptorProto
-
-
 class ExampleError(ValueError):
     """A record is no tf.train.Example, or lacks a feature; the caller adds the file and offset."""
 
@@ -341,34 +338,36 @@ def _single(parsed: Mapping[str, Any], key: str, kind: str) -> Any:
     return values[0]
 
 
+_PROTO = """
+name: "autopipe/example.proto" package: "tensorflow" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: ".tensorflow.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type: TYPE_MESSAGE type_name: ".tensorflow.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".tensorflow.Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: ".tensorflow.Feature" }
+  }
+  field {
+    name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".tensorflow.Features.FeatureEntry"
+  }
+}
+message_type {
+  name: "Example" field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".tensorflow.Features" }
+}
+"""
+
+
 @functools.cache
 def _example_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="autopipe/example.proto", package="tensorflow", syntax="proto3")
-    lists = (("BytesList", _FIELD.TYPE_BYTES), ("FloatList", _FIELD.TYPE_FLOAT), ("Int64List", _FIELD.TYPE_INT64))
-    for name, kind in lists:
-        file.message_type.add(name=name).field.add(name="value", number=1, type=kind, label=_FIELD.LABEL_REPEATED)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(("bytes_list", "float_list", "int64_list"), start=1):
-        _add_message_field(feature, name, number, lists[number - 1][0])
-        feature.field[-1].oneof_index = 0
-    container = file.message_type.add(name="Features")
-    entry = container.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
-    _add_message_field(entry, "value", 2, "Feature")
-    _add_message_field(container, "feature", 1, "Features.FeatureEntry", repeated=True)
-    _add_message_field(file.message_type.add(name="Example"), "features", 1, "Features")
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
+    pool.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-def _add_message_field(owner: Any, name: str, number: int, kind: str, *, repeated: bool = False) -> None:
-    owner.field.add(
-        name=name,
-        number=number,
-        type=_FIELD.TYPE_MESSAGE,
-        label=_FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL,
-        type_name=f".tensorflow.{kind}",
-    )

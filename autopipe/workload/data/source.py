@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import PlainCodeError
+from autopipe.workload.data.paths import spread
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
 from autopipe.workload.sample import Batch, FieldKind, Part, SampleSpec, Source
 
@@ -82,9 +83,8 @@ def mean_bytes(source: Source) -> float:
     own = getattr(source, "mean_bytes", None)
     if callable(own):
         return float(own())
-    probes = sorted({int(index) for index in np.linspace(0, len(source) - 1, 4)})
     values = []
-    for index in probes:
+    for index in spread(len(source), 4):
         with contextlib.suppress(Exception):
             values.append(source.read(index))
     return sum(map(sample_bytes, values)) / max(1, len(values))

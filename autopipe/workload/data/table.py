@@ -17,8 +17,9 @@ from typing import Any, Final, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
+from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
+from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.images import whole_numbers
 from autopipe.workload.data.paths import Entry, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
@@ -375,11 +376,8 @@ def _delimiter(header: str) -> str:
 
 def _position(header: list[str], name: str, file: str) -> int:
     if name not in header:
-        raise DataError(
-            f"`{file}` has no column `{name}`; its columns are {', '.join(f'`{column}`' for column in header)}."
-            f"{near(name, header)}",
-            hint='Name the columns: ap.Table(csv, path="...", label="...").',
-        )
+        hint = 'Name the columns: ap.Table(csv, path="...", label="...").'
+        raise missing_column(name, header, f"`{file}`", "columns", hint)
     if header.count(name) > 1:
         raise DataError(
             f"`{file}` has {header.count(name)} columns named `{name}`.", hint="Rename all but one of them."

@@ -11,31 +11,6 @@ from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.geometry import RandomAffine, RandomFlip
 from autopipe.workload.ops.values import Cast, Rescale
 
-_DEFAULTS: Final[dict[str, Any]] = {
-    "featurewise_center": False,
-    "samplewise_center": False,
-    "featurewise_std_normalization": False,
-    "samplewise_std_normalization": False,
-    "zca_whitening": False,
-    "zca_epsilon": 1e-6,
-    "rotation_range": 0,
-    "width_shift_range": 0.0,
-    "height_shift_range": 0.0,
-    "brightness_range": None,
-    "shear_range": 0.0,
-    "zoom_range": 0.0,
-    "channel_shift_range": 0.0,
-    "fill_mode": "nearest",
-    "cval": 0.0,
-    "horizontal_flip": False,
-    "vertical_flip": False,
-    "rescale": None,
-    "preprocessing_function": None,
-    "data_format": None,
-    "validation_split": 0.0,
-    "interpolation_order": 1,
-    "dtype": None,
-}
 _STATISTICS = "it takes a pass over the data (`fit`) before the first batch", "Use ap.Normalize(mean, std)."
 _OWN_STATISTICS = "no op takes an image's own statistics", "Use ap.Map(lambda x: (x - x.mean()) / x.std())."
 _WITHOUT: Final[dict[str, tuple[str, str]]] = {
@@ -50,6 +25,12 @@ _WITHOUT: Final[dict[str, tuple[str, str]]] = {
         'Use ap.ImageFolder(path, validation_split=..., subset="training").',
     ),
 }
+_TAKEN = (
+    "rotation_range", "width_shift_range", "height_shift_range", "brightness_range", "shear_range", "zoom_range",
+    "cval", "horizontal_flip", "vertical_flip", "rescale", "preprocessing_function", "data_format", "zca_epsilon",
+    "dtype",
+)  # fmt: skip
+_DEFAULTS: Final = dict.fromkeys([*_WITHOUT, *_TAKEN]) | {"fill_mode": "nearest", "interpolation_order": 1}
 
 
 def from_image_data_generator(**arguments: Any) -> list[Op]:
@@ -73,7 +54,7 @@ def from_image_data_generator(**arguments: Any) -> list[Op]:
     for name in arguments:
         if name not in _DEFAULTS:
             raise ConfigError(f"`ImageDataGenerator` has no argument `{name}`.{near(name, _DEFAULTS)}")
-    settings = _DEFAULTS | arguments
+    settings: dict[str, Any] = _DEFAULTS | arguments
     for name, (reason, instead) in _WITHOUT.items():
         if settings[name]:
             raise ConfigError(f"`{name}` has no counterpart: {reason}. Got {name}={settings[name]!r}.", hint=instead)
@@ -86,20 +67,20 @@ def from_image_data_generator(**arguments: Any) -> list[Op]:
 
 
 def _geometry(settings: dict[str, Any]) -> list[Op]:
-    zoom = settings["zoom_range"]
+    zoom = settings["zoom_range"] or 0
     zoom = tuple(zoom) if isinstance(zoom, list | tuple) else (1 - zoom, 1 + zoom)
-    shift = tuple(_share(name, settings[name]) for name in ("height_shift_range", "width_shift_range"))
+    shift = tuple(_share(name, settings[name] or 0) for name in ("height_shift_range", "width_shift_range"))
     interpolation = _interpolation(settings["interpolation_order"])
     found: list[Op] = []
     if settings["rotation_range"] or settings["shear_range"] or any(shift) or zoom != (1, 1):
         affine = RandomAffine(
-            settings["rotation_range"],
+            settings["rotation_range"] or 0,
             (shift[0], shift[1]),
-            settings["shear_range"],
+            settings["shear_range"] or 0,
             zoom,
             keep_aspect=False,
             fill=settings["fill_mode"],
-            value=settings["cval"],
+            value=settings["cval"] or 0,
             interpolation=interpolation,
         )
         found.append(affine)

@@ -18,6 +18,7 @@ from autopipe.errors import BadSampleError, DataWarning
 
 Size: TypeAlias = tuple[int, int]  # height, width
 
+_APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
@@ -35,11 +36,7 @@ def image_size(data: bytes) -> Size | None:
 
 
 def require_size(size: Size | None, max_pixels: int) -> None:
-    """Refuse an image whose header claims more than `max_pixels`; a size of None passes.
-
-    Raises:
-        BadSampleError: with the size in the header.
-    """
+    """Raise BadSampleError for an image whose header claims more than `max_pixels`; a size of None passes."""
     height, width = size or (0, 0)
     if height * width > max_pixels:
         raise BadSampleError(
@@ -91,17 +88,22 @@ def _webp(data: bytes) -> Size | None:
 
 
 def _tiff(data: bytes) -> Size:
+    return _tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH)
+
+
+def _tag_of(data: bytes, wanted: int) -> int:
+    """Return the value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
     order = "<" if data[:2] == b"II" else ">"
     is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
     (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
     (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
     first, length = start + (8 if is_big else 2), 20 if is_big else 12
-    sides: dict[int, int] = {}
     for entry in range(first, first + min(count, 4096) * length, length):
         tag, kind = struct.unpack_from(order + "HH", data, entry)
-        if tag in (_TIFF_WIDTH, _TIFF_HEIGHT):
-            (sides[tag],) = struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + (12 if is_big else 8))
-    return sides[_TIFF_HEIGHT], sides[_TIFF_WIDTH]
+        if tag == wanted:
+            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + (12 if is_big else 8))[0]
+            return value
+    raise KeyError(wanted)
 
 
 def _jpeg(data: bytes) -> Size | None:
@@ -126,11 +128,7 @@ _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
 
 
 def require_end(data: bytes) -> None:
-    """Refuse a file that `is_truncated`.
-
-    Raises:
-        BadSampleError: with its length.
-    """
+    """Raise BadSampleError for a file that `is_truncated`."""
     if is_truncated(data):
         raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
 
@@ -148,14 +146,13 @@ def _has_end_after_scan(data: bytes) -> bool:
     """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
     with contextlib.suppress(IndexError, struct.error):
         for marker, at in jpeg_segments(data):
-            if marker == 0xDA:  # start of scan: entropy-coded data follow, without FF D9
+            if marker == _SCAN:
                 return data.find(b"\xff\xd9", at) >= 0
     return False
 
 
 _TAG = 0x0112
 _UPRIGHT = 1
-_APP1, _SCAN = 0xE1, 0xDA  # of a JPEG; after the latter it has pixels
 
 
 def orientation_of(data: bytes) -> int:
@@ -165,9 +162,10 @@ def orientation_of(data: bytes) -> int:
     """
     try:
         exif = _exif(data)
-        return _UPRIGHT if exif is None else _value(exif)
-    except (struct.error, IndexError):
+        found = _UPRIGHT if exif is None else _tag_of(exif, _TAG)
+    except (struct.error, IndexError, KeyError):
         return _UPRIGHT
+    return found if 1 <= found <= 8 else _UPRIGHT
 
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
@@ -224,14 +222,3 @@ def _chunk(data: bytes, at: int, layout: str, wanted: bytes) -> bytes | None:
             return content.removeprefix(b"Exif\0\0")
         at += 8 + length + (4 if is_png else length % 2)  # a checksum; or a byte that makes it even
     return None
-
-
-def _value(exif: bytes) -> int:
-    order = "<" if exif[:2] == b"II" else ">"
-    (start,) = struct.unpack_from(order + "I", exif, 4)
-    (count,) = struct.unpack_from(order + "H", exif, start)
-    for entry in range(start + 2, start + 2 + 12 * count, 12):
-        tag, _, _, value = struct.unpack_from(order + "HHIH", exif, entry)
-        if tag == _TAG:
-            return int(value) if 1 <= value <= 8 else _UPRIGHT
-    return _UPRIGHT

@@ -165,6 +165,11 @@ class CutMix(_Mixing):
         return found
 
 
+_INSIDE: Final = (
+    "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
+    "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
+    "inside = down[:, :, None] & across[:, None, :]",
+)
 _PLACES: Final = {
     "np": [
         "height, width = x.shape[1:3]",
@@ -173,9 +178,7 @@ _PLACES: Final = {
         "top = (rng.random(len(x)) * (height - tall + 1)).astype(int)",
         "left = (rng.random(len(x)) * (width - wide + 1)).astype(int)",
         "down, across = np.arange(height), np.arange(width)",
-        "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
-        "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
-        "inside = down[:, :, None] & across[:, None, :]",
+        *_INSIDE,
         "kept = (1 - tall * wide / (height * width)).astype(np.float32)",
     ],
     "tf": [
@@ -185,9 +188,7 @@ _PLACES: Final = {
         "top = tf.floor(tf.random.uniform((rows,)) * (height - tall + 1))",
         "left = tf.floor(tf.random.uniform((rows,)) * (width - wide + 1))",
         "down, across = tf.range(height), tf.range(width)",
-        "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
-        "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
-        "inside = down[:, :, None] & across[:, None, :]",
+        *_INSIDE,
         "kept = 1 - tall * wide / (height * width)",
     ],
 }

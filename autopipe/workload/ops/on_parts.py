@@ -182,52 +182,49 @@ class OnParts(_Around):
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         on = set()
-        for lane, x, y in self._lanes(spec):
-            on |= {place for place, acts in zip(lane, self.op.touches(SampleSpec(x, y)), strict=True) if acts}
+        for lane, each in self._lanes(spec):
+            on |= {place for place, acts in zip(lane, self.op.touches(each), strict=True) if acts}
         return tuple(number in on for number in range(len(spec.columns)))
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         kinds = [None if field is None else field.kind for field in spec.columns]
-        for (x_at, y_at), x, y in self._lanes(spec):
-            kinds[x_at], y_kind = self.op.kinds(SampleSpec(x, y))
-            if y_at is not None:
-                kinds[y_at] = y_kind
+        for lane, each in self._lanes(spec):
+            _put(kinds, lane, self.op.kinds(each))
         return tuple(kinds)
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
-        for lane, x, y in self._lanes(spec):
-            self.op.check(_of(sample, lane), SampleSpec(x, y))
+        for lane, each in self._lanes(spec):
+            self.op.check(_of(sample, lane), each)
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
-        images = {lane[0] for lane in self.lanes}
-        for (x_at, y_at), x, y in self._lanes(spec):
-            if len(images) > 1:  # the image of the mask is ambiguous
-                y_at = y = None
-            self.op.look([_of(sample, (x_at, y_at)) for sample in samples], SampleSpec(x, y))
+        is_one = len({x for x, _ in self.lanes}) == 1  # of several images, that of the mask is ambiguous
+        for (x, y), each in self._lanes(spec):
+            lane, seen = ((x, y), each) if is_one else ((x, None), SampleSpec(each.x, None))
+            self.op.look([_of(sample, lane) for sample in samples], seen)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         made = list(sample)
-        for number, (lane, x, y) in enumerate(self._lanes(spec)):
+        for number, (lane, each) in enumerate(self._lanes(spec)):
             room = out if lane[0] == 0 and self._is_last(number) else None
-            _put(made, lane, self.op.apply(_of(sample, lane), SampleSpec(x, y), random, room))
+            _put(made, lane, self.op.apply(_of(sample, lane), each, random, room))
         return tuple(made)
 
     def takes_batches(self, spec: SampleSpec) -> bool:
-        return all(self.op.takes_batches(SampleSpec(x, y)) for _, x, y in self._lanes(spec))
+        return all(self.op.takes_batches(each) for _, each in self._lanes(spec))
 
     def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
         made = list(batch)
-        for number, (lane, x, y) in enumerate(self._lanes(spec)):
+        for number, (lane, each) in enumerate(self._lanes(spec)):
             given, room = _of(batch, lane), out if lane[0] == 0 else None
             if not self._is_last(number):  # the op may write to it, and it is wanted once more
                 given, room = (given[0].copy(), *given[1:]), None
-            _put(made, lane, self.op.apply_many(given, SampleSpec(x, y), random, room))
+            _put(made, lane, self.op.apply_many(given, each, random, room))
         return tuple(made)
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         made = list(batch)
-        for lane, x, y in self._lanes(spec):
-            _put(made, lane, self.op.finish(_of(batch, lane), SampleSpec(x, y), xp))
+        for lane, each in self._lanes(spec):
+            _put(made, lane, self.op.finish(_of(batch, lane), each, xp))
         return tuple(made)
 
     def plain(self, step: Step, library: Library) -> Lines:
@@ -239,20 +236,19 @@ class OnParts(_Around):
         random numbers, and plain code draws them for one size.
         """
         if self.is_random:
-            sizes = {lane[0]: x.shape and x.shape[:2] for lane, x, _ in self._lanes(spec)}
+            sizes = {lane[0]: each.x.shape and each.x.shape[:2] for lane, each in self._lanes(spec)}
             if len(sizes) > 1 and (None in sizes.values() or len({*sizes.values()}) > 1):
                 raise PlainCodeError(f"`{self.name}` acts alike on images that differ in size; put ap.Resize before it")
             return [self.lanes]
         found: dict[Hashable, list[Lane]] = {}
-        for lane, x, y in self._lanes(spec):
-            on_x, _ = self.op.touches(SampleSpec(x, y))
+        for lane, each in self._lanes(spec):
+            on_x, _ = self.op.touches(each)
             found.setdefault(lane[0] if on_x else lane, []).append(lane)
         return [tuple(lanes) for lanes in found.values()]
 
-    def _lanes(self, spec: SampleSpec) -> Iterator[tuple[Lane, Any, Any]]:
-        columns = spec.columns
+    def _lanes(self, spec: SampleSpec) -> Iterator[tuple[Lane, SampleSpec]]:
         for lane in self.lanes:
-            yield lane, columns[lane[0]], None if lane[1] is None else columns[lane[1]]
+            yield lane, SampleSpec(*_of(spec.columns, lane))
 
     def _is_last(self, number: int) -> bool:
         return all(x != self.lanes[number][0] for x, _ in self.lanes[number + 1 :])

@@ -25,6 +25,7 @@ from autopipe.errors import (
     said_anew,
     shortened,
 )
+from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
 from autopipe.workload.sample import (
@@ -131,14 +132,14 @@ def normalise(value: Any, structure: Structure | None = None) -> Sample:
 
 def looked_at(count: int) -> list[int]:
     """Return the numbers of the samples, of `count`, on which a plan is tried."""
-    return sorted({int(i) for i in np.linspace(0, count - 1, min(_PROBES, count))})
+    return list(spread(count, _PROBES))
 
 
 def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Structure | None]:
     count = len(workload.data)
     wanted = looked_at(count)
     if workload.on_bad_sample == "skip":
-        wanted = sorted({*wanted, *(int(i) for i in np.linspace(0, count - 1, min(_ATTEMPTS, count)))})
+        wanted = sorted({*wanted, *spread(count, _ATTEMPTS)})
     samples: list[tuple[int, Sample]] = []
     structure = None
     for index in wanted:
