@@ -132,10 +132,7 @@ def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
             )
         found[key] = entry
     if not found:
-        raise DataError(
-            f"There are no images in `{os.fsdecode(root)}`.",
-            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
-        )
+        raise _no_images(root, "in")
     return found
 
 
@@ -143,7 +140,7 @@ def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: 
     lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
     lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
     parts = [
-        f"{len(lonely)} files of `{folder}` have no partner: {_listed(lonely)}"
+        f"{len(lonely)} files of `{folder}` have no partner: {_few(list(map(_joined, lonely)), 5)}"
         for lonely, folder in ((lonely_images, images), (lonely_masks, masks))
         if lonely
     ]
@@ -162,9 +159,13 @@ def _common_suffix(found: dict[Entry, Found], masks: list[Found]) -> str:
     return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
 
 
-def _listed(entries: list[Found], limit: int = 5) -> str:
-    names = ", ".join(os.fsdecode(os.path.join(*entry[:2])) for entry in entries[:limit])  # noqa: PTH118
-    return names if len(entries) <= limit else f"{names} and {len(entries) - limit} more"
+def _joined(entry: Found) -> bytes:
+    return b"/".join(filter(None, entry[:2]))
+
+
+def _few(names: Sequence[bytes], limit: int) -> str:
+    shown = ", ".join(map(os.fsdecode, names[:limit]))
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 # -------------------- keras split: the same files as Keras's `image_dataset_from_directory` for the same seed
@@ -220,9 +221,6 @@ def part_of(
     return [sorted(numbers) for numbers in kept]
 
 
-# -------------------- labels: whole numbers, given for images or held by a table
-
-
 def checked_labels(labels: Any, count: int) -> list[int]:
     """Return the labels given for `count` images. Raise DataError if the number of labels is wrong, or one is no whole
     number or too large for int64.
@@ -244,20 +242,6 @@ def checked_labels(labels: Any, count: int) -> list[int]:
                 hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
             )
     return found
-
-
-def whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
-    """Return texts as whole-number labels; `rows` are the rows of the table's `column`, for messages. Raise DataError
-    if a text is no whole number that int64 holds.
-    """
-    try:
-        return array("q", map(int, texts))
-    except OverflowError:
-        row, text = next((row, text) for row, text in zip(rows, texts, strict=True) if not is_int64(int(text)))
-        raise DataError(
-            f"Labels in the column `{column}` must be from -2**63 to 2**63 - 1, but row {row} has {shortened(text)}.",
-            hint='label_mode="class" takes all of them as names of classes, label_mode="number" as float32 values.',
-        ) from None
 
 
 # -------------------- image folder
@@ -342,12 +326,8 @@ class ImageFolder:
         )
         self.remote = self._paths.remote
         self._is_plain = is_inferred and label_mode == "int" and validation_split is None
-        self._each: array[int] | None = None
-        self._labels: tuple[int, ...] = ()
-        if is_inferred and self._mode is not None:
-            number_of = {folder: label for label, folder in enumerate(entries)}
-            self._labels = tuple(number_of[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
-        elif self._mode is not None:
+        self._labels = array("q", (label for label, numbers in enumerate(kept) for _ in numbers))
+        if self._mode is not None and not is_inferred:
             given = checked_labels(labels, len(found[0]))
             self.classes = tuple(map(str, sorted(set(given))))
             if self._mode != "int" and set(given) != set(range(len(self.classes))):
@@ -356,7 +336,7 @@ class ImageFolder:
                     f"but they are {shortened(sorted(set(given)))}.",
                     hint="Number the classes from 0.",
                 )
-            self._each = array("q", (given[number] for number in kept[0]))
+            self._labels = array("q", (given[number] for number in kept[0]))
         if self._mode == "binary" and len(self.classes) != 2:
             raise DataError(f'`label_mode="binary"` needs two classes, but there are {len(self.classes)}.')
         kinds = {None: None, "int": FieldKind.LABEL}
@@ -373,7 +353,7 @@ class ImageFolder:
         content = self._paths.read(index)
         if self._mode is None:
             return content
-        label = self._labels[self._paths.directory_number(index)] if self._each is None else self._each[index]
+        label = self._labels[index]
         if self._mode == "int":
             return content, label
         if self._mode == "binary":
@@ -392,8 +372,8 @@ class ImageFolder:
         return self._paths.mean_bytes() + 4 * numbers
 
     def digest(self) -> str:
-        each = b"" if self._each is None else self._each.tobytes()
-        chosen = f" labels={short_digest(self._settings.encode() + each)}" if self._settings else ""
+        labels = self._settings.encode() + self._labels.tobytes()
+        chosen = f" labels={short_digest(labels)}" if self._settings else ""
         return self._paths.digest() + chosen
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
@@ -475,11 +455,12 @@ def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
 def _all(root: bytes) -> list[Found]:
     found = sorted(remote.walk(root, [b""])[0], key=lambda entry: entry[:2])
     if not found:
-        raise DataError(
-            f"There are no images below `{os.fsdecode(root)}`.",
-            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
-        )
+        raise _no_images(root)
     return found
+
+
+def _no_images(root: bytes, where: str = "below", folders: str = "") -> DataError:
+    return DataError(f"There are no images {where} `{os.fsdecode(root)}`{folders}.", hint=f"{remote.IMAGES_ARE}.")
 
 
 def _refuse_class_names(class_names: Sequence[str] | None) -> None:
@@ -502,10 +483,7 @@ def _refuse_flat(root: bytes, images: int) -> None:
 def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
     shown = os.fsdecode(root)
     if not any(counts.values()):
-        raise DataError(
-            f"There are no images below `{shown}`, in {len(counts)} folders.",
-            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
-        )
+        raise _no_images(root, folders=f", in {len(counts)} folders")
     empty = [folder for folder, count in counts.items() if count == 0]
     if empty:
         raise DataError(
@@ -521,6 +499,5 @@ def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
         )
 
 
-def _names(folders: list[bytes], limit: int = 3) -> str:
-    names = ", ".join(f"`{os.fsdecode(folder)}`" for folder in folders[:limit])
-    return names if len(folders) <= limit else f"{names} and {len(folders) - limit} more"
+def _names(folders: list[bytes]) -> str:
+    return _few([b"`%s`" % folder for folder in folders], 3)

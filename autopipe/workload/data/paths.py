@@ -162,9 +162,6 @@ class PathList:
     def text(self, index: int) -> str:
         return printable(os.fsdecode(self.path(index)))
 
-    def directory_number(self, index: int) -> int:
-        return self._directory[index]
-
     def read(self, index: int) -> bytes:
         """Return the content of a file; raise BadSampleError if it is missing, unreadable or empty."""
         return read_file(self.path(index))

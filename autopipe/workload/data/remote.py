@@ -34,6 +34,7 @@ from autopipe.workload.data.paths import (
 
 Info: TypeAlias = dict[str, Any]  # fsspec's metadata of an object; its keys differ from one file system to the next
 
+IMAGES_ARE = f"Images are files that end in {', '.join(EXTENSIONS)}"
 _ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
 _OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
 _ASK_AT_MOST = 256  # objects to ask about without a listing; each is a request
@@ -211,8 +212,7 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
     if left_out:
         endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
         warnings.warn(
-            f"{len(left_out)} files below `{shown(root)}` are left out ({', '.join(endings)}). "
-            f"Images are files that end in {', '.join(EXTENSIONS)}.",
+            f"{len(left_out)} files below `{shown(root)}` are left out ({', '.join(endings)}). {IMAGES_ARE}.",
             DataWarning,
             stacklevel=4,
         )

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
-from autopipe.workload.data.images import whole_numbers
 from autopipe.workload.data.paths import Entry, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
-from autopipe.workload.sample import FieldKind, SampleSpec
+from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
 # -------------------- table code: it reads the CSV file by Python's `csv`
 
@@ -64,7 +63,7 @@ def as_labels(
 ) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
     """Return the type and classes of a column's labels: whole numbers, numbers or names of classes."""
     if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
-        return FieldKind.LABEL, None, whole_numbers(texts, column, rows)
+        return FieldKind.LABEL, None, _whole_numbers(texts, column, rows)
     values = _as_numbers(texts) if mode != "class" else None
     if values is not None and np.isfinite(values).all():
         return FieldKind.ARRAY, None, values
@@ -84,6 +83,17 @@ def as_labels(
     classes = sorted(set(texts))
     number = {name: label for label, name in enumerate(classes)}
     return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
+
+
+def _whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
+    try:
+        return array("q", map(int, texts))
+    except OverflowError:
+        row, text = next((row, text) for row, text in zip(rows, texts, strict=True) if not is_int64(int(text)))
+        raise DataError(
+            f"Labels in the column `{column}` must be from -2**63 to 2**63 - 1, but row {row} has {shortened(text)}.",
+            hint='label_mode="class" takes all of them as names of classes, label_mode="number" as float32 values.',
+        ) from None
 
 
 def number_columns(columns: list[list[str]], names: Sequence[str], rows: Sequence[int]) -> NDArray[np.float32]:
