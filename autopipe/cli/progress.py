@@ -135,7 +135,7 @@ class Progress:
         self._doing = "measuring the model alone"
 
     def _space(self, event: events.SpaceTrimmed) -> None:
-        drops = [drop for drop in event.drops if drop.configs]
+        drops = [drop for drop in event.left_out if drop.configs]
         total = sum(drop.configs for drop in drops)
         why = "" if not drops or self._verbose else " (-v says why)"
         self.say("space", f"{event.candidates:,} configurations" + (f", {total:,} left out{why}" if drops else ""))

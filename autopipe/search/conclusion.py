@@ -371,7 +371,7 @@ def _bare(failure: TrialFailure | None) -> TrialFailure | None:
 
 def _left_out(session: Session) -> tuple[LeftOut, ...]:
     """List the configurations left out: by the rules of the space, then suggestions that could not run."""
-    reasons = Counter({drop.reason: drop.configs for drop in session.trimmed.drops})
+    reasons = Counter({each.reason: each.configs for each in session.trimmed.left_out})
     refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
     reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
     return tuple(LeftOut(reason=reason, configs=configs) for reason, configs in reasons.items())

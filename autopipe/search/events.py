@@ -9,9 +9,8 @@ from typing import TypeAlias
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search.feasible import Drop
 from autopipe.search.objective import AskedBy
-from autopipe.search.result import Stop
+from autopipe.search.result import LeftOut, Stop
 
 
 class Event:
@@ -33,7 +32,7 @@ class SpaceTrimmed(Event):
     """The remaining space, and the configurations left out."""
 
     candidates: int
-    drops: tuple[Drop, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

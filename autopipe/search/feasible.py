@@ -6,13 +6,11 @@ the trial, see `autopipe.search.objective`.
 
 from __future__ import annotations
 
-import enum
 import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.hardware.machine import size_text
@@ -20,207 +18,130 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.pipeline.config import CACHE_SHARE, STORAGES, Params, PipelineConfig, Value, from_config, to_config
 from autopipe.pipeline.space import Space
+from autopipe.search.result import LeftOut
 
 MOST_CANDIDATES = 10_000
 _FEW = 4  # times the useful number, by measurement: a search does not try more
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
 
-class Rule(enum.StrEnum):
-    """The rule that leaves a configuration out."""
-
-    FOREIGN = "foreign"  # foreign code
-    ONLY = "only"  # `--only`
-    INVALID = "invalid"  # no such configuration
-    IMPOSSIBLE = "impossible"  # with this workload or on this machine
-    DEVICES = "devices"
-    POINTLESS = "pointless"  # brings nothing, by the measurements
-    TWIN = "twin"  # runs as another does
-    CONVERT = "convert"  # needs a conversion, which was not asked for
-    DISK = "disk"
-    CUT = "cut"
-    CACHE = "cache"
-    READS = "reads"
-    USEFUL_WORKERS = "useful_workers"
-    MAX_WORKERS = "max_workers"
-    MAX_MEMORY = "max_memory"
-
-
-class Rejection(NamedTuple):
-    """The reason for leaving out a configuration: for a program, and as a sentence, whose wording may change."""
-
-    rule: Rule
-    reason: str
-
-
-def not_asked_for(name: str, values: Sequence[Value]) -> Rejection:
-    """Return the reason against settings that `--only` does not name."""
-    return Rejection(Rule.ONLY, f"{name} {', '.join(map(str, values))}: not in `--only`")
-
-
-def why_not(config: PipelineConfig, facts: Facts) -> Rejection | None:
+def why_not(config: PipelineConfig, facts: Facts) -> str | None:
     """Return the first reason why `config` cannot run or is not allowed, or None."""
-    found = (rule(config, facts) for rule in _RULES)
-    return next((each for each in found if each is not None), None)
+    return next(itertools.chain.from_iterable(rule(config, facts) for rule in _RULES), None)
 
 
-def _foreign(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    if not config.loader.is_foreign:
-        return None
-    return Rejection(Rule.FOREIGN, "somebody else's code: there to be compared with")
-
-
-def _only(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    params = from_config(config) if facts.limits.only else {}
+def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    if config.loader.is_foreign:
+        yield "foreign code is there to be compared with"
+    params = from_config(config) if facts.limits.only or facts.workload.impossible else {}
     for name, values in facts.limits.only.items():
         if name in params and params[name] not in values:
-            return not_asked_for(name, [params[name]])
-    return None
+            yield _not_asked_for(name, [params[name]])
+    for each in facts.workload.impossible:
+        if params.get(each.parameter) == each.value:
+            yield f"{each.parameter} {each.value}: {each.reason}"
 
 
-def _impossible(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    params = from_config(config) if facts.workload.impossible else {}
-    found = (each for each in facts.workload.impossible if params.get(each.parameter) == each.value)
-    return next((Rejection(Rule.IMPOSSIBLE, f"{each.parameter} {each.value}: {each.reason}") for each in found), None)
+def _not_asked_for(name: str, values: Sequence[Value]) -> str:
+    return f"{name} {', '.join(map(str, values))}: not in `--only`"
 
 
-def _setup(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    found = (useless(name, value, facts) for name, value in config.model_setup._asdict().items())
-    return next((each for each in found if each is not None), None)
+def _of_setup(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    for name, value in config.model_setup._asdict().items():
+        yield from _useless(name, value, facts)
 
 
-def useless(name: str, value: Value, facts: Facts) -> Rejection | None:
-    """Return the reason why a setting of the model's setup (a number of devices, say) cannot run, or brings nothing."""
+def _useless(name: str, value: Value, facts: Facts) -> Iterator[str]:
+    """Yield why a setting of the model's setup (a number of devices, say) cannot run, or brings nothing."""
     if (reason := facts.workload.against(name, value)) is not None:
-        return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {reason}")
+        yield f"{name} {value}: {reason}"
     if name == "devices" and isinstance(value, int):
-        most = max(1, facts.gpus)
+        most, size = max(1, facts.gpus), facts.workload.batch_size
         if value > most:
-            why = facts.gpus_reason or f"Keras can train on {most} here"
-            return Rejection(Rule.DEVICES, f"devices > {most}: {why}")
-        if (size := facts.workload.batch_size) % value:
-            return Rejection(Rule.DEVICES, f"devices {value}: a batch of {size} cannot be shared out evenly")
+            yield f"devices > {most}: {facts.gpus_reason or f'Keras can train on {most} here'}"
+        if size % value:
+            yield f"devices {value}: a batch of {size} cannot be shared out evenly"
     if (name, value) in facts.pointless and name not in facts.limits.only:
-        return Rejection(Rule.POINTLESS, f"{name} {value}: {facts.pointless[name, value]}")
-    return None
+        yield f"{name} {value}: {facts.pointless[name, value]}"
 
 
-def _cache(config: PipelineConfig, facts: Facts) -> Rejection | None:
+def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    name = config.storage
+    if STORAGES[name].converts and not facts.limits.convert:
+        yield f"storage {name}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
+    needed, free = costs.kept_bytes(config, facts.workload), facts.disk_bytes
+    if STORAGES[name].converts and needed is not None and free is not None and needed > free:
+        yield f"storage {name}: needs {size_text(needed)} on disk, {size_text(free)} free"
+    sizes, cut = facts.workload.cuts.get(name), config.cut
+    if cut == "deepest" or sizes is None or cut in _worthwhile_cuts(name, facts):
+        return
+    if cut not in sizes:
+        yield f"cut {cut}: {name} keeps these samples after {', '.join(map(str, sizes))} ops only"
+    elif cut == max(sizes):
+        yield f"cut {cut}: is the deepest for {name}, which is tried as such"
+    else:
+        yield f"cut {cut}: takes {size_text(sizes[cut])} as {name}, no less than deeper ones"
+
+
+def _worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
+    """Return the cuts that save room over every deeper one; others leave more to do and gain nothing."""
+    sizes = facts.workload.cuts.get(storage, {})
+    deeper = {cut: [size for other, size in sizes.items() if other > cut] for cut in sizes}
+    return [cut for cut in sizes if deeper[cut] and sizes[cut] < _LESS * min(deeper[cut])]
+
+
+def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     needed, free = costs.cache_bytes(config, facts.workload), facts.memory_bytes
-    if config.cache_fraction < 1 and has_room_for_all(facts):
-        return Rejection(Rule.CACHE, f"cache_fraction {config.cache_fraction}: there is room for all samples")
-    if needed is None or free is None or needed <= CACHE_SHARE * free:
-        return None
-    what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
-    most = f", of which it may take {CACHE_SHARE:.0%}" if needed <= free else ""
-    return Rejection(
-        Rule.CACHE, f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free{most}"
-    )
+    if config.cache_fraction < 1 and _has_room_for_all(facts):
+        yield f"cache_fraction {config.cache_fraction}: there is room for all samples"
+    if needed is not None and free is not None and needed > CACHE_SHARE * free:
+        what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
+        most = f", of which it may take {CACHE_SHARE:.0%}" if needed <= free else ""
+        yield f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free{most}"
 
 
-def has_room_for_all(facts: Facts) -> bool:
+def _has_room_for_all(facts: Facts) -> bool:
     """Return True if a cache of all samples fits, as far as is known."""
     whole, free = facts.workload.fixed_bytes, facts.memory_bytes
     return whole is None or free is None or whole <= CACHE_SHARE * free
 
 
-def _convert(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    if not STORAGES[config.storage].converts:
-        return None
-    if not facts.limits.convert:
-        return Rejection(
-            Rule.CONVERT,
-            f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
-        )
-    needed, free = costs.kept_bytes(config, facts.workload), facts.disk_bytes
-    if needed is not None and free is not None and needed > free:
-        return Rejection(
-            Rule.DISK, f"storage {config.storage}: needs {size_text(needed)} on disk, {size_text(free)} free"
-        )
-    return None
-
-
-def _cut(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    sizes = facts.workload.cuts.get(config.storage)
-    if config.cut == "deepest" or sizes is None or config.cut in worthwhile_cuts(config.storage, facts):
-        return None
-    if config.cut not in sizes:
-        why = f"{config.storage} keeps these samples after {', '.join(map(str, sizes))} ops only"
-    elif config.cut == max(sizes):
-        why = f"is the deepest for {config.storage}, which is tried as such"
-    else:
-        why = f"takes {size_text(sizes[config.cut])} as {config.storage}, no less than deeper ones"
-    return Rejection(Rule.CUT, f"cut {config.cut}: {why}")
-
-
-def worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
-    """Return the cuts that save room over every deeper one; others leave more to do and gain nothing."""
-    sizes = facts.workload.cuts.get(storage, {})
-    return [cut for cut in sizes if any(deeper > cut for deeper in sizes) and _saves_room(cut, sizes)]
-
-
-def _saves_room(cut: int, sizes: Mapping[int, int]) -> bool:
-    return all(sizes[cut] < _LESS * size for deeper, size in sizes.items() if deeper > cut)
-
-
-def _reads_at_once(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    at_once, useful = config.loader.reads_at_once(), facts.reads_at_once
-    if not config.loader.reads_ahead() or at_once is None or useful is None:
-        return None
-    if useful == 1:
-        return Rejection(Rule.READS, "read_ahead: reads do not wait here")
-    if at_once < _FEW * useful:
-        return None
-    return Rejection(Rule.READS, f"read_ahead {at_once}: more than {useful} reads at a time bring nothing")
-
-
-def _useful_workers(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    elsewhere, count = config.loader.works_elsewhere, config.loader.worker_count()
-    here = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
+def _of_workers(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    loader, at_once, reads = config.loader, config.loader.reads_at_once(), facts.reads_at_once
+    if loader.reads_ahead() and at_once is not None and reads is not None:
+        if reads == 1:
+            yield "read_ahead: reads do not wait here"
+        if at_once >= _FEW * reads:
+            yield f"read_ahead {at_once}: more than {reads} reads at a time bring nothing"
+    count, elsewhere = loader.worker_count(), loader.works_elsewhere
+    here = facts.workers_beside_reads if loader.reads_ahead() else facts.workers_at_once
     useful = facts.workers_elsewhere if elsewhere else here
-    if useful is None or count is None:
-        return None
-    most = 2 * useful if elsewhere else 2 * max(facts.cores, useful)
-    if count <= most:
-        return None
-    return Rejection(Rule.USEFUL_WORKERS, f"more than {most} workers: nothing waits that they could make use of")
+    if useful is not None and count is not None:
+        most = 2 * (useful if elsewhere else max(facts.cores, useful))
+        if count > most:
+            yield f"more than {most} workers: nothing waits that they could make use of"
 
 
-def _workers(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    most, count = facts.limits.workers, config.loader.worker_count()
-    if most is None:
-        return None
-    if count is None:
-        return Rejection(
-            Rule.MAX_WORKERS, f"{config.loader.kind} with auto workers: `--max-workers {most}` cannot be kept"
-        )
-    if count <= most:
-        return None
-    return Rejection(Rule.MAX_WORKERS, f"more than {most} workers: `--max-workers`")
+def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    most, count, memory = facts.limits.workers, config.loader.worker_count(), facts.limits.memory_bytes
+    if most is not None and count is None:
+        yield f"{config.loader.kind} with auto workers: `--max-workers {most}` cannot be kept"
+    if most is not None and count is not None and count > most:
+        yield f"more than {most} workers: `--max-workers`"
+    if memory is not None and costs.memory_bytes(config, facts.workload) > memory:
+        yield f"cache and queue need more than `--max-memory` {size_text(memory)}"
 
 
-def _memory(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    most = facts.limits.memory_bytes
-    if most is None or costs.memory_bytes(config, facts.workload) <= most:
-        return None
-    return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {size_text(most)}")
-
-
-_RULES: tuple[Callable[[PipelineConfig, Facts], Rejection | None], ...] = (
-    _foreign,
-    _only,
-    _impossible,
-    _setup,
-    _convert,
-    _cut,
-    _cache,
-    _reads_at_once,
-    _useful_workers,
-    _workers,
-    _memory,
+_RULES: tuple[Callable[[PipelineConfig, Facts], Iterator[str]], ...] = (
+    _of_request,
+    _of_setup,
+    _of_storage,
+    _of_memory,
+    _of_workers,
+    _of_limits,
 )
 
-_TWIN = Rejection(Rule.TWIN, "device_prefetch: makes no difference without an accelerator")
+_TWIN = "device_prefetch: makes no difference without an accelerator"
 
 
 # ---------------------------------------------------------------- the candidates of a space
@@ -236,40 +157,31 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """Configurations left out for one reason: the rule, and a sentence."""
-
-    rule: Rule
-    reason: str
-    configs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
     """The remaining configurations of a space."""
 
     space: Space  # the given one, limited by `only`
     candidates: tuple[Candidate, ...]  # the configurations that can run, each once
-    drops: tuple[Drop, ...]  # why the others are left out, the commonest reason first
+    left_out: tuple[LeftOut, ...]  # the others, the commonest reason first
 
 
 def trim(space: Space, facts: Facts) -> Trimmed:
     """Leave out configurations that cannot run or are not allowed. Raises SpaceError if nothing is left, or
     `facts.limits.only` names values that the space does not have.
     """
-    dropped: Counter[Rejection] = Counter()
+    dropped: Counter[str] = Counter()
     narrowed = space
     for name, values in facts.limits.only.items():
         narrowed = narrowed.only(name, values)
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
-            dropped[not_asked_for(name, gone)] = 0
+            dropped[_not_asked_for(name, gone)] = 0
     candidates: dict[str, Candidate] = {}
     for params in _combinations(_worth_listing(narrowed, facts, dropped)):
         try:
             config = to_config(params)
         except ConfigError as error:
-            dropped[Rejection(Rule.INVALID, error.message)] += 1
+            dropped[error.message] += 1
             continue
         why = why_not(config, facts)
         if why is None:
@@ -280,16 +192,15 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         else:
             dropped[why] += 1
     if not candidates:
-        reasons = "; ".join(each.reason for each in dropped)
+        reasons = "; ".join(dropped)
         raise SpaceError(
             f"No configuration of this space can run here: {reasons}.", hint="Widen the space or the limits."
         )
-    drops = _drops(dropped)
-    return Trimmed(space=narrowed, candidates=tuple(candidates.values()), drops=drops)
+    return Trimmed(space=narrowed, candidates=tuple(candidates.values()), left_out=_left_out(dropped))
 
 
-def _drops(dropped: Counter[Rejection]) -> tuple[Drop, ...]:
-    return tuple(Drop(rule=why.rule, reason=why.reason, configs=count) for why, count in dropped.most_common())
+def _left_out(dropped: Counter[str]) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(reason=reason, configs=count) for reason, count in dropped.most_common())
 
 
 def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
@@ -317,7 +228,7 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
             return trim(trimmed.space.measured(bounds), facts)
         except SpaceError:  # only useless configurations may use it
             return trim(trimmed.space.measured(bounds), facts.unmeasured)
-    dropped = Counter({Rejection(drop.rule, drop.reason): drop.configs for drop in trimmed.drops})
+    dropped = Counter({each.reason: each.configs for each in trimmed.left_out})
     left = []
     for candidate in trimmed.candidates:
         why = why_not(candidate.config, facts)
@@ -325,19 +236,16 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
             left.append(candidate)
         else:
             dropped[why] += 1
-    if not left:
-        return trimmed
-    drops = _drops(dropped)
-    return Trimmed(space=trimmed.space, candidates=tuple(left), drops=drops)
+    return replace(trimmed, candidates=tuple(left), left_out=_left_out(dropped)) if left else trimmed
 
 
-def _worth_listing(space: Space, facts: Facts, dropped: Counter[Rejection]) -> Space:
+def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     """Return the space without settings that no candidate can have, which would multiply its grid.
 
     Those of devices and channels are counted in `dropped`; cuts and parts of a cache are not.
     """
-    cuts = {cut for storage in facts.workload.cuts for cut in worthwhile_cuts(storage, facts)}
-    part = not has_room_for_all(facts)
+    cuts = {cut for storage in facts.workload.cuts for cut in _worthwhile_cuts(storage, facts)}
+    part = not _has_room_for_all(facts)
 
     def worth(name: str, value: Value) -> bool:
         if name == "cut":
@@ -349,7 +257,7 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[Rejection]) -> S
         if values:  # else the user has asked for it, and each of them gets its reason
             space = space.only(parameter.name, values)
     for name in {"devices", "channels"} & {each.name for each in space}:
-        reasons = {value: useless(name, value, facts) for value in space[name].values}
+        reasons = {value: next(_useless(name, value, facts), None) for value in space[name].values}
         left = [value for value, reason in reasons.items() if reason is None]
         if left and len(left) < len(reasons):
             whole, space = _size(space), space.only(name, left)

@@ -324,8 +324,7 @@ class Session:
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
             config = to_config(samplers.suggest(self.trimmed.space, trial))
-            why = feasible.why_not(config, self.facts)
-            reason = None if why is None else why.reason
+            reason = feasible.why_not(config, self.facts)
         except ConfigError as error:
             reason = error.message
         if reason is not None:

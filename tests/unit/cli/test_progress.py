@@ -17,9 +17,8 @@ from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import events
-from autopipe.search.feasible import Drop, Rule
 from autopipe.search.objective import AskedBy
-from autopipe.search.result import Reason, Stop
+from autopipe.search.result import LeftOut, Reason, Stop
 from autopipe.values import Estimate
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")
@@ -59,20 +58,20 @@ def measured(rate: float, *, stable: bool = True) -> Measurement:
 
 
 DROPS = (
-    Drop(rule=Rule.IMPOSSIBLE, reason="too large", configs=1200),
-    Drop(rule=Rule.IMPOSSIBLE, reason="forks", configs=24),
-    Drop(rule=Rule.IMPOSSIBLE, reason="none", configs=0),
+    LeftOut(reason="too large", configs=1200),
+    LeftOut(reason="forks", configs=24),
+    LeftOut(reason="none", configs=0),
 )
 
 
 def test_what_was_left_out_takes_no_line_of_its_own() -> None:
-    assert Screen().tell(events.SpaceTrimmed(candidates=184, drops=DROPS)) == [
+    assert Screen().tell(events.SpaceTrimmed(candidates=184, left_out=DROPS)) == [
         "space     184 configurations, 1,224 left out (-v says why)"
     ]
 
 
 def test_why_is_said_to_those_who_ask() -> None:
-    assert Screen(verbose=True).tell(events.SpaceTrimmed(candidates=184, drops=DROPS)) == [
+    assert Screen(verbose=True).tell(events.SpaceTrimmed(candidates=184, left_out=DROPS)) == [
         "space     184 configurations, 1,224 left out",
         "left out   1,200  too large",
         "left out      24  forks",

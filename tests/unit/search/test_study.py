@@ -35,7 +35,7 @@ from autopipe.search.events import (
     TrialFinished,
     TrialStarted,
 )
-from autopipe.search.feasible import Rule, trim
+from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.result import Reason
@@ -1231,7 +1231,7 @@ def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
     merged = trim(space, dataclasses.replace(facts, accelerator=False))
     assert {each.config.device_prefetch for each in all_of_them.candidates} == {0, 2}
     assert {each.config.device_prefetch for each in merged.candidates} == {0}
-    assert any(drop.rule is Rule.TWIN for drop in merged.drops)
+    assert any(each.reason.startswith("device_prefetch: makes no difference") for each in merged.left_out)
     kept = trim(space.only("device_prefetch", [2]), dataclasses.replace(facts, accelerator=False))
     assert {each.config.device_prefetch for each in kept.candidates} == {2}
 
