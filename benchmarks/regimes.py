@@ -31,7 +31,7 @@ from autopipe.cli.option_values import accelerator
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import decision, searching
+from autopipe.search import confirmation, searching
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
 from autopipe.search.trial_measurer import TrialMeasurer
@@ -121,7 +121,7 @@ def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], r
     with searching.runner_for(workload, settings) as runner:
         measurer = TrialMeasurer(runner, searching.description(runner), settings)
         for number in range(rounds):
-            for key in decision.block_order(list(left), number, seed=0):
+            for key in confirmation.block_order(list(left), number, seed=0):
                 outcome = measurer.measure(left[key], effort=Effort.PROOF)
                 if isinstance(outcome, TrialFailure):
                     print(f"{regime.name}: {left[key].short()}: {outcome.message}", file=sys.stderr)

@@ -28,7 +28,7 @@ from autopipe.cli.option_values import accelerator
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import decision, searching
+from autopipe.search import confirmation, searching
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
 from autopipe.search.trial_measurer import TrialMeasurer
@@ -78,7 +78,7 @@ def blocks_of(
     with searching.runner_for(workload, settings) as runner:
         measurer = TrialMeasurer(runner, searching.description(runner), settings)
         for number in range(-1, rounds):
-            for key in decision.block_order(list(by_key), max(number, 0), seed=0):
+            for key in confirmation.block_order(list(by_key), max(number, 0), seed=0):
                 outcome = measurer.measure(by_key[key], effort=Effort.PROOF)
                 if isinstance(outcome, TrialFailure):
                     sys.exit(f"a trial failed: {outcome.message}")

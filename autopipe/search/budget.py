@@ -149,27 +149,28 @@ class Budget:
         )
 
     def used_up(self) -> Stop | None:
-        stop = self._stop(2 * self._trials_in_confirmation() * self._session.trial_seconds())
-        if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
-            stop = self._stop(self._confirmation_seconds())
-        if stop is None:
-            return None
-        # A search goes on until a configuration other than the baselines has run. If trials are used up, a usable
-        # baseline is enough; foreign code cannot be used.
-        short = stop.reason is Reason.TIME or (stop.reason is Reason.TRIALS and self._session.best() is None)
-        return None if short and not self._beyond_baselines() else stop
+        """Return a stop if nothing is left to try, or no trial, or no time for one more and the confirmation run.
 
-    def _stop(self, confirmation_seconds: float) -> Stop | None:
+        A search goes on until a configuration other than the baselines has run. If trials are used up, a usable
+        baseline is enough; foreign code cannot be used.
+        """
         session, settings, tried = self._session, self._settings, self._session.tried()
         if all(candidate.key in tried for candidate in session.trimmed.candidates):
             return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
+        beyond = self._beyond_baselines()
         ran = len(session.ended_rows())
-        if ran >= settings.trials:
+        if ran >= settings.trials and (beyond or session.best() is not None):
             return Stop(reason=Reason.TRIALS, message=_trials_used(settings.trials, ran))
-        trial, most, spent = session.next_seconds(), self._most_for_confirmation, session.seconds()
-        kept = 0.0 if most < _FEWEST_TRIALS * trial else min(confirmation_seconds, most)
+        return self._time_up() if beyond else None
+
+    def _time_up(self) -> Stop | None:
+        session, settings, most = self._session, self._settings, self._most_for_confirmation
+        if settings.budget_seconds is None:
+            return None
+        trial, spent = session.next_seconds(), session.seconds()
+        kept = 0.0 if most < _FEWEST_TRIALS * trial else min(self._confirmation_seconds(), most)
         needed = trial + kept + settings.end_seconds
-        if settings.budget_seconds is None or spent + needed < settings.budget_seconds:
+        if spent + needed < settings.budget_seconds:
             return None
         confirmed = ", with the confirmation run," if kept > 0 else ""
         return Stop(
@@ -180,14 +181,11 @@ class Budget:
 
     def _confirmation_seconds(self) -> float:
         """Return the time of the shortest confirmation run; the rest is the search's."""
-        session, blocks = self._session, self._settings.blocks
-        seconds = self._trials_in_confirmation() * session.trial_seconds()
-        if blocks[1] == 0 or session.best() is None:
-            return seconds
-        took = {row.key: row.running_seconds for row in session.ended_rows()}
-        for key, count in confirmation.expected_blocks(session, self.baselines).items():
-            seconds += count * took.get(key, 0.0) - blocks[0] * session.trial_seconds()
-        return seconds
+        if self._settings.blocks[1] == 0:
+            return 0.0
+        if self._session.best() is None:
+            return self._trials_in_confirmation() * self._session.trial_seconds()
+        return confirmation.expected_seconds(self._session, self.baselines)
 
     def _trials_in_confirmation(self) -> int:
         theirs = sum(each.config.loader.is_foreign and not each.required for each in self.baselines)

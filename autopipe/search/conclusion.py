@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -19,15 +19,15 @@ from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Resources, TrialFailure
 from autopipe.measure.stats import compare_pairs, median
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, objective, storage
-from autopipe.search.confirmation import Confirmation, finalist
-from autopipe.search.decision import effects
+from autopipe.search.confirmation import Blocks, Confirmation, finalist
 from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.result import (
     Baseline,
     Contest,
     DeviceCount,
+    Effect,
     LeftOut,
     Origin,
     Payback,
@@ -39,6 +39,8 @@ from autopipe.search.result import (
     Winner,
 )
 from autopipe.search.session import Session
+from autopipe.search.surrogate import Surrogate
+from autopipe.values import Estimate
 
 # -------------------- conversions
 
@@ -345,6 +347,59 @@ def _drift(session: Session, baselines: Sequence[measurer.Baseline], proved: Con
             overlap = now.low <= before.high and before.low <= now.high
             changes.append(0.0 if overlap or not before.has_interval else now.value / before.value - 1.0)
     return max(changes, key=abs, default=None)
+
+
+# ---------------------------------------------------------------- effects of single settings
+
+_DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
+
+
+def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
+    """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
+    confirmation. Of several configurations with one other value the fastest counts, and measured ones before others.
+    """
+    own, measured = from_config(config), set(surrogate.measured)
+    if config.key() not in measured:
+        return ()
+    best: dict[tuple[str, Value], tuple[bool, float, str]] = {}
+    for key, other in surrogate.features.configs.items():
+        change = None if other.loader.is_foreign else only_change(own, from_config(other))
+        if change is not None:
+            this = (key in measured, surrogate.value(key), key)
+            best[change] = max(best.get(change, this), this)
+    found = []
+    for (setting, value), (was_measured, _, key) in best.items():
+        mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
+        common = sorted(mine.keys() & its.keys())
+        gain = surrogate.compared(config.key(), key, len(common))
+        ratios = [mine[at] / its[at] for at in common]
+        effect = Effect(
+            setting=setting,
+            value=own[setting],
+            other=value,
+            ratio=gain.ratio,
+            low=gain.interval.low,
+            high=gain.interval.high if math.isfinite(gain.interval.high) else None,
+            measured=was_measured,
+            paired=_paired(ratios) if len(ratios) > 1 else None,
+        )
+        found.append(effect)
+    return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
+
+
+def _paired(ratios: Sequence[float]) -> Estimate:
+    gain = compare_pairs(ratios, [1.0] * len(ratios))
+    return Estimate(value=gain.ratio, low=gain.interval.low, high=gain.interval.high)
+
+
+def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
+    """Return the only setting in which two configurations differ, with the other's value; else None.
+
+    A setting that only one of them has depends on another: the knobs of a loader, the fraction that a cache holds.
+    """
+    changed = [name for name in own if name in other and own[name] != other[name]]
+    changed = [name for name in changed if _DEPENDENT.get(name) not in changed]
+    return (changed[0], other[changed[0]]) if len(changed) == 1 else None
 
 
 # ---------------------------------------------------------------- other findings

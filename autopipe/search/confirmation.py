@@ -1,41 +1,251 @@
-"""Runs the confirmation: the best few and the baselines, in blocks, until `decision` stops it or time is up."""
+"""The confirmation run: its configurations, their order, when it ends, and the verdict.
+
+The best of many noisy trials is too good to be true. So the best few and the baselines run again, each once a block, in
+a fresh order each block. The surrogate weighs blocks and trials together, and removes what a block has in common. If
+a difference is no more than noise, the cheapest configuration wins. The first section decides and runs nothing.
+"""
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import TypeAlias
 
 from autopipe.measure import costs
+from autopipe.measure.facts import OVERTAKEN
 from autopipe.measure.outcome import Measurement
-from autopipe.measure.stats import median
-from autopipe.search import decision, model_ceilings, objective
+from autopipe.measure.stats import (
+    FEWEST_PAIRS,
+    REPEATABILITY,
+    Comparison,
+    compare_pairs,
+    median,
+    normal_point,
+    student_t,
+    student_t_95,
+)
+from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.search import model_ceilings, objective
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import AskedBy, Asker, Point
 from autopipe.search.session import Session
+from autopipe.search.surrogate import Surrogate
 from autopipe.values import Estimate
 
-MOST_OF_OTHERS = 2  # pieces of other people's code that are proved against; of the rest a trial tells enough
-ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
+Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
+"""The rate of each configuration in each block in which it ran, by key."""
+
+_LEAST, _MOST = 0.01, 0.02  # a difference that counts on no machine, and one that counts on all
+_FAR = 10.0  # times faster: beyond it the exact factor does not matter, and a block of the slower one takes long
+_SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
+
+
+class Standing(enum.Enum):
+    """A finalist compared with the leader."""
+
+    OPEN = enum.auto()
+    SLOWER = enum.auto()
+    AS_GOOD = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """A configuration in the confirmation run."""
+
+    key: str
+    config: PipelineConfig
+    cost: tuple[float, ...]  # beside its rate; the lower wins a tie
+    baseline: str | None = None  # its name if it is a baseline
+    may_win: bool = True  # False for a baseline that the user's limits rule out: it only serves for comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """The verdict of a confirmation run, and its data."""
+
+    winner: str  # the key of the configuration to use
+    against: Mapping[str, Comparison]  # the winner compared with each other finalist, by key
+    tied: tuple[str, ...]  # keys of the finalists that are as good as the fastest
+    # the rate over the whole training, one-time costs included, if its length is known: these are compared
+    scores: Blocks
+    rounds: Blocks = field(default_factory=dict)  # images/s in each block; one far behind does not run again
+    rates: Mapping[str, Estimate] = field(default_factory=dict)  # images/s of every finalist in the run, by key
+    reached_share: Estimate | None = None  # of the model alone, side by side with it; None if that was not measured
+
+
+def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:
+    """Return the cost of a configuration, compared in order: devices, conversion, workers, memory; then baselines."""
+    workers = config.loader.worker_count()
+    return (
+        float(config.devices),
+        float(STORAGES[config.storage].converts),
+        float(cores if workers is None else workers),
+        round(memory_bytes / 2**26),  # 64 MiB more or less is no difference
+        0.0 if baseline else 1.0,
+    )
+
+
+def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
+    """Return the order of a block, by a Williams design over keys that are shuffled once a round of `len(keys)` blocks.
+
+    In a round each key has each place once; with an even number of keys each also follows each other once, and with an
+    odd number over two rounds, the second backwards.
+    """
+    count = len(keys)
+    if count == 0:
+        return []
+    shuffled = sorted(keys)
+    random.Random(f"{seed}/{block // (2 * count)}").shuffle(shuffled)
+    zigzag = [(step + 1) // 2 if step % 2 else -(step // 2) for step in range(count)]  # 0, 1, -1, 2, -2, ...
+    order = [shuffled[(place + block) % count] for place in zigzag]
+    return order[::-1] if (block // count) % 2 else order
+
+
+def pairs(blocks: Blocks, surrogate: Surrogate, first: str, second: str) -> Comparison | None:
+    """Compare two finalists over the blocks in which both ran; None if there is no such block.
+
+    Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the surrogate's then.
+    """
+    mine, other = blocks.get(first, {}), blocks.get(second, {})
+    common = sorted(mine.keys() & other.keys())
+    if not common:
+        return None
+    if len(common) >= FEWEST_PAIRS:
+        return compare_pairs([mine[block] for block in common], [other[block] for block in common])
+    return surrogate.compared(first, second, len(common))
+
+
+def leader(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> str | None:
+    """Return the key of the finalist with the highest value, of those that may win and ran; None if none did."""
+    ran = [each.key for each in finalists if each.may_win and blocks.get(each.key)]
+    return surrogate.best(ran) if ran else None
+
+
+def repeatability(surrogate: Surrogate) -> float:
+    """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units.
+
+    It is at least 1 %.
+    """
+    return max(REPEATABILITY * surrogate.noise, _LEAST)
+
+
+def worth_having(surrogate: Surrogate) -> float:
+    """Return the largest difference that does not matter, in log units: the repeatability limit, at most 2 %."""
+    return min(repeatability(surrogate), _MOST)
+
+
+def as_good(surrogate: Surrogate, best: str, key: str) -> bool:
+    """Return True if a cheaper configuration may win over the best.
+
+    It may if there is no significant difference and, with a probability of 90 %, it is at most `worth_having` behind.
+    """
+    behind, spread = surrogate.ahead(best, key)
+    surely = behind + normal_point(2.0 * (1.0 - _SURE)) * spread
+    return behind <= normal_point(0.05) * spread and surely <= worth_having(surrogate)
+
+
+def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> dict[str, Standing]:
+    """Compare each finalist with the leader so far, as one of at most `looks` times.
+
+    A test after each block that stops at the first difference finds one among equals in far more than one case of
+    twenty. So the 5 % are shared out evenly among the looks and the finalists: the linear spending function (Lan and
+    DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with Bonferroni's bound in place of the joint
+    distribution of the looks, which holds for any dependence among them.
+    """
+    first = leader(finalists, blocks, surrogate)
+    found: dict[str, Standing] = {}
+    alpha = 0.05 / (looks * max(1, len(finalists) - 1))
+    far, width = student_t(surrogate.freedom, alpha), worth_having(surrogate)
+    for key in (each.key for each in finalists if each.key != first):
+        found[key] = Standing.OPEN
+        if first is None or not blocks.get(key):
+            continue
+        behind, spread = surrogate.ahead(first, key)
+        if behind - far * spread > 0.0:
+            found[key] = Standing.SLOWER
+        elif behind + far * spread <= width:
+            found[key] = Standing.AS_GOOD
+    return found
+
+
+def still_in(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> list[Finalist]:
+    """Return the finalists that have to run again: the leader, and those neither proved slower nor as good.
+
+    If all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
+    pairs. A finalist that is many times slower needs none; then the leader runs alone.
+    """
+    first = leader(finalists, blocks, surrogate)
+    if first is None:
+        return list(finalists)
+    standing = standings(finalists, blocks, surrogate, looks)
+    kept = {first, *(key for key, each in standing.items() if each is Standing.OPEN)}
+    others = [each for each in finalists if each.key != first]
+    near = [each for each in others if surrogate.ahead(first, each.key)[0] <= math.log(_FAR)]
+    if len(kept) == 1 and near:
+        kept.add(surrogate.best([each.key for each in near if each.baseline] or [each.key for each in near]))
+    return [each for each in finalists if each.key in kept]
+
+
+def verdict(finalists: Sequence[Finalist], scores: Blocks, surrogate: Surrogate) -> Confirmation | None:
+    """Return the winner by all measurements; None if no finalist that may win could be measured."""
+    first = leader(finalists, scores, surrogate)
+    if first is None:
+        return None
+    by_key = {finalist.key: finalist for finalist in finalists}
+    others = [key for key, each in by_key.items() if key != first and each.may_win and scores.get(key)]
+    tied = [first, *(key for key in others if as_good(surrogate, first, key))]
+    winner = min(tied, key=lambda key: (by_key[key].cost, -surrogate.value(key), key))
+    against = {key: pairs(scores, surrogate, winner, key) for key in by_key if key != winner}
+    compared = {key: comparison for key, comparison in against.items() if comparison is not None}
+    return Confirmation(winner=winner, against=compared, tied=tuple(sorted(tied)), scores=scores)
+
+
+def estimate(ran: Mapping[int, float], surrogate: Surrogate) -> Estimate:
+    """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
+
+    With fewer than three blocks the interval comes from the spread of all measurements.
+    """
+    logs, freedom = [math.log(rate) for rate in ran.values()], len(ran) - 1
+    mean = fmean(logs)
+    if len(logs) >= FEWEST_PAIRS:
+        spread = stdev(logs)
+    else:
+        spread, freedom = math.hypot(surrogate.noise, surrogate.learnt.drift), surrogate.freedom
+    reach = student_t_95(freedom) * spread / math.sqrt(len(logs))
+    return Estimate(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
+
+
+def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surrogate) -> Estimate | None:
+    """Return a configuration's share of the model alone, 0 to 1, from the blocks in which both were measured.
+
+    The share is of pairs, because a disturbance of a block slows both. None if no block has both, or if the share is
+    far above 1: then the model alone was disturbed in each block.
+    """
+    common = sorted(ran.keys() & alone.keys())
+    if not common:
+        return None
+    found = estimate({block: ran[block] / alone[block] for block in common}, surrogate)
+    if found.value > OVERTAKEN:
+        return None
+    return Estimate(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))
+
+
+# -------------------- the run
+
+MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
+_ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _MAYBE = 0.03  # in log units: a configuration farther behind the best is not tried for being cheap
 _CLEAR = 3.0  # times the repeatability limit: one block decides
 _SHORTEST_SECONDS = 1e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation(decision.Verdict):
-    """The verdict of a confirmation run, and its data."""
-
-    rates: dict[str, Estimate]  # images/s of every finalist in the confirmation run, by key
-    reached_share: Estimate | None  # of the model alone, side by side with it; None if that was not measured
-    rounds: decision.Blocks  # images/s of each finalist in each block, by key; one far behind does not run again
-    # the same over the whole training, one-time costs included, if its length is known: these are compared
-    scores: decision.Blocks
-
-
-def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+def _finalists(session: Session, baselines: Sequence[Baseline]) -> list[Finalist]:
     """Return the finalists: the best few points, a cheap one that may be as good, and the required baselines.
 
     The best are those that were measured highest. Before anything has been repeated, noise cannot be separated from
@@ -47,30 +257,31 @@ def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        enough = ranked[0].value * math.exp(-min(_MAYBE, decision.repeatability(session.surrogate())))
+        enough = ranked[0].value * math.exp(-min(_MAYBE, repeatability(session.surrogate())))
         maybe = [finalist(session, each, None) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
-    keys = [*best, *(key for key in to_beat(session, baselines) if key not in best)]
+    keys = [*best, *(key for key in _to_beat(session, baselines) if key not in best)]
     return [finalist(session, points[key], names.get(key)) for key in keys]
 
 
-def expected_blocks(session: Session, baselines: Sequence[Baseline]) -> dict[str, int]:
-    """Return the least number of blocks of each finalist, by key: one that is far behind is soon left out.
+def expected_seconds(session: Session, baselines: Sequence[Baseline]) -> float:
+    """Return the expected time of the shortest confirmation run: a finalist that is far behind runs in one block.
 
     It is far behind if the largest noise in 95 % of cases does not explain the distance. Of those, the best baseline
     still runs in all blocks unless it is many times slower.
     """
-    entered, points, fewest = finalists(session, baselines), session.points(), session.settings.blocks[0]
+    entered, points, fewest = _finalists(session, baselines), session.points(), session.settings.blocks[0]
+    took = {row.key: row.running_seconds for row in session.ended_rows()}
     best = max(points[each.key].value for each in entered if each.may_win)
     behind = {each.key: math.log(best / points[each.key].value) for each in entered}
-    far = _CLEAR * decision.repeatability(session.surrogate())
-    near = [each.key for each in entered if each.baseline and behind[each.key] < math.log(decision.FAR)]
+    far = _CLEAR * repeatability(session.surrogate())
+    near = [each.key for each in entered if each.baseline and behind[each.key] < math.log(_FAR)]
     rival = min(near, key=lambda key: behind[key], default=None)
-    return {key: fewest if by < far or key == rival else 1 for key, by in behind.items()}
+    return sum((fewest if by < far or key == rival else 1) * took.get(key, 0.0) for key, by in behind.items())
 
 
-def to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
+def _to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
     """Return the keys of the baselines that ran: all of the user's, and the fastest of the foreign code."""
     points = session.points()
     ran = [each for each in baselines if each.config.key() in points]
@@ -79,24 +290,18 @@ def to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
     return [key for each in ran if (key := each.config.key()) not in slower]
 
 
-def named(session: Session, keys: Sequence[str], baselines: Sequence[Baseline]) -> list[decision.Finalist]:
-    """Return those finalists that are in the confirmation run of another process sharing the study."""
-    names, points = {baseline.config.key(): baseline.name for baseline in baselines}, session.points()
-    return [finalist(session, points[key], names.get(key)) for key in keys if key in points]
-
-
-def finalist(session: Session, point: Point, baseline: str | None) -> decision.Finalist:
+def finalist(session: Session, point: Point, baseline: str | None) -> Finalist:
     """Return a point as a finalist, with its resources."""
     facts = session.facts
     cache = costs.cache_bytes(point.config, facts.workload)
     peaks = [objective.peak_bytes(each, cache) for each in point.measurements]
     used = [peak for peak in peaks if peak is not None]
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
-    cost = decision.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
-    return decision.Finalist(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
+    least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
+    return Finalist(key=point.key, config=point.config, cost=least, baseline=baseline, may_win=point.feasible)
 
 
-def run(session: Session, entered: list[decision.Finalist]) -> None:
+def run(session: Session, entered: list[Finalist]) -> None:
     """Run blocks until the result is decided. They are in the record, for `judge`.
 
     A finalist that fails in a block would fail again and cannot be used: it is removed from `entered`.
@@ -105,16 +310,16 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
     running = list(entered)
     session.on_event(ConfirmationStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
     while running:
-        blocks, surrogate = measured_blocks(session, entered), session.surrogate()
+        blocks, surrogate = _measured_blocks(session, entered), session.surrogate()
         done = max((len(ran) for ran in blocks.values()), default=0)
         if done > 0:
-            running = decision.still_in(entered, blocks, surrogate, most)
-        standing = decision.standings(entered, blocks, surrogate, most).values()
-        over = done >= most or (done >= fewest and decision.Standing.OPEN not in standing)
+            running = still_in(entered, blocks, surrogate, most)
+        standing = standings(entered, blocks, surrogate, most).values()
+        over = done >= most or (done >= fewest and Standing.OPEN not in standing)
         if over or _no_time(session, len(running)):
             return
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
-        order = decision.block_order([each.key for each in running], number, session.settings.seed)
+        order = block_order([each.key for each in running], number, session.settings.seed)
         by_key = {each.key: each for each in entered}
         for key in order:
             config = by_key[key].config
@@ -129,14 +334,14 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
         running = [each for each in running if each.key not in failed]
         if not any(each.may_win for each in entered):
             return  # nothing is left to compare baselines with
-        first = decision.leader(entered, measured_blocks(session, entered), session.surrogate())
+        first = leader(entered, _measured_blocks(session, entered), session.surrogate())
         if first is not None and not _no_time(session, 1):
             alone = model_ceilings.look_again(session, by_key[first].config)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
 
 
-def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, raw: bool = False) -> decision.Blocks:
+def _measured_blocks(session: Session, entered: Sequence[Finalist], *, raw: bool = False) -> Blocks:
     """Return the result of each finalist in each block: the study's objective, or `raw` images/s.
 
     Blocks count from the first one in which all of these finalists ran. Earlier ones were interrupted, or belong to an
@@ -159,39 +364,34 @@ def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, r
     return by_key
 
 
-def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmation | None:
+def judge(session: Session, entered: Sequence[Finalist]) -> Confirmation | None:
     """Return the verdict of the blocks so far, or None if there are too few."""
-    scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
-    if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
+    scored, raw = _measured_blocks(session, entered), _measured_blocks(session, entered, raw=True)
+    if max((len(ran) for ran in scored.values()), default=0) < _ENOUGH_BLOCKS:
         return None
     points, surrogate = session.points(), session.surrogate()  # one may have broken a limit in the confirmation run
     in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
-    verdict = decision.verdict(in_the_end, scored, surrogate)
-    if verdict is None:
+    found = verdict(in_the_end, scored, surrogate)
+    if found is None:
         return None
-    return Confirmation(
-        winner=verdict.winner,
-        against=verdict.against,
-        rates={key: decision.estimate(ran, surrogate) for key, ran in raw.items() if ran},
-        reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), surrogate),
-        tied=verdict.tied,
+    return replace(
+        found,
         rounds=raw,
-        scores=scored,
+        rates={key: estimate(ran, surrogate) for key, ran in raw.items() if ran},
+        reached_share=share(raw[found.winner], _alone(session, points[found.winner]), surrogate),
     )
 
 
-def entered(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+def entered(session: Session, baselines: Sequence[Baseline]) -> list[Finalist]:
     """Return the finalists that time is left for; if not for all, those of an earlier confirmation run will do."""
-    wanted = finalists(session, baselines)
+    wanted = _finalists(session, baselines)
     found = _affordable(session, wanted, baselines)
     return found if len(found) == len(wanted) else _proved_before(session, baselines) or found
 
 
-def _affordable(
-    session: Session, entered: Sequence[decision.Finalist], baselines: Sequence[Baseline]
-) -> list[decision.Finalist]:
+def _affordable(session: Session, entered: Sequence[Finalist], baselines: Sequence[Baseline]) -> list[Finalist]:
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
-    room = session.seconds_left(proving=True) / (ENOUGH_BLOCKS * trial)
+    room = session.seconds_left(proving=True) / (_ENOUGH_BLOCKS * trial)
     if room >= len(entered):
         return list(entered)
     points, count = session.points(), int(room)
@@ -203,7 +403,7 @@ def _affordable(
     return [*[each for each in entered if each is not rival][: count - 1], rival]
 
 
-def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[Finalist]:
     """Return the finalists of a confirmation run in the study, if it still covers the best; else an empty list.
 
     A resumed study whose time is used up keeps its proof.
@@ -214,11 +414,13 @@ def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[deci
             blocks.setdefault(row.block, set()).add(row.key)
     ran = [set(), *(blocks[number] for number in sorted(blocks))]
     first = [now for before, now in itertools.pairwise(ran) if not now <= before]  # of each confirmation run
-    entered = named(session, sorted(first[-1]) if first else [], baselines)
-    best, points, measured = session.best(), session.points(), measured_blocks(session, entered)
+    names, points = {baseline.config.key(): baseline.name for baseline in baselines}, session.points()
+    keys = sorted(first[-1]) if first else []
+    entered = [finalist(session, points[key], names.get(key)) for key in keys if key in points]
+    best, measured = session.best(), _measured_blocks(session, entered)
     needed = {each.config.key() for each in baselines if each.required and each.config.key() in points}
     done = max((len(each) for each in measured.values()), default=0)
-    if done < ENOUGH_BLOCKS or best is None or not needed | {best.key} <= measured.keys():
+    if done < _ENOUGH_BLOCKS or best is None or not needed | {best.key} <= measured.keys():
         return []
     return entered
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from autopipe.measure import costs
 from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config
-from autopipe.search import decision, feasible
+from autopipe.search import confirmation, feasible
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import AskedBy, Asker
@@ -146,7 +146,7 @@ def cheaper(session: Session) -> Iterator[Asked]:
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
     """Return the cost of a configuration, as far as it is known before a trial."""
     planned = costs.memory_bytes(config, session.facts.workload)
-    return decision.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
+    return confirmation.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 
 def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:

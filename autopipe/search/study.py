@@ -17,7 +17,7 @@ from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, model_ceilings, reasons
 from autopipe.search.budget import Budget, patience
 from autopipe.search.conclusion import Searched
-from autopipe.search.decision import Finalist
+from autopipe.search.confirmation import Finalist
 from autopipe.search.events import (
     CeilingMeasured,
     OnEvent,

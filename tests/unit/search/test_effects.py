@@ -8,8 +8,8 @@ import pytest
 
 from autopipe.pipeline.config import from_config, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import decision, study
-from autopipe.search.conclusion import Searched
+from autopipe.search import study
+from autopipe.search.conclusion import Searched, only_change
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface
 
@@ -70,4 +70,4 @@ def test_the_largest_effect_comes_first_and_each_is_of_one_setting(ended: Search
 def test_what_depends_on_another_setting_is_no_difference_of_its_own(
     other: dict[str, object], change: tuple[str, object] | None
 ) -> None:
-    assert decision.only_change({"loader": "a", "a.workers": 2, "cache": "none"}, other) == change  # type: ignore[arg-type]
+    assert only_change({"loader": "a", "a.workers": 2, "cache": "none"}, other) == change  # type: ignore[arg-type]

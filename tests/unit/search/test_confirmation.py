@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from autopipe.pipeline.config import Params, PipelineConfig, to_config
-from autopipe.search import decision
-from autopipe.search.decision import Finalist, Standing
+from autopipe.search import confirmation
+from autopipe.search.confirmation import Finalist, Standing
 from autopipe.search.surrogate import Features, Reading, Surrogate
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
@@ -36,7 +36,7 @@ def blocks(**rates: list[float]) -> dict[str, dict[int, float]]:
 Rates: TypeAlias = Mapping[str, Sequence[float]]
 
 
-def belief(ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Surrogate:
+def belief(ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Surrogate:
     """Return what follows from the blocks and from trials; each reading knows itself to `spread`."""
     trials = trials or {}
     keys = sorted(ran.keys() | trials.keys())
@@ -49,16 +49,16 @@ def belief(ran: decision.Blocks, trials: Rates | None = None, *, spread: float =
 
 
 def verdict(
-    entered: list[Finalist], ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002
-) -> decision.Verdict:
-    found = decision.verdict(entered, ran, belief(ran, trials, spread=spread))
+    entered: list[Finalist], ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002
+) -> confirmation.Confirmation:
+    found = confirmation.verdict(entered, ran, belief(ran, trials, spread=spread))
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("keys", ["abcd", "abcde"])
 def test_each_has_each_place_and_follows_each_other_equally_often(keys: str) -> None:
-    orders = [decision.block_order(list(keys), block, seed=7) for block in range(2 * len(keys))]
+    orders = [confirmation.block_order(list(keys), block, seed=7) for block in range(2 * len(keys))]
     places = Counter((key, order.index(key)) for order in orders for key in order)
     neighbours = Counter(pair for order in orders for pair in itertools.pairwise(order))
     assert all("".join(sorted(order)) == keys for order in orders)
@@ -69,11 +69,11 @@ def test_each_has_each_place_and_follows_each_other_equally_often(keys: str) -> 
 
 def test_the_order_of_a_block_hangs_on_the_seed_alone() -> None:
     keys = ["a", "b", "c", "d", "e"]
-    assert decision.block_order(keys, 3, seed=7) == decision.block_order(keys[::-1], 3, seed=7)
-    assert [decision.block_order(keys, 0, seed=seed) for seed in range(9)].count(
-        decision.block_order(keys, 0, seed=0)
+    assert confirmation.block_order(keys, 3, seed=7) == confirmation.block_order(keys[::-1], 3, seed=7)
+    assert [confirmation.block_order(keys, 0, seed=seed) for seed in range(9)].count(
+        confirmation.block_order(keys, 0, seed=0)
     ) < 5
-    assert decision.block_order([], 0, seed=7) == []
+    assert confirmation.block_order([], 0, seed=7) == []
 
 
 def test_the_faster_wins_when_it_is_proved() -> None:
@@ -133,7 +133,7 @@ def test_configurations_that_are_alike_speak_for_each_other() -> None:
         known(f"p{number}", "processes", "processes.workers", number, 139.0)
         known(f"t{number}", "tfdata", "tfdata.num_parallel_calls", number, 101.0)
     surrogate = Surrogate(Features(configs, cores=2), readings)
-    found = decision.verdict([finalist("p"), finalist("t")], ran, surrogate)
+    found = confirmation.verdict([finalist("p"), finalist("t")], ran, surrogate)
     assert found is not None
     assert found.winner == "p"
 
@@ -181,7 +181,7 @@ def wrongly_slower(seed: int, looks: int) -> bool:
         drift = rng.normal(0.0, 0.05)
         for rates in ran.values():
             rates[block] = 100.0 * math.exp(drift + rng.normal(0.0, 0.03))
-        found = decision.standings(entered, ran, belief(ran, trials, spread=0.01), looks)
+        found = confirmation.standings(entered, ran, belief(ran, trials, spread=0.01), looks)
         if Standing.SLOWER in found.values():
             return True
     return False
@@ -195,7 +195,7 @@ def test_the_time_goes_where_the_decision_is() -> None:
     entered = [finalist("a"), finalist("b"), finalist("base", baseline="keras")]
     one = blocks(a=[100.0], b=[99.0], base=[10.0])
     trials = {"a": [101.0], "b": [99.5], "base": [10.1]}
-    assert [each.key for each in decision.still_in(entered, one, belief(one, trials), LOOKS)] == ["a", "b"]
+    assert [each.key for each in confirmation.still_in(entered, one, belief(one, trials), LOOKS)] == ["a", "b"]
 
 
 def test_where_all_is_decided_the_best_baseline_goes_on_for_its_interval() -> None:
@@ -203,8 +203,8 @@ def test_where_all_is_decided_the_best_baseline_goes_on_for_its_interval() -> No
     ran = blocks(a=[100.0, 100.1], base=[10.0, 10.1], c=[50.0, 50.1])
     trials = {"a": [101.0], "base": [10.1], "c": [50.0]}
     believed = belief(ran, trials)
-    assert Standing.OPEN not in decision.standings(entered, ran, believed, LOOKS).values()
-    assert [each.key for each in decision.still_in(entered, ran, believed, LOOKS)] == ["a", "c"]
+    assert Standing.OPEN not in confirmation.standings(entered, ran, believed, LOOKS).values()
+    assert [each.key for each in confirmation.still_in(entered, ran, believed, LOOKS)] == ["a", "c"]
 
 
 def test_the_leader_runs_alone_where_all_others_are_many_times_slower() -> None:
@@ -212,29 +212,29 @@ def test_the_leader_runs_alone_where_all_others_are_many_times_slower() -> None:
     entered = [finalist("a"), finalist("base", baseline="keras")]
     ran = blocks(a=[1000.0, 1001.0], base=[9.0, 9.1])
     believed = belief(ran, {"a": [1010.0], "base": [9.1]})
-    assert [each.key for each in decision.still_in(entered, ran, believed, LOOKS)] == ["a"]
+    assert [each.key for each in confirmation.still_in(entered, ran, believed, LOOKS)] == ["a"]
 
 
 def test_who_proves_as_good_need_not_run_again() -> None:
     entered = [finalist("a"), finalist("b")]
     steady = [100.0, 100.1, 99.9, 100.0, 100.0, 100.0]
     ran = blocks(a=steady, b=steady)
-    found = decision.standings(entered, ran, belief(ran, {"a": [100.0], "b": [100.0]}), LOOKS)
+    found = confirmation.standings(entered, ran, belief(ran, {"a": [100.0], "b": [100.0]}), LOOKS)
     assert list(found.values()) == [Standing.AS_GOOD]
 
 
 def test_those_that_are_close_stay_open() -> None:
     ran = blocks(a=[100, 101, 99], b=[97, 101, 97], c=[50, 51, 50])
     believed = belief(ran, {"a": [100.0], "b": [98.0], "c": [50.0]})
-    found = decision.standings([finalist("a"), finalist("b"), finalist("c")], ran, believed, LOOKS)
+    found = confirmation.standings([finalist("a"), finalist("b"), finalist("c")], ran, believed, LOOKS)
     assert found == {"b": Standing.OPEN, "c": Standing.SLOWER}
 
 
 def test_nobody_wins_who_never_ran() -> None:
     ran = blocks(a=[100.0])
-    assert decision.leader([finalist("a"), finalist("b")], ran, belief(ran, {"b": [200.0]})) == "a"
-    assert decision.leader([finalist("b")], {}, belief(ran)) is None
-    assert decision.verdict([finalist("b")], {}, belief(ran)) is None
+    assert confirmation.leader([finalist("a"), finalist("b")], ran, belief(ran, {"b": [200.0]})) == "a"
+    assert confirmation.leader([finalist("b")], {}, belief(ran)) is None
+    assert confirmation.verdict([finalist("b")], {}, belief(ran)) is None
 
 
 def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
@@ -246,37 +246,37 @@ def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
 
 def test_fewer_than_three_pairs_are_said_to_be_few_and_lend_their_noise_from_the_study() -> None:
     ran = blocks(a=[100.0], b=[50.0])
-    comparison = decision.pairs(ran, belief(ran, {"a": [101.0, 99.0], "b": [50.0, 49.5]}), "a", "b")
+    comparison = confirmation.pairs(ran, belief(ran, {"a": [101.0, 99.0], "b": [50.0, 49.5]}), "a", "b")
     assert comparison is not None
     assert comparison.few
     assert comparison.pairs == 1
     assert 1.0 < comparison.interval.low < comparison.ratio < comparison.interval.high < 4.0
     three = blocks(a=[100, 101, 99], b=[50, 51, 50])
-    enough = decision.pairs(three, belief(three), "a", "b")
+    enough = confirmation.pairs(three, belief(three), "a", "b")
     assert enough is not None
     assert not enough.few
 
 
 def test_the_estimate_is_the_proofs_with_its_interval() -> None:
     ran = blocks(a=[99.0, 100.0, 101.0])
-    estimate = decision.estimate(ran["a"], belief(ran))
+    estimate = confirmation.estimate(ran["a"], belief(ran))
     assert estimate.value == pytest.approx(100.0, abs=0.01)
     assert estimate.low < 99.0
     assert estimate.high > 101.0
-    one = decision.estimate({0: 99.0}, belief(ran))
+    one = confirmation.estimate({0: 99.0}, belief(ran))
     assert one.low < 99.0 < one.high  # one block has no spread of its own, and yet is no certainty
 
 
 def test_the_share_of_the_ceiling_is_of_the_same_block_and_never_more_than_all() -> None:
     ran, believed = {0: 900.0, 1: 450.0, 2: 810.0}, belief(blocks(a=[100.0]))
-    found = decision.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed)
+    found = confirmation.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed)
     assert found is not None
     assert found.value == pytest.approx(0.9)
     assert found.high < 0.95  # though the machine halved in between
-    above = decision.share({0: 1100.0}, {0: 1000.0}, believed)
+    above = confirmation.share({0: 1100.0}, {0: 1000.0}, believed)
     assert above is not None
     assert above.value == above.high == 1.0
-    assert decision.share(ran, {7: 1000.0}, believed) is None
+    assert confirmation.share(ran, {7: 1000.0}, believed) is None
 
 
 def config(workers: int, **rest: str) -> PipelineConfig:
@@ -285,7 +285,7 @@ def config(workers: int, **rest: str) -> PipelineConfig:
 
 def test_cheap_means_no_conversion_then_few_workers_then_little_memory_then_familiar() -> None:
     def cost(chosen: PipelineConfig, memory: float = 0.0, *, baseline: bool = False) -> tuple[float, ...]:
-        return decision.cost(chosen, cores=4, memory_bytes=memory, baseline=baseline)
+        return confirmation.cost(chosen, cores=4, memory_bytes=memory, baseline=baseline)
 
     assert cost(config(8, storage="tfrecord")) < cost(config(1).model_copy(update={"devices": 2}))
     assert cost(config(8)) < cost(config(1, storage="tfrecord"))
