@@ -246,16 +246,10 @@ def _remove(path: Path) -> None:
 
 
 def merge(paths: Sequence[Path], out: Path) -> Artifact:
-    """Write the profiles of several artefacts to one, and return it. Of each machine the latest profile stays.
+    """Write the profiles of several artefacts of one workload to `out`, which may be one of them, and return them.
 
-    The workload is that of the first artefact.
-
-    Args:
-        paths: the artefacts, which must be of one workload.
-        out: the file to write, which may be one of them; its folder is created if necessary.
-
-    Raises:
-        ArtifactError: an artefact cannot be read, they have different workloads, or `out` cannot be written.
+    Of each machine the latest profile stays. The reference to the workload is that of the first artefact. Raise
+    ArtifactError if an artefact cannot be read, they have different workloads, or `out` cannot be written.
     """
     with alone(out):  # a retune may be writing to one of them, which `out` may be
         merged = pick.merge([read(path) for path in paths])

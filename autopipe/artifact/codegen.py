@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -24,7 +23,7 @@ from autopipe.artifact.converting import imported
 from autopipe.artifact.factory import Tuned
 from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import Profile, Reference
-from autopipe.errors import ArtifactError, ConfigError, near
+from autopipe.errors import ArtifactError, ConfigError, PlainCodeError, near
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
@@ -168,15 +167,8 @@ class Repointed:
 
 
 def repoint(path: Path, workload: str) -> Repointed:
-    """Change the workload that an artefact and its generated module name. It is imported to check that it exists.
-
-    Args:
-        path: the artefact.
-        workload: "train.py:workload" or "package.module:workload".
-
-    Raises:
-        ArtifactError: the artefact cannot be read, or cannot be written to.
-        WorkloadError: the workload does not exist.
+    """Change the workload that an artefact and its generated module name, to "train.py:workload" for example. It is
+    imported, which raises WorkloadError if it does not exist.
     """
     artifact = files.read(path)
     digest = fingerprint.workload_digest(imported(workload))
@@ -185,9 +177,7 @@ def repoint(path: Path, workload: str) -> Repointed:
 
 
 def point(path: Path, workload: str) -> tuple[Path, ...]:
-    """Write the name of a workload to an artefact and to its generated module, and return both paths; raises
-    ArtifactError if the artefact cannot be read, or one of both cannot be written.
-    """
+    """Write the name of a workload to an artefact and to its generated module, and return the written paths."""
     file = path.absolute()
     with files.alone(file):
         named = reference.moved(reference.parse(workload), None, file.parent)
@@ -211,40 +201,32 @@ class Ejected:
 
 
 def eject(stored: Stored, *, plain: bool = False) -> Ejected:
-    """Return this machine's configuration as code.
+    """Return this machine's configuration as code. The workload is imported, and a few of its samples are read.
 
-    The workload is imported and a few of its samples are read.
-
-    Args:
-        stored: the artefact.
-        plain: if plain code cannot express it, take the fastest measured configuration that it can express.
-
-    Raises:
-        ConfigError: plain code cannot express it; the message says why.
-        WorkloadError: the workload cannot be imported.
+    If plain code cannot express it, raise a ConfigError that says why; or with `plain`, take the fastest measured
+    configuration that it can express.
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
     workload = _imported(stored.workload)
-    if isinstance(workload.data, WrappedData):  # which has one form, its call
+    try:
         return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
+    except PlainCodeError as error:
+        if isinstance(workload.data, WrappedData):  # which has one form, its call
+            raise
+        refused = error.message
     plan = make_plan(workload)
-    tuned = choice.profile.winner.images_per_second.value
-    why = module.reasons_against(workload, choice.config, plan)
-    if not why:
-        return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
-    others = [
-        (config, rate)
-        for config, rate in _measured(choice.profile)
-        if not module.reasons_against(workload, config, plan)
-    ]
-    if plain and others:
-        config, rate = others[0]
-        return Ejected(code=module.eject(workload, config), config=config, share=rate / tuned)
+    for known, rate in choice.profile.result.measured():
+        for config in pick.readable([known]):
+            if config.loader.is_foreign or module.reasons_against(workload, config, plan):
+                continue
+            share = rate / choice.profile.winner.images_per_second.value
+            if plain:
+                return Ejected(code=module.eject(workload, config), config=config, share=share)
+            hint = f"The fastest measured one that can reaches {share:.0%} of its images/s: use --plain."
+            raise ConfigError(refused, hint=hint)
     raise ConfigError(
-        f"The tuned configuration cannot be written as plain code: {why}.",
-        hint=f"The fastest measured one that can reaches {others[0][1] / tuned:.0%} of its images/s: use --plain."
-        if others
-        else "Neither can any other that was measured; --to tf.data and --to keras write usual ones.",
+        refused,
+        hint="Neither can any other that was measured; --to tf.data and --to keras write usual ones.",
     )
 
 
@@ -271,12 +253,3 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
 
 def _imported(named: Workload | protocol.Reference) -> Workload:
     return named if isinstance(named, Workload) else imported(named.text, may_call=named.may_call)
-
-
-def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:
-    return [
-        (config, rate)
-        for known, rate in profile.result.measured()
-        for config in pick.readable([known])
-        if not config.loader.is_foreign
-    ]

@@ -78,11 +78,9 @@ class Exporter(Protocol):
 
 
 def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
-    """Make the exporter that an installed package has under a name, in the entry point group `autopipe.exporters`.
+    """Make the exporter that an installed package has under a name; raise ConfigError if there is none.
 
     `value` is its argument, such as True, which the exporter checks; `causes` are all possible values of `cause`.
-    Raises ConfigError if the exporter does not exist, and MissingExtraError if a package that it needs is not
-    installed.
     """
     made = registry.named(name, GROUP)
     if made is None:
@@ -99,7 +97,6 @@ LEAST_SHARE: Final = 0.5
 
 WAIT_TOLERANCE: Final = 0.02
 """The usual variation of a data-wait share between runs."""
-
 
 _OTHERS_CORES: Final = 0.3
 _OTHERS_SHARE: Final = 0.15

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import html
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -55,7 +54,7 @@ class Tuned:
         source: returns the workload; called when it is first needed.
         path: the artefact's file, in whose folder its paths start; None if it has none and they are absolute.
         study: the Optuna study, if it was made in this process.
-        shown: returns its display in a notebook; None for a table of the rates.
+        shown: returns its display in a notebook; None for its text alone.
     """
 
     artifact: Artifact
@@ -120,11 +119,8 @@ class Tuned:
         of = "a workload that no file holds" if named is None else reference.text(named)
         return f"<Tuned: {', '.join(f'{name} {text}' for name, text in self._facts())}, of {of}>"
 
-    def _repr_html_(self) -> str:
-        if self.shown is not None:
-            return self.shown(self.profile)
-        rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts())
-        return f"<table>{''.join(rows)}</table>"
+    def _repr_html_(self) -> str | None:
+        return None if self.shown is None else self.shown(self.profile)
 
     def _facts(self) -> list[tuple[str, str]]:
         rates = [("measured", self.measurement.images_per_second)]

@@ -119,10 +119,8 @@ def joined(fresh: Artifact, known: Artifact) -> Artifact:
 
 
 def merge(artifacts: Sequence[Artifact]) -> Artifact:
-    """Unite the profiles of several artefacts of one workload; of one machine's profiles the latest stays.
-
-    Raises:
-        ArtifactError: they are not of one workload.
+    """Unite the profiles of several artefacts; of one machine's profiles the latest stays. Raise ArtifactError if they
+    are not of one workload.
     """
     first, *others = artifacts
     for other in others:

@@ -89,13 +89,7 @@ def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan
 
 
 def eject(workload: Workload, config: PipelineConfig | str) -> str:
-    """Return a module that feeds the workload by the configuration, and does not import autopipe.
-
-    The arguments are those of `module`.
-
-    Raises:
-        PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
-    """
+    """Return a module that feeds the workload, and does not import autopipe; arguments and errors as of `module`."""
     try:
         return module(workload, config).code
     except PlainCodeError as error:
@@ -110,7 +104,7 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
 def module(
     workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True
 ) -> PlainModule:
-    """Return the file and its needs, as `eject` does.
+    """Return the file that feeds a workload, and its needs.
 
     Args:
         workload: what is trained.
@@ -119,7 +113,7 @@ def module(
         own: True to import the user's own functions; else the runner of the code puts them into its module.
 
     Raises:
-        PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
+        PlainCodeError: plain code cannot express it; the message gives every reason.
     """
     if isinstance(workload.data, WrappedData):
         texts, parts, said = forms.call(workload.data, config)

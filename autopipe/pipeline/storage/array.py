@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Reader, Storage
+from autopipe.pipeline.storage.form import Reader, ShardReader, Storage
 from autopipe.pipeline.storage.shard import Place, ShardFiles
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather
 
@@ -53,31 +53,19 @@ class Array(Storage):
             writer.finish()
 
     def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
-        assert isinstance(folder, Path)  # `at` refuses a URL
-        return _Mapped(folder, spec, tuple(shards))
+        return _Mapped(folder, spec, shards)
 
 
 class _Rows(Protocol):
     def __getitem__(self, row: int, /) -> Part: ...
 
 
-class _Mapped:
-    """Reads a set of arrays; each shard is mapped when it is first read."""
-
-    def __init__(self, folder: Path, spec: SampleSpec, counts: tuple[int, ...]) -> None:
-        self._folder = folder
-        self._spec = spec
-        self._counts = counts
-        self._per_shard = max(counts)  # all but the last shard are of one size
-        self._shards: list[tuple[_Rows | None, ...] | None] = [None] * len(counts)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _Mapped, (self._folder, self._spec, self._counts)
+class _Mapped(ShardReader[tuple[_Rows | None, ...]]):
+    """Reads a set of arrays, mapped into memory."""
 
     def read(self, index: int) -> Sample:
-        shard, row = divmod(index, self._per_shard)
-        parts = self._shards[shard] or self._map(shard)
-        return tuple([None if part is None else part[row] for part in parts])
+        number, row = divmod(index, self._per_shard)
+        return tuple([None if part is None else part[row] for part in self._shard(number)])
 
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
         order = np.argsort(indices)  # by shard
@@ -88,8 +76,7 @@ class _Mapped:
         start = 0
         for shard, end in enumerate(ends):
             if end > start:
-                fields = self._shards[shard] or self._map(shard)
-                for rows, part in zip(fields, sorted_parts, strict=True):
+                for rows, part in zip(self._shard(shard), sorted_parts, strict=True):
                     if part is not None:
                         gather(_one_array(rows), wanted[start:end] - firsts[shard], part[start:end])
             start = end
@@ -97,12 +84,12 @@ class _Mapped:
             if part is not None:
                 part[order] = sorted_part
 
-    def _map(self, shard: int) -> tuple[_Rows | None, ...]:
-        mapped = self._shards[shard] = tuple(
-            None if column is None else column.rows(self._folder, shard, self._counts[shard])
+    def _opened(self, number: int) -> tuple[_Rows | None, ...]:
+        assert isinstance(self._folder, Path)  # `Storage.at` refuses a URL
+        return tuple(
+            None if column is None else column.rows(self._folder, number, self._counts[number])
             for column in _columns(self._spec)
         )
-        return mapped
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ opened. Opening and comparing sets is in `layout`; the form of the samples is a 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -77,15 +78,10 @@ def convert(
     part: tuple[int, int] = (0, 1),
     on_progress: Progress | None = None,
 ) -> Converted:
-    """Write a set into `folder`, or the missing part of it.
+    """Write a set into a new or empty folder, also behind a URL, or the missing part of an unfinished run's.
 
-    Args:
-        conversion: which samples, after which ops.
-        storage: the form.
-        folder: a new or empty folder, also behind a URL, or one with an unfinished run of the same conversion.
-        workers: threads.
-        part: `(i, n)` writes only the i-th of n parts, and no manifest; `finish` joins them.
-        on_progress: called with the samples done and to do, after each shard.
+    `part` is `(i, n)` to write only the i-th of n parts, and no manifest; `finish` joins them. `on_progress` is called
+    with the samples done and to do, after each shard.
 
     Raises:
         StorageError: the folder holds other files, another run is at work on it, the disk is or becomes full, or the
@@ -137,11 +133,8 @@ def finish(folder: Path | str | RemotePath) -> Manifest:
 
 class _Run:
     def __init__(self, conversion: Conversion, storage: Storage, folder: Place, header: Header) -> None:
-        self._conversion = conversion
-        self._storage = storage
-        self._folder = folder
-        self._header = header
-        self._seal = seal_of(header)
+        self._conversion, self._storage = conversion, storage
+        self._folder, self._header = folder, header
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.kept = 0
@@ -177,16 +170,15 @@ class _Run:
     def _missing(self, numbers: list[int], workers: int) -> list[int]:
         """Return the shards without a record, or whose files do not match it; by size alone behind a URL."""
         recorded = layout.finished_shards(self._folder, self._header)
-        if isinstance(self._folder, RemotePath):
-            return [number for number in numbers if number not in recorded]
+
+        def is_sound(number: int) -> bool:
+            files = recorded[number].files if number in recorded else None
+            is_remote = isinstance(self._folder, RemotePath)
+            return files is not None and (is_remote or all(file.is_intact(self._folder) for file in files))
+
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            intact = pool.map(
-                lambda number: (
-                    number in recorded and all(file.is_intact(self._folder) for file in recorded[number].files)
-                ),
-                numbers,
-            )
-            return [number for number, sound in zip(numbers, intact, strict=True) if not sound]
+            sound = pool.map(is_sound, numbers)
+            return [number for number, is_kept in zip(numbers, sound, strict=True) if not is_kept]
 
     def _begin(self, samples: int) -> None:
         """Check that `samples` have room; from here on the folder holds an unfinished set."""
@@ -194,12 +186,10 @@ class _Run:
             return
         if isinstance(self._folder, Path):
             self._require_room(self._folder, samples)
-        try:
+        with self._disk_errors():
             (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
             if not (self._folder / HEADER_NAME).exists():
                 self._header.save(self._folder / HEADER_NAME)
-        except OSError as error:
-            raise self._disk_error(error) from error
 
     def _require_room(self, folder: Path, samples: int) -> None:
         share = samples / self._header.samples
@@ -213,25 +203,20 @@ class _Run:
             )
 
     def _write_shard(self, number: int) -> None:
+        start = time.monotonic()
+        bad: dict[int, str] = {}
         try:
-            self._write(number)
+            with self._disk_errors(), ShardFiles(self._folder, number) as files:
+                self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
+            seconds = time.monotonic() - start
+            record = ShardRecord(number=number, header=seal_of(self._header), files=files.records, bad=bad)
+            with self._disk_errors():
+                record.save(self._folder / shard_record_name(number))
         except BaseException as error:
             if not self._stop.is_set():  # the first failure ends the other threads, which then fail, too
                 self._failure = error
                 self._stop.set()
             raise
-
-    def _write(self, number: int) -> None:
-        start = time.monotonic()
-        bad: dict[int, str] = {}
-        try:
-            with ShardFiles(self._folder, number) as files:
-                self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
-            seconds = time.monotonic() - start
-            record = ShardRecord(number=number, header=self._seal, files=files.records, bad=bad)
-            record.save(self._folder / shard_record_name(number))
-        except OSError as error:
-            raise self._disk_error(error) from error
         self.shards.append((len(self._header.positions(number)), seconds))
 
     def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
@@ -246,14 +231,18 @@ class _Run:
                 bad[position] = error.message
                 yield None
 
-    def _disk_error(self, error: OSError) -> StorageError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StorageError(
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.") from error
+            raise StorageError(
                 f"The disk is full: {self._folder} takes no more after {self.kept + self.written} of "
                 f"{self._header.samples} samples. These are kept.",
                 hint="Free some space and run the same command again; it goes on from there.",
-            )
-        return StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.")
+            ) from error
 
 
 def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:

@@ -11,7 +11,7 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import FieldKind, Sample, SampleSpec, Source, cuts
 from autopipe.workload.workload import Workload
+
+S = TypeVar("S")
 
 
 class Reader(Protocol):
@@ -85,6 +87,27 @@ class Storage(abc.ABC):
     @abc.abstractmethod
     def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
         """Return a reader of the set in `folder`; `shards` are the numbers of samples of each."""
+
+
+class ShardReader(abc.ABC, Generic[S]):
+    """A `Reader` that opens each shard when it is first read; all shards but the last hold as many samples."""
+
+    def __init__(self, folder: Place, spec: SampleSpec, counts: Sequence[int]) -> None:
+        self._folder, self._spec, self._counts = folder, spec, tuple(counts)
+        self._per_shard = max(counts)
+        self._shards: list[S | None] = [None] * len(counts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._folder, self._spec, self._counts)
+
+    def _shard(self, number: int) -> S:
+        shard = self._shards[number]
+        if shard is None:
+            shard = self._shards[number] = self._opened(number)
+        return shard
+
+    @abc.abstractmethod
+    def _opened(self, number: int) -> S: ...
 
 
 # -------------------- conversion

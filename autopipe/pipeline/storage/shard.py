@@ -29,9 +29,7 @@ from autopipe.workload.data.records import cache_folder
 
 # -------------------- place: a folder on a disk, or a URL with the methods of a path that sets use
 # An object behind a URL is complete or does not exist, so it needs no temporary name. Failures to reach it are
-# `DataError`s
-# of `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
-
+# `DataError`s of `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
 
 _CHECK_BYTES = 1 << 24
 
@@ -173,7 +171,6 @@ def _fresh(system: Any) -> Any:
 
 
 # -------------------- shard
-
 
 _BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
 

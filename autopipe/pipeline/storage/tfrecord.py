@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Reader, Storage
+from autopipe.pipeline.storage.form import Reader, ShardReader, Storage
 from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles
 from autopipe.workload.data import remote
 from autopipe.workload.data.paths import read_at
@@ -58,41 +58,23 @@ class TFRecord(Storage):
         np.save(files.create(_index_name), np.array(rows, np.int64), allow_pickle=False)
 
     def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
-        return _Records(folder, spec, tuple(shards))
+        return _Records(folder, spec, shards)
 
 
-class _Records:
-    """Reads a set of records; each shard's file and index are opened when it is first read."""
-
-    def __init__(self, folder: Place, spec: SampleSpec, counts: tuple[int, ...]) -> None:
-        self._folder = folder
-        self._spec = spec
-        self._y_kind = None if spec.y is None else spec.y.kind
-        self._counts = counts
-        self._per_shard = max(counts)  # all but the last shard are of one size
-        self._shards: list[_Shard | None] = [None] * len(counts)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _Records, (self._folder, self._spec, self._counts)
+class _Records(ShardReader["_Shard"]):
+    """Reads a set of records."""
 
     def read(self, index: int) -> Sample:
         number, row = divmod(index, self._per_shard)
-        shard = self._shards[number]
-        if shard is None:
-            shard = self._shards[number] = _Shard(self._folder, number)
-        if self._spec.structure is not None:
-            return self._parts(shard, row)
-        first = 4 * row
-        x = shard.read(first)
-        if self._y_kind is FieldKind.LABEL:
-            return x, shard.index[first + 2]
-        return x, None if self._y_kind is None else shard.read(first + 2)
-
-    def _parts(self, shard: _Shard, row: int) -> Sample:
-        fields = self._spec.fields
+        shard, fields = self._shard(number), self._spec.fields
         first = max(4, 2 * len(fields)) * row
+        if self._spec.structure is None and len(fields) > 1 and fields[1].kind is FieldKind.LABEL:
+            return shard.read(first), shard.index[first + 2]
         contents = [shard.read(first + 2 * number) for number in range(len(fields))]
         return self._spec.aligned(list(map(_part, contents, fields)))
+
+    def _opened(self, number: int) -> _Shard:
+        return _Shard(self._folder, number)
 
 
 class _Shard:
@@ -125,7 +107,7 @@ class _Shard:
 
 
 def _fits(y: Field) -> bool:
-    """Return True if a target is an encoded mask, or one whole number; any other would be cut to one."""
+    """True for an encoded mask, or one whole number; any other target would be cut to one."""
     if y.kind is FieldKind.LABEL:
         return y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
     return y.kind is FieldKind.ENCODED

@@ -75,8 +75,6 @@ def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: 
         "<Tuned: config threads(workers=2), measured 1,000 (980 to 1,020) images/s, keras 400 (392 to 408) images/s,"
         " the model alone 1,250 (1,225 to 1,275) images/s, machine Imaginary 9000, 2 cores, of train.py:workload>"
     )
-    assert tuned._repr_html_().startswith("<table><tr><th>config</th><td>threads(workers=2)</td></tr>")
-    assert len(tuned._repr_html_()) < 1000
 
 
 def test_high_rates_are_shown_in_full(tmp_path: Path, importer: _Importer) -> None:
@@ -84,13 +82,6 @@ def test_high_rates_are_shown_in_full(tmp_path: Path, importer: _Importer) -> No
     path = files.write(artifact(fast), tmp_path / "autopipe.json")
     tuned = factory.load(path, here=hardware())
     assert "measured 14,912 (14," in repr(tuned)
-
-
-def test_what_a_summary_shows_of_an_artefact_is_text(tmp_path: Path, importer: _Importer) -> None:
-    hostile = profile(hardware=hardware(cpu_model="<script>alert(1)</script>"))
-    path = files.write(artifact(hostile), tmp_path / "autopipe.json")
-    here = hardware(cpu_model="<script>alert(1)</script>")
-    assert "<script>" not in factory.load(path, here=here)._repr_html_()
 
 
 def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, importer: _Importer) -> None:
