@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-from autopipe.errors import ConfigError, near
 from autopipe.hardware import machine
 
 # -------------------- pagecache
@@ -28,42 +27,22 @@ from autopipe.hardware import machine
 Regime = Literal["warm", "cold"]
 """Whether files are in memory when a trial begins."""
 
-Choice = Literal["warm", "cold", "auto"]
-"""What can be asked for; `auto` becomes one of the regimes."""
-
 _CHUNK_BYTES = 1 << 20
 _PLACES = 4  # of a file that are looked at, at most one a chunk: a look may have the kernel read around it
 _WRITTEN_SECONDS = 120  # changes are on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is set otherwise
 
 
-def regime(choice: str, data_bytes: int, usable_bytes: int) -> Regime:
-    """Decide whether trials read from memory or from disk.
-
-    Args:
-        choice: `warm`, `cold`, or `auto`: cold if the data are larger than memory, so that no epoch can find them warm.
-        data_bytes: size of the whole data set as it is read, not of a trial's part.
-        usable_bytes: memory that this process may use (`memory.Memory.usable_bytes`).
-
-    Raises:
-        ConfigError: for any other choice.
+def regime(choice: Literal["warm", "cold", "auto"], data_bytes: int, usable_bytes: int) -> Regime:
+    """Decide whether trials read from memory or from disk; `auto` is cold if the whole data set, as it is read, is
+    larger than memory, so that no epoch can find it warm.
     """
-    match choice:
-        case "warm" | "cold":
-            return choice
-        case "auto":
-            return "cold" if data_bytes > usable_bytes else "warm"
-    raise ConfigError(
-        f"`page_cache` must be `warm`, `cold` or `auto`, but got {choice!r}.{near(choice, ('warm', 'cold', 'auto'))}"
-    )
+    return choice if choice != "auto" else "cold" if data_bytes > usable_bytes else "warm"
 
 
 def share_in_memory(paths: Iterable[Path]) -> float | None:
-    """Return the share of the files in the page cache, 0 to 1, estimated from a few places.
-
-    Returns:
-        None if there are no files, or the file system does not tell: that takes a non-blocking read, which a Python
-        that is
-        built for the oldest systems, as conda's is, does not have.
+    """Return the share of the files in the page cache, 0 to 1, estimated from a few places; None if there are no files,
+    or the file system does not tell. It takes a non-blocking read, which a Python built for the oldest systems, as
+    conda's is, does not have.
     """
     if not hasattr(os, "RWF_NOWAIT"):
         return None

@@ -11,13 +11,10 @@ import os
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Final, NamedTuple, Self
-
-import psutil
 
 from autopipe.hardware import machine
 from autopipe.hardware.gpu import GpuUse, Nvml
@@ -29,12 +26,9 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 class Resident(NamedTuple):
     """The memory of one process in RAM, by kind."""
 
-    anonymous_bytes: int = 0
-    """Its own, and what it still shares with the parent that forked it."""
-    file_bytes: int = 0
-    """Mapped files and libraries, which others may map as well."""
-    shared_bytes: int = 0
-    """Shared memory, /dev/shm and memfd."""
+    anonymous_bytes: int = 0  # its own, and what it still shares with the parent that forked it
+    file_bytes: int = 0  # mapped files and libraries, which others may map as well
+    shared_bytes: int = 0  # shared memory, /dev/shm and memfd
 
 
 def resident(pid: int, proc: Path = PROC) -> Resident:
@@ -47,8 +41,7 @@ def resident(pid: int, proc: Path = PROC) -> Resident:
     return Resident(*sizes.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeReading:
+class TreeReading(NamedTuple):
     """The use of a process tree at one moment."""
 
     cpu_seconds: float  # since the first process began, user and system, of the living and the dead, to 10 ms
@@ -81,9 +74,7 @@ class ProcessTree:
     outside of the tree, the last reading is kept. A parent that ignores SIGCHLD never has its children's time (`man 2
     wait`), as in a cluster of Ray: time missing in two readings in a row is kept, too.
 
-    Args:
-        pid: the first process.
-        proc: the folder of the kernel's process files; a test passes its own.
+    The first process is `pid`; `proc` is the folder of the kernel's process files.
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
@@ -215,11 +206,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The samples of some time, oldest first, with derived figures.
-
-    Peaks are of the samples: changes between two are not seen. Percentages of CPU are of one core: two busy cores are
-    200 %. A figure that no sample holds is None.
-    """
+    """The samples of some time, oldest first. Peaks are of the samples: changes between two are not seen."""
 
     samples: tuple[Sample, ...]
     # That a CPU quota keeps the tree from anyway: so many may others use and take nothing from it.
@@ -231,63 +218,9 @@ class Usage:
         first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
         return replace(self, samples=self.samples[max(0, first) : last + 1])
 
-    def of_gpus(self, count: int) -> Usage:
-        """Return the same with the first `count` GPUs only."""
-        return replace(self, samples=tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples))
-
-    @property
-    def seconds(self) -> float:
-        return self.samples[-1].seconds - self.samples[0].seconds if self.samples else 0.0
-
-    @property
-    def cpu_seconds(self) -> float:
-        return self.samples[-1].tree.cpu_seconds - self.samples[0].tree.cpu_seconds if self.samples else 0.0
-
-    @property
-    def cpu_percent(self) -> float | None:
-        return 100 * self.cpu_seconds / self.seconds if self.seconds > 0 else None
-
-    @property
-    def others_cpu_percent(self) -> float | None:
-        """Mean CPU use of all else on the usable cores, except the spare ones: the noisy neighbours."""
-        if self.seconds <= 0:
-            return None
-        machine = self.samples[-1].machine_cpu_seconds - self.samples[0].machine_cpu_seconds
-        return 100 * max(0.0, (machine - self.cpu_seconds) / self.seconds - self.spare_cores)
-
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        return max((sample.tree.memory_bytes for sample in self.samples), default=None)
-
     @property
     def peak_processes(self) -> int | None:
         return max((sample.tree.processes for sample in self.samples), default=None)
-
-    @property
-    def gpu_busy_percent(self) -> float | None:
-        """Mean over samples and GPUs of the share of time in which kernels ran."""
-        return _mean(use.busy_percent for sample in self.samples for use in sample.gpus)
-
-    @property
-    def gpus_busy_percent(self) -> tuple[float | None, ...]:
-        """Mean share of time in which kernels ran, of each GPU."""
-        columns = zip(*(sample.gpus for sample in self.samples), strict=False)  # a card may go away meanwhile
-        return tuple(_mean(use.busy_percent for use in column) for column in columns)
-
-    @property
-    def peak_gpu_memory_bytes(self) -> int | None:
-        sums = (sum(use.memory_used_bytes or 0 for use in sample.gpus) for sample in self.samples if sample.gpus)
-        return max(sums, default=None)
-
-    @property
-    def gpu_watts(self) -> float | None:
-        sums = [[use.power_watts for use in sample.gpus if use.power_watts is not None] for sample in self.samples]
-        return _mean(sum(watts) for watts in sums if watts)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 # -------------------- neighbours: how many of the usable cores others keep busy: all use of them, less this training's
@@ -314,17 +247,6 @@ def busy_seconds(proc: Path = PROC) -> float:
     return sum(ticks) / _TICKS_PER_SECOND
 
 
-def own_seconds() -> float:
-    """Return the core-seconds of this process and its descendants, of dead ones if they were waited for."""
-    process = psutil.Process()
-    total = 0.0
-    for each in (process, *process.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            times = each.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
 class Neighbours:
     """Counts the cores that others keep busy, and limits how often it looks."""
 
@@ -333,11 +255,12 @@ class Neighbours:
         *,
         clock: Callable[[], float] = time.monotonic,
         busy: Callable[[], float] = busy_seconds,
-        own: Callable[[], float] = own_seconds,
+        own: Callable[[], float] | None = None,
         spare: Callable[[], float] = machine.spare_cores,
     ) -> None:
+        tree = ProcessTree(os.getpid())
         self._clock = clock
-        self._sources = (busy, own)
+        self._sources = (busy, own or (lambda: tree.read().cpu_seconds))
         self._spare = spare
         self._pause = _LEAST_SECONDS
         self._cores = 0.0

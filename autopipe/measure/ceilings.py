@@ -12,7 +12,8 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -107,8 +108,6 @@ class LoaderCosts:
     op_costs: tuple[OpCost, ...]  # core-seconds by op; they add up to those of the loader alone
     reads: ReadCosts | None  # scaling of reads; None if no sample could be read
     tail: SampleTail  # spread between samples
-    compact_bytes: int  # of a sample before the last ops that may run on a device
-    finished_bytes: int  # of a sample as the model takes it
 
     def rate(self, at_once: int) -> float:
         made = self.images_per_second.value
@@ -149,8 +148,6 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
         op_costs=op_costs.fitted(ops, whole, cached),
         reads=reading,
         tail=single.tail,
-        compact_bytes=plan.compact.bytes,
-        finished_bytes=plan.finished.bytes,
     )
 
 
@@ -163,33 +160,40 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
     return reads.read_costs(data, order, data_source.mean_bytes(workload.data), prepare=prepare)
 
 
-def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: str, wanted: CeilingOptions) -> Ceiling:
-    """Return the ceilings of a workload in the wanted setup; the disk's only if trials read from it.
-
-    `made` is None if it is known already, and for a dataset of the user's, whose costs cannot be separated.
+def ceiling(workload: Workload, alone: Alone, wanted: CeilingOptions, more: Mapping[str, Any]) -> Ceiling:
+    """Return the ceilings of a workload in the wanted setup; `more` has the loader's part, unless that is known already
+    or its costs cannot be separated, as those of a dataset of the user's.
     """
-    cold = regime == "cold" and not wanted.model_only
     return Ceiling(
         model_images_per_second=alone.reading.rate,
         model_core_seconds_per_image=alone.core_seconds_per_image,
-        loader_images_per_second=None if made is None else made.images_per_second,
-        op_costs=() if made is None else made.op_costs,
-        reads=None if made is None else made.reads,
-        tail=None if made is None else made.tail,
-        read_bytes_per_second=_read_bytes_per_second(workload, made) if cold else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
-        compact_bytes=None if made is None else made.compact_bytes,
-        finished_bytes=None if made is None else made.finished_bytes,
         transfer_seconds_per_image=alone.transfer_seconds_per_image,
         cores=machine.core_time(),
         cores_elsewhere=None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
         warnings=alone.reading.warnings,
+        **more,
         **wanted.setup._asdict(),
     )
 
 
-def _read_bytes_per_second(workload: Workload, made: LoaderCosts | None) -> float | None:
-    at_once = 0 if made is None or made.reads is None else min(_MOST_READERS, made.reads.at_once)
+def of_loader(workload: Workload, plan: Plan, made: LoaderCosts, regime: str) -> dict[str, Any]:
+    """Return the loader's part of a ceiling, which is the same for all setups of the model; the disk's rate only if
+    trials read from it.
+    """
+    return {
+        "loader_images_per_second": made.images_per_second,
+        "op_costs": made.op_costs,
+        "reads": made.reads,
+        "tail": made.tail,
+        "read_bytes_per_second": _read_bytes_per_second(workload, made.reads) if regime == "cold" else None,
+        "compact_bytes": plan.compact.bytes,
+        "finished_bytes": plan.finished.bytes,
+    }
+
+
+def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:
+    at_once = 0 if reading is None else min(_MOST_READERS, reading.at_once)
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
     return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
 

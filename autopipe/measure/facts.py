@@ -19,23 +19,18 @@ from autopipe.values import Estimate, Value
 
 
 class OpCost(Value):
-    """The cost of one op on one core.
+    """The cost of one op on one core."""
 
-    Attributes:
-        name: the op, or "read".
-        part: when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
-            host, "finish" ones may run on the device.
-        seconds_per_image: processor time.
-        wait_seconds_per_image: waiting without a processor: for a disk, a network, a sleep.
-        lock_seconds_per_image: the part of the processor time for which it holds Python's lock.
-        alone_seconds_per_image: processor time in a process of its own, if it differs; else None.
-    """
-
-    name: str
+    name: str  # the op, or "read"
+    # when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
+    # host, "finish" ones may run on the device
     part: Literal["fixed", "fresh", "finish"]
-    seconds_per_image: float = pydantic.Field(ge=0)
+    seconds_per_image: float = pydantic.Field(ge=0)  # processor time
+    # waiting without a processor: for a disk, a network, a sleep
     wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    # the part of the processor time for which it holds Python's lock
     lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    # processor time in a process of its own, if it differs; else None
     alone_seconds_per_image: float | None = pydantic.Field(default=None, ge=0)
 
     @property
@@ -69,23 +64,14 @@ FEWEST_OF_A_TAIL = 100
 
 
 class SampleTail(Value):
-    """The spread of sample times: of reading and all ops in sequence, or of reads alone, many at a time.
+    """The spread of sample times: of reading and all ops in sequence, or of reads alone, many at a time."""
 
-    Attributes:
-        samples: the number of timed ones.
-        p50_seconds: half of them take less.
-        p95_seconds: 95 % take less.
-        p99_seconds: 99 % take less.
-        slowest_share: the part of all time that the slowest 1 % take, 0 to 1.
-        slowest: name of the slowest one.
-    """
-
-    samples: int = pydantic.Field(ge=1)
-    p50_seconds: float = pydantic.Field(ge=0)
-    p95_seconds: float = pydantic.Field(ge=0)
-    p99_seconds: float = pydantic.Field(ge=0)
-    slowest_share: float = pydantic.Field(ge=0, le=1)
-    slowest: str = ""
+    samples: int = pydantic.Field(ge=1)  # the number of timed ones
+    p50_seconds: float = pydantic.Field(ge=0)  # half of them take less
+    p95_seconds: float = pydantic.Field(ge=0)  # 95 % take less
+    p99_seconds: float = pydantic.Field(ge=0)  # 99 % take less
+    slowest_share: float = pydantic.Field(ge=0, le=1)  # the part of all time that the slowest 1 % take, 0 to 1
+    slowest: str = ""  # name of the slowest one
 
     @property
     def heavy(self) -> bool:
@@ -94,22 +80,16 @@ class SampleTail(Value):
 
 
 class ReadCosts(Value):
-    """Reads with several at a time, as far as they were measured.
+    """Reads with several at a time, as far as they were measured."""
 
-    Attributes:
-        latency_seconds: of a read with no other beside it, waiting and processor time, on average.
-        cpu_seconds: the processor time in it.
-        rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
-            time was up. Only the first if reads do not wait.
-        bytes_per_image: as they are read.
-        tail: spread of the reads of all rungs; None if they do not wait, and in older artefacts.
-    """
-
+    # of a read with no other beside it, waiting and processor time, on average
     latency_seconds: float = pydantic.Field(gt=0)
-    cpu_seconds: float = pydantic.Field(ge=0)
+    cpu_seconds: float = pydantic.Field(ge=0)  # the processor time in it
+    # images/s by the number of reads at a time, ascending; the last brought little over the one before, or time
+    # was up. Only the first if reads do not wait.
     rungs: tuple[ReadRung, ...] = pydantic.Field(min_length=1)
-    bytes_per_image: float = pydantic.Field(ge=0)
-    tail: SampleTail | None = None
+    bytes_per_image: float = pydantic.Field(ge=0)  # as they are read
+    tail: SampleTail | None = None  # spread of the reads of all rungs; None if they do not wait, and in older artefacts
 
     @property
     def wait_seconds(self) -> float:
@@ -178,46 +158,36 @@ OVERTAKEN = 1.1
 
 
 class Ceiling(OfSetup, Value):
-    """The limits of every configuration with this `setup`, and their parts. None: not measured.
-
-    Attributes:
-        model_images_per_second: the model alone, on a batch that is already there.
-        model_core_seconds_per_image: processor time that one image costs while the model trains.
-        loader_images_per_second: the loader alone, without a model that waits for its batches.
-        op_costs: the loader's work, op by op, with all cores busy.
-        reads: how reading scales with the number of reads at a time; None for a dataset of the user's own.
-        tail: how unequal samples are.
-        read_bytes_per_second: rate of the disk; None if trials find the files in memory.
-        bytes_per_image: as it is read.
-        compact_bytes: of a sample as it is handed over with `finish="device"`.
-        finished_bytes: the same with `finish="host"`.
-        depths: ops that can be done before a storage form keeps a sample, by its name.
-        transfer_seconds_per_image: to send an image to the device; None if a batch is used in place.
-        cores: shared by the model and the loader.
-        cores_elsewhere: cores for workers that run elsewhere; None if not known.
-        gradient_bytes: exchanged between devices in each step; None if not requested.
-        exchange_seconds: of that on the devices of the setup; None if not requested, or on one device.
-        bound_images_per_second: the limit of the chosen configuration by these figures.
-    """
+    """The limits of every configuration with this `setup`, and their parts. None: not measured."""
 
     status: Literal["ceiling"] = "ceiling"
     schema_version: Literal[1] = 1
-    model_images_per_second: Estimate
+    model_images_per_second: Estimate  # the model alone, on a batch that is already there
+    # processor time that one image costs while the model trains
     model_core_seconds_per_image: float = pydantic.Field(ge=0)
-    loader_images_per_second: Estimate | None = None
-    op_costs: tuple[OpCost, ...] = ()
+    loader_images_per_second: Estimate | None = None  # the loader alone, without a model that waits for its batches
+    op_costs: tuple[OpCost, ...] = ()  # the loader's work, op by op, with all cores busy
+    # how reading scales with the number of reads at a time; None for a dataset of the user's own
     reads: ReadCosts | None = None
-    tail: SampleTail | None = None
+    tail: SampleTail | None = None  # how unequal samples are
+    # rate of the disk; None if trials find the files in memory
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
-    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
+    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)  # as it is read
+    # of a sample as it is handed over with `finish="device"`
     compact_bytes: int | None = pydantic.Field(default=None, ge=0)
-    finished_bytes: int | None = pydantic.Field(default=None, ge=0)
+    finished_bytes: int | None = pydantic.Field(default=None, ge=0)  # the same with `finish="host"`
+    # ops that can be done before a storage form keeps a sample, by its name
     depths: dict[str, int] = pydantic.Field(default_factory=dict)
+    # to send an image to the device; None if a batch is used in place
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
-    cores: float | None = pydantic.Field(default=None, gt=0)
+    cores: float | None = pydantic.Field(default=None, gt=0)  # shared by the model and the loader
+    # cores for workers that run elsewhere; None if not known
     cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
+    # exchanged between devices in each step; None if not requested
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
+    # of that on the devices of the setup; None if not requested, or on one device
     exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
+    # the limit of the chosen configuration by these figures
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
     warnings: tuple[str, ...] = ()
 

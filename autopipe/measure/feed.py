@@ -27,7 +27,7 @@ from autopipe.hardware import machine
 from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import Bench, Probe, TracedLoader
 from autopipe.measure.costs import samples_to_make
-from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
+from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
 from autopipe.measure.outcome import ConversionCost, MeasureOptions
 from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
@@ -132,12 +132,13 @@ def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str
 
 def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
     """Make the meter of a trial with the properties of its loader."""
-    start = Start(
+    return Meter(
+        loader.batch_size,
+        loader.batches_at_once or config.loader.worker_count() or 1,
+        wanted,
         fill_steps=len(loader) if config.cache == "memory" else 1,
         settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
     )
-    at_once = loader.batches_at_once or config.loader.worker_count() or 1
-    return Meter(loader.batch_size, at_once, wanted, start)
 
 
 def _tunes_itself(config: PipelineConfig) -> bool:
@@ -159,8 +160,7 @@ class Parts:
         """Choose the part of the data for a trial; converted samples go to `folder` (None: the temporary one).
 
         `makes` returns the images/s that the cores can make, and is called only if something has to be made first. The
-        model
-        `trains` images/s; a cache is filled during training, possibly on the same cores.
+        model `trains` images/s; a cache is filled during training, possibly on the same cores.
         """
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts
@@ -258,8 +258,8 @@ class ForeignCode:
 
         @contextlib.contextmanager
         def opened() -> Iterator[Open]:
-            start = Start(settle_seconds=fed.settle_seconds)
-            yield Open(meter=Meter(workload.batch_size, fed.workers, wanted, start), train=train)
+            meter = Meter(workload.batch_size, fed.workers, wanted, settle_seconds=fed.settle_seconds)
+            yield Open(meter=meter, train=train)
             gc.collect()  # a framework's iterators stop reading ahead
 
         most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))

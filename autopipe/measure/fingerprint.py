@@ -117,57 +117,33 @@ class Gpu(Value):
 
 
 class Hardware(Value):
-    """The hardware and software that a figure depends on besides the workload.
+    """The hardware and software that a figure depends on besides the workload."""
 
-    Attributes:
-        cpu_model: as in /proc/cpuinfo.
-        cores: usable by the process, by affinity and cgroups.
-        memory_bytes: usable by the process.
-        gpus: visible to the process.
-        gpu_driver: its version.
-        storage: file system of the data, such as "ext4" or "nfs4 over the network".
-        system: the operating system and its kernel.
-        python: its version.
-        packages: versions of the packages that do the work.
-        keras_backend: of the training; None if not known.
-        visible_gpus: the value of CUDA_VISIBLE_DEVICES; None if it was not set.
-        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 without one.
-    """
-
-    cpu_model: str
-    cores: int = pydantic.Field(ge=1, le=2**20)
-    memory_bytes: _Count
-    gpus: tuple[Gpu, ...] = ()
-    gpu_driver: str | None = None
-    storage: str = "unknown"
-    system: str
-    python: str
-    packages: dict[str, str] = pydantic.Field(default_factory=dict)
-    keras_backend: str | None = None
-    visible_gpus: str | None = None
+    cpu_model: str  # as in /proc/cpuinfo
+    cores: int = pydantic.Field(ge=1, le=2**20)  # usable by the process, by affinity and cgroups
+    memory_bytes: _Count  # usable by the process
+    gpus: tuple[Gpu, ...] = ()  # visible to the process
+    gpu_driver: str | None = None  # its version
+    storage: str = "unknown"  # file system of the data, such as "ext4" or "nfs4 over the network"
+    system: str  # the operating system and its kernel
+    python: str  # its version
+    packages: dict[str, str] = pydantic.Field(default_factory=dict)  # versions of the packages that do the work
+    keras_backend: str | None = None  # of the training; None if not known
+    visible_gpus: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it was not set
+    # parts of the CPU that stood for devices in a rehearsal; 0 without one
     virtual_devices: int = pydantic.Field(default=0, ge=0)
 
 
 class WorkloadDigest(Value):
-    """The properties of a training that figures depend on.
+    """The properties of a training that figures depend on."""
 
-    Attributes:
-        samples: their number.
-        mean_bytes: of a sample as it is read.
-        sizes: bytes of some samples, spread over the data.
-        ops: a digest of the ops and their settings.
-        op_list: the ops themselves, in order.
-        batch_size: samples a batch.
-        model: a digest of the model's structure, without its weights; None if no model was built.
-    """
-
-    samples: _Count
-    mean_bytes: float = pydantic.Field(ge=0)
-    sizes: tuple[int, ...] = ()
-    ops: str
-    op_list: tuple[OpRecord, ...]
-    batch_size: int = pydantic.Field(ge=1)
-    model: str | None = None
+    samples: _Count  # their number
+    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
+    sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
+    ops: str  # a digest of the ops and their settings
+    op_list: tuple[OpRecord, ...]  # the ops themselves, in order
+    batch_size: int = pydantic.Field(ge=1)  # samples a batch
+    model: str | None = None  # a digest of the model's structure, without its weights; None if no model was built
 
 
 class MatchLevel(enum.StrEnum):

@@ -310,25 +310,22 @@ def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Wind
 # -------------------- meter
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """The settling before the first window."""
-
-    fill_steps: int = 1  # steps in which caches fill; at least one, which waits for the loader to start
-    # time for the loader after that, besides the time in which workers that began together spread out
-    settle_seconds: float = 0.0
-
-
 class Meter:
     """Follows one training from step to step."""
 
-    def __init__(self, batch_size: int, workers: int, rule: StopRule, start: Start | None = None) -> None:
-        """Measure a loader with `workers` workers, each of which makes whole batches."""
+    def __init__(
+        self, batch_size: int, workers: int, rule: StopRule, *, fill_steps: int = 1, settle_seconds: float = 0.0
+    ) -> None:
+        """Measure a loader with `workers` workers, each of which makes whole batches.
+
+        Caches fill in the first `fill_steps` steps, at least one, which waits for the loader to start. Then the loader
+        gets `settle_seconds`, besides the time in which workers that began together spread out.
+        """
         self.batch_size = batch_size
         self._workers = max(1, workers)
         self._rule = rule
-        self._start = start or Start()
-        self._next_look = max(1, self._start.fill_steps)
+        self._settle_seconds = settle_seconds
+        self._next_look = max(1, fill_steps)
         # Steps of an epoch, after which Keras pauses: the probe sets it. A window ends with each epoch, so that
         # whole epochs can be counted. None: no end, or not known.
         self.epoch_steps: int | None = None
@@ -405,7 +402,7 @@ class Meter:
         spent, done = seconds - self.filled_at, self._steps - self._filled_steps
         step_seconds = max(spent / done, 1e-6)
         wanted = 1 if step_seconds > _SLOW_STEP_SECONDS else self._workers + 2
-        missing = math.ceil((self._start.settle_seconds - spent) / step_seconds)
+        missing = math.ceil((self._settle_seconds - spent) / step_seconds)
         # The first steps come in a burst and say little of the later ones, so no more are waited for than there were.
         self._next_look = max(self._filled_steps + wanted, self._steps + min(missing, done))
         left = (self.epoch_steps or 0) - self._steps  # of the first epoch

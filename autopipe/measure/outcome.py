@@ -7,7 +7,8 @@ statistics are in `autopipe.measure.stats`, wording in `autopipe.reports`. A `Re
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self, TypeAlias
 
 import pydantic
@@ -58,7 +59,7 @@ class Window(Value):
 
 
 class Resources(Value):
-    """The resources of a trial, over all its processes. None: not known.
+    """The resources of a trial, over all its processes. None: not known. Two busy cores are 200 %.
 
     `others_cpu_percent` is everything else's use of the usable cores, a hypervisor included, and without the part that
     a CPU quota withholds anyway. GPU figures are of the training's cards: mean, busiest and idlest use; memory and
@@ -75,17 +76,28 @@ class Resources(Value):
     gpu_watts: float | None = None
 
     @classmethod
-    def of(cls, usage: Usage) -> Self:
-        cards = [each for each in usage.gpus_busy_percent if each is not None]
+    def of(cls, usage: Usage, gpus: int | None = None) -> Self:
+        """Derive the figures from samples, of the first `gpus` cards; None: of all."""
+        if not usage.samples:
+            return cls()
+        first, last = usage.samples[0], usage.samples[-1]
+        seconds, own = last.seconds - first.seconds, last.tree.cpu_seconds - first.tree.cpu_seconds
+        others = last.machine_cpu_seconds - first.machine_cpu_seconds - own
+        looks = [sample.gpus[:gpus] for sample in usage.samples]
+        cards = [_known(use.busy_percent for use in card) for card in zip(*looks, strict=False)]  # one may go away
+        busy = [fmean(card) for card in cards if card]
+        watts = [sum(each) for look in looks if (each := _known(use.power_watts for use in look))]
+        every = _known(use.busy_percent for look in looks for use in look)
+        memory = [sum(use.memory_used_bytes or 0 for use in look) for look in looks if look]
         return cls(
-            cpu_percent=usage.cpu_percent,
-            others_cpu_percent=usage.others_cpu_percent,
-            peak_rss_bytes=usage.peak_memory_bytes,
-            gpu_percent=usage.gpu_busy_percent,
-            gpu_busiest_percent=max(cards, default=None),
-            gpu_idlest_percent=min(cards, default=None),
-            gpu_memory_bytes=usage.peak_gpu_memory_bytes,
-            gpu_watts=usage.gpu_watts,
+            cpu_percent=100 * own / seconds if seconds > 0 else None,
+            others_cpu_percent=100 * max(0.0, others / seconds - usage.spare_cores) if seconds > 0 else None,
+            peak_rss_bytes=max(sample.tree.memory_bytes for sample in usage.samples),
+            gpu_percent=fmean(every) if every else None,
+            gpu_busiest_percent=max(busy, default=None),
+            gpu_idlest_percent=min(busy, default=None),
+            gpu_memory_bytes=max(memory, default=None),
+            gpu_watts=fmean(watts) if watts else None,
         )
 
     @property
@@ -98,6 +110,10 @@ class Resources(Value):
 
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 class Ran(Value):
@@ -216,23 +232,16 @@ class Verification(Value):
 
 
 class StepTime(Value):
-    """The steps of a model on one batch that is already on the device.
-
-    Attributes:
-        mode: of the step.
-        batch_size: samples in a step.
-        step_seconds: one step, compiled and warm.
-        first_call_seconds: the first call of all, which traces and compiles, and then does a step.
-        backend: of Keras.
-    """
+    """The steps of a model on one batch that is already on the device."""
 
     status: Literal["step"] = "step"
     schema_version: Literal[1] = 1
-    mode: Mode
-    batch_size: int = pydantic.Field(ge=1)
-    step_seconds: Estimate
+    mode: Mode  # of the step
+    batch_size: int = pydantic.Field(ge=1)  # samples in a step
+    step_seconds: Estimate  # one step, compiled and warm
+    # the first call of all, which traces and compiles, and then does a step
     first_call_seconds: float = pydantic.Field(ge=0)
-    backend: str
+    backend: str  # of Keras
 
     @property
     def images_per_second(self) -> float:

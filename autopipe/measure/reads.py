@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,10 @@ _PART = 64  # files between two looks at the clock
 class PageCache:
     """Prepares files for trials, and remembers those that have been read."""
 
-    def __init__(self, source: Source, choice: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Set the state, "warm" or "cold", for all trials of a session; `choice` is one of them, or "auto"."""
+    def __init__(
+        self, source: Source, choice: Literal["warm", "cold", "auto"], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Set the state of the files for all trials of a session."""
         data_bytes = int(data_source.mean_bytes(source) * len(source))
         self.regime = disk.regime(choice, data_bytes, machine.detect_memory().usable_bytes)
         self._clock = clock

@@ -106,10 +106,11 @@ class Session:
         report.phase(Phase.MEASURE)
         exchanged = gradient_exchange(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)
-        opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
-        made = None if opaque else self._costs_of_loader(pages, report)
-        found = ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
-        return found.model_copy(update=exchanged)
+        if wanted.model_only or isinstance(self._workload.data, WrappedData):
+            return ceilings.ceiling(self._workload, alone, wanted, exchanged)
+        made = self._costs_of_loader(pages, report)
+        of_loader = ceilings.of_loader(self._workload, self._plan, made, pages.regime)
+        return ceilings.ceiling(self._workload, alone, wanted, {**of_loader, **exchanged})
 
     def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
         wanted = StepOptions.model_validate(options)
@@ -202,8 +203,9 @@ def measurement(
     if reading is None or first is None or meter.began_at is None:
         raise _too_few(loader)
     # The GPUs of a training are the first ones that CUDA shows.
-    usage = usage.between(meter.began_at, ended).of_gpus(min(choose.accelerators(), config.devices))
-    resources, rate, alone = Resources.of(usage), meter.overall, feed.alone
+    usage = usage.between(meter.began_at, ended)
+    resources = Resources.of(usage, min(choose.accelerators(), config.devices))
+    rate, alone = meter.overall, feed.alone
     stable = reading.stable or reading.cut_short
     found = Measurement(
         config=config.model_dump(mode="json"),

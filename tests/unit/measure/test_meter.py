@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from autopipe.measure.feed import meter_for
-from autopipe.measure.meter import Edge, Meter, Reading, Start, overall, read
+from autopipe.measure.meter import Edge, Meter, Reading, overall, read
 from autopipe.measure.outcome import MeasureOptions, StopRule
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.monitor import TimedLoader
@@ -18,9 +19,9 @@ SEARCH = StopRule(min_seconds=0.8, max_seconds=2.0)
 
 
 def measured(
-    pipeline: Pipeline, rule: StopRule = SEARCH, start: Start | None = None, *, blind: bool = False
+    pipeline: Pipeline, rule: StopRule = SEARCH, *, blind: bool = False, **start: Any
 ) -> tuple[Reading, Meter, float]:
-    meter = Meter(BATCH, pipeline.workers, rule, start)
+    meter = Meter(BATCH, pipeline.workers, rule, **start)
     ended = run(meter, pipeline, blind=blind)
     assert meter.reading is not None
     return meter.reading, meter, ended
@@ -222,7 +223,7 @@ def test_a_trial_is_not_cut_short_while_its_queue_fills_and_slows_the_model() ->
 
 def test_the_first_windows_begin_when_the_cache_is_full() -> None:
     pipeline = Pipeline(producer_seconds=0.001, consumer_seconds=0.005, slowness=lambda now: 20.0 if now < 1.0 else 1.0)
-    reading, meter, _ = measured(pipeline, start=Start(fill_steps=50))
+    reading, meter, _ = measured(pipeline, fill_steps=50)
     assert meter.filled_at == pytest.approx(1.2, abs=0.1)
     assert meter.discarded_batches >= 50
     assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
@@ -230,7 +231,7 @@ def test_the_first_windows_begin_when_the_cache_is_full() -> None:
 
 def test_a_loader_that_tunes_itself_gets_its_time_before_the_windows() -> None:
     pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
-    _, meter, _ = measured(pipeline, start=Start(settle_seconds=1.0), blind=True)
+    _, meter, _ = measured(pipeline, settle_seconds=1.0, blind=True)
     assert meter.filled_at is not None
     assert meter.began_at is not None
     assert 1.0 <= meter.began_at - meter.filled_at < 1.5
@@ -285,7 +286,7 @@ def test_the_rate_of_short_epochs_is_that_of_whole_ones_with_a_pause_each(epoch_
 @pytest.mark.parametrize("rule", [SEARCH, StopRule(min_seconds=1.5, max_seconds=1.5)])
 def test_a_pause_is_not_too_large_a_part_of_an_epoch_that_does_not_fit_in(epoch_steps: int, rule: StopRule) -> None:
     """As of tf.data, which begins to tune itself anew with each epoch; a trial begins where its first one ends."""
-    meter = Meter(BATCH, 1, rule, Start(settle_seconds=1.0))
+    meter = Meter(BATCH, 1, rule, settle_seconds=1.0)
     meter.epoch_steps = epoch_steps
     trained(meter, step_seconds=0.004, pause_seconds=0.9)
     assert meter.began_at == pytest.approx(0.004 * epoch_steps)

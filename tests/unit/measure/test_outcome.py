@@ -5,6 +5,8 @@ import json
 import pydantic
 import pytest
 
+from autopipe.hardware.gpu import GpuUse
+from autopipe.hardware.processes import Sample, TreeReading, Usage
 from autopipe.measure.outcome import (
     FailureKind,
     Measurement,
@@ -60,3 +62,46 @@ def test_measured_time_is_the_sum_of_the_windows() -> None:
 def test_another_schema_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(pydantic.ValidationError):
         parse_outcome(json.dumps({**FAILURE.model_dump(mode="json"), **change}))
+
+
+def look(seconds: float, cpu: float = 0.0, *gpus: GpuUse, memory: int = 0, machine: float = 0.0) -> Sample:
+    tree = TreeReading(cpu_seconds=cpu, memory_bytes=memory, processes=1)
+    return Sample(seconds=seconds, tree=tree, machine_cpu_seconds=machine, gpus=gpus)
+
+
+def card(busy: float | None, watts: float | None = 100.0) -> GpuUse:
+    return GpuUse(busy_percent=busy, memory_used_bytes=None if watts is None else 1, power_watts=watts)
+
+
+@pytest.mark.parametrize(
+    ("looks", "spare", "cards", "expected"),
+    [
+        ([look(10, 5, memory=5), look(11, 5.5, memory=9), look(14, 9.5)], 0, None, {"cpu_percent": 112.5}),
+        ([look(1, memory=5), look(2, memory=9), look(3, memory=7)], 0, None, {"peak_rss_bytes": 9}),
+        ([look(0, 1, machine=50), look(1, 2, machine=50.5)], 0, None, {"others_cpu_percent": 0.0}),  # never less
+        ([look(0, 1, machine=50), look(2, 2, machine=54)], 0, None, {"others_cpu_percent": 150.0}),
+        ([look(0), look(2, 4, machine=44)], 62, None, {"others_cpu_percent": 0.0}),  # on cores that a quota leaves idle
+        ([look(0), look(2, 4, machine=131)], 62, None, {"others_cpu_percent": 150.0}),
+        (
+            [look(1, 0, card(90), card(0), card(0)), look(2, 0, card(90), card(90), card(0))],  # the third is not used
+            0,
+            2,
+            {"gpu_percent": 67.5, "gpu_busiest_percent": 90, "gpu_idlest_percent": 45, "gpu_watts": 200}
+            | {"gpu_memory_bytes": 2},
+        ),
+        ([look(1, 0, card(90))], 0, 0, {"gpu_percent": None, "gpu_watts": None, "cpu_percent": None}),
+        ([look(1, 0, card(None, None))], 0, None, {"gpu_percent": None, "gpu_watts": None}),
+        ([], 0, None, Resources().model_dump()),
+    ],
+)
+def test_resources_follow_from_what_was_sampled(
+    looks: list[Sample], spare: float, cards: int | None, expected: dict[str, float | None]
+) -> None:
+    found = Resources.of(Usage(samples=tuple(looks), spare_cores=spare), cards)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(("percent", "warned"), [(None, False), (20.0, False), (150.0, True)])
+def test_busy_neighbours_are_warned_of(percent: float | None, warned: bool) -> None:
+    said = Resources(others_cpu_percent=percent).warnings
+    assert ["1.5 of the cores" in text for text in said] == [True] * warned

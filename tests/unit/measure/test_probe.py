@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from autopipe.measure.bench import Probe
-from autopipe.measure.meter import Meter, Start
+from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import StopRule
 
 
@@ -55,7 +55,7 @@ def test_an_epoch_that_is_longer_than_the_one_before_counts_whole() -> None:
 
 def test_what_is_to_be_done_when_caches_are_full_is_done_once_between_filling_and_measuring() -> None:
     done: list[tuple[bool, bool]] = []
-    meter = Meter(8, 1, StopRule(), Start(fill_steps=3))
+    meter = Meter(8, 1, StopRule(), fill_steps=3)
     probe = Probe(meter, when_filled=lambda: done.append((meter.filled_at is None, meter.began_at is None)))
     probe.set_model(types.SimpleNamespace(steps_per_execution=1))
     probe.set_params({"epochs": 1, "steps": None})

@@ -186,8 +186,6 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
         op_costs=(),
         reads=reads,
         tail=tail,
-        compact_bytes=1,
-        finished_bytes=4,
     )
     assert [made.rate(count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
     assert dataclasses.replace(made, reads=None).rate(1) == 600.0
