@@ -1,10 +1,11 @@
-"""What commands beside `tune` print."""
+"""What commands beside `tune` print, and the texts of figures in it."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import json
+from typing import Any
 
 import pytest
 from replaying.synthetic import measurement
@@ -12,12 +13,21 @@ from rich.console import Console, RenderableType
 
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.measure.facts import Ceiling, OpCost
-from autopipe.measure.outcome import StepTime
+from autopipe.measure.outcome import (
+    Agreement,
+    FailureKind,
+    Phase,
+    Resources,
+    StepTime,
+    TrialFailure,
+    Verification,
+)
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.reports import tables, terminal
+from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 
@@ -27,67 +37,63 @@ CEILING = Ceiling(
     model_core_seconds_per_image=0.0,
     op_costs=(
         OpCost(name="read", part="fixed", seconds_per_image=0.00004, wait_seconds_per_image=0.02),
-        OpCost(name="Map", part="fresh", seconds_per_image=0.005, lock_seconds_per_image=0.005),
+        OpCost(
+            name="Map",
+            part="fresh",
+            seconds_per_image=0.005,
+            lock_seconds_per_image=0.005,
+            alone_seconds_per_image=0.002,
+        ),
     ),
     cores=2.0,
 )
 
 
-def shown(simulated: SimulatedAccelerator | None = None, config: PipelineConfig = CONFIG) -> str:
+def lines(shown: RenderableType, width: int = 200) -> list[str]:
     written = io.StringIO()
-    table = tables.measurement(measurement(config, [90.0] * 8, batch_size=32), config, CEILING, simulated)
-    Console(file=written, width=200).print(table)
-    return written.getvalue()
+    Console(file=written, width=width).print(shown)
+    return [line.rstrip() for line in written.getvalue().splitlines()]
+
+
+def measured(config: PipelineConfig = CONFIG, simulated: SimulatedAccelerator | None = None) -> list[str]:
+    found = tables.measurement(measurement(config, [90.0] * 8, batch_size=32), config, CEILING, simulated)
+    return [" ".join(line.split()) for line in lines(found)]
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        "an image costs wall core of it locked share",
-        "read 20 ms 0.04 ms 0 ms 80%",
-        "Map 5 ms 5 ms 5 ms 20%",
-        "the model 0 ms",
-    ],
+    ("config", "op"),
+    [(CONFIG, "Map 5 ms 5 ms 5 ms 20%"), (PipelineConfig(loader=Processes(workers=2)), "Map 2 ms 2 ms 2 ms 9%")],
 )
-def test_it_tells_what_each_op_costs_waits_and_locks(said: str) -> None:
-    assert said in [" ".join(line.split()) for line in shown().splitlines()]
-
-
-def test_of_processes_it_tells_what_an_op_costs_in_one() -> None:
-    quicker = CEILING.op_costs[1].model_copy(update={"alone_seconds_per_image": 0.002})
-    ceiling = CEILING.model_copy(update={"op_costs": (CEILING.op_costs[0], quicker)})
-    for loader, said in ((Threads(workers=2), "Map 5 ms 5 ms 5 ms"), (Processes(workers=2), "Map 2 ms 2 ms 2 ms")):
-        written, config = io.StringIO(), PipelineConfig(loader=loader)
-        table = tables.measurement(measurement(config, [90.0] * 8, batch_size=32), config, ceiling, None)
-        Console(file=written, width=200).print(table)
-        assert said in " ".join(written.getvalue().split())
+def test_what_each_op_costs_waits_and_locks_is_told_for_these_workers(config: PipelineConfig, op: str) -> None:
+    shown = measured(config)
+    assert {"an image costs wall core of it locked share", op, "the model 0 ms"} <= set(shown)
+    assert any(line.startswith("read 20 ms 0.04 ms 0 ms") for line in shown)
 
 
 def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:
-    assert "AU" not in shown()
-    assert "90.0% of the time" in shown(SimulatedAccelerator(step_seconds=0.32, batch_size=32))
+    assert not any(line.startswith("AU") for line in measured())
+    assert "AU 90.0% of the time" in "\n".join(measured(simulated=SimulatedAccelerator(0.32, 32)))
 
 
 def test_pixels_that_differ_are_told_of() -> None:
     dali = pytest.importorskip("autopipe.extensions.dali.loader").Dali(num_threads=2)
-    assert "pixels differ" not in shown()
-    assert "pixels differ from those of the other loaders" in shown(config=PipelineConfig(loader=dali))
+    assert "pixels differ" not in "".join(measured())
+    assert "pixels differ from those of the other loaders" in "".join(measured(PipelineConfig(loader=dali)))
 
 
 def test_a_step_is_told_warm_with_the_first_call_apart() -> None:
-    found = StepTime(
-        mode=Mode.PREDICT,
-        batch_size=16,
-        step_seconds=Estimate(value=0.004, low=0.0039, high=0.0042),
-        first_call_seconds=2.5,
-        backend="jax",
-    )
+    took = Estimate(value=0.004, low=0.0039, high=0.0042)
+    found = StepTime(mode=Mode.PREDICT, batch_size=16, step_seconds=took, first_call_seconds=2.5, backend="jax")
     assert StepTime.model_validate_json(found.model_dump_json()) == found
-    assert tables.step_time(found) == [
-        "step        4 ms (3.9 ms to 4.2 ms) for 16 images: predict",
-        "images/s    4,000 on a batch that is there, without a loader",
-        "first call  2.5 s: it traces and compiles, and then does a step",
-    ]
+    step, rate, first = tables.step_time(found)
+    assert "4 ms (3.9 ms to 4.2 ms) for 16 images: predict" in step
+    assert "4,000" in rate
+    assert "2.5 s" in first
+
+
+def test_of_a_path_that_is_longer_than_a_line_nothing_is_left_out() -> None:
+    path = "/home/somebody/projects/segmentation-of-streets/train_with_a_long_name.py:workload"
+    assert "".join("".join(lines(terminal.labelled([("note", path)]), 40)).split()) == f"note{path}"
 
 
 # ---------------------------------------------------------------- check
@@ -103,24 +109,14 @@ DRIFTED = Result(
 )
 
 
-def checked(result: Result) -> list[list[str]]:
-    written = io.StringIO()
-    Console(file=written, width=100).print(tables.fitness(result))
-    return [line.split(maxsplit=1) for line in written.getvalue().splitlines()]
-
-
 def test_a_check_shows_the_verdict_its_reasons_and_both_shares() -> None:
-    assert [row[0] for row in checked(DRIFTED)] == ["verdict", "because", "age", "images/s", "share"]
-    text = " ".join(" ".join(row) for row in checked(DRIFTED))
+    shown = [line.split(maxsplit=1) for line in lines(tables.fitness(DRIFTED))]
+    assert [row[0] for row in shown] == ["verdict", "because", "age", "images/s", "share"]
+    text = " ".join(row[1] for row in shown)
     assert "60% now, 90% when it was tuned" in text
     assert "900 (880 to 920) now" in text
-
-
-def test_a_quick_check_shows_no_figures_and_one_day_is_called_that() -> None:
-    quick = Result(verdict=Verdict.FITS, age_days=1, profile=None)
-    assert [row[0] for row in checked(quick)] == ["verdict", "age"]
-    ages = [checked(dataclasses.replace(DRIFTED, age_days=days))[2][1].strip() for days in (0, 1, 2)]
-    assert ages == ["0 days", "1 day", "2 days"]
+    quick = dataclasses.replace(DRIFTED, reasons=(), age_days=1, images_per_second=None, share=None)
+    assert [line.split() for line in lines(tables.fitness(quick))] == [["verdict", "drifted"], ["age", "1", "day"]]
 
 
 def test_the_document_of_a_check_is_json_and_complete() -> None:
@@ -134,17 +130,97 @@ def test_the_document_of_a_check_is_json_and_complete() -> None:
     }
 
 
-# ---------------------------------------------------------------- narrow terminals
+# ---------------------------------------------------------------- verify
 
-PATH = "/home/somebody/projects/segmentation-of-streets/train_with_a_long_name.py:workload"
-
-
-def narrow(shown: RenderableType) -> str:
-    """Return what a terminal of 40 columns shows, without its line breaks."""
-    written = io.StringIO()
-    Console(file=written, width=40).print(shown)
-    return "".join(written.getvalue().split())
+OTHER = PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=16, read_ahead=128), cache="memory", finish="host")
 
 
-def test_of_a_path_that_is_longer_than_a_line_nothing_is_left_out() -> None:
-    assert f"note{PATH}" in narrow(terminal.labelled([("note", PATH)]))
+def verified(*, compared: bool = True, **other: Any) -> tuple[bool, list[str]]:
+    """Return whether two configurations agree, and what is shown, of which the second one is `other` than the first."""
+    second = Agreement(config=OTHER, **{"digest": "ab", "samples": 256, "largest_value": 255.0, **other})
+    found = Verification(agreements=(Agreement(config=CONFIG, digest="ab", samples=256), second), compared=compared)
+    return tables.agrees(found), lines(tables.verification(found), 80)
+
+
+@pytest.mark.parametrize(
+    ("other", "said", "verdict"),
+    [
+        ({}, "same ", "all 2 configurations give the same batches, over 256 samples."),
+        ({"largest_difference": 1.0, "digest": "cd"}, "within one level", "all 2 configurations give the same"),
+        ({"missing": 3, "repeated": 1}, "other samples: 3 missing, 1 repeated", "1 of 2 configurations do not give"),
+        ({"largest_difference": 51.0}, "other pixels, by up to 20.0%", "1 of 2 configurations do not give the same"),
+        ({"message": "the targets differ"}, "the targets differ", "1 of 2 configurations do not give the same"),
+    ],
+    ids=str,
+)
+def test_each_configuration_is_compared_and_the_verdict_comes_last(
+    other: dict[str, Any], said: str, verdict: str
+) -> None:
+    agrees, shown = verified(**other)
+    assert max(map(len, shown)) <= 80
+    assert shown[1].split() == ["is", "the", "first", "threads(workers=2)"]
+    assert shown[2].startswith(said)
+    assert f"verdict   {verdict}" in " ".join(shown)
+    assert agrees is verdict.startswith("all")
+    assert any(line.startswith("next") for line in shown) is said.startswith("other")
+
+
+@pytest.mark.parametrize(
+    ("other", "agrees", "said"),
+    [
+        ({}, True, ["no sample came twice in the first 256 of an epoch"]),
+        ({"repeated": 1200}, False, ["1,200 of 256 came before", "1 of 2 configurations gave samples twice in an"]),
+        ({"message": "all alike"}, False, ["0 of 256 came before; all alike", "1 of 2 configurations changed what is"]),
+    ],
+)
+def test_of_datasets_of_ones_own_repeated_samples_and_changes_are_told(
+    other: dict[str, Any], agrees: bool, said: list[str]
+) -> None:
+    found, shown = verified(compared=False, **other)
+    assert found is agrees
+    assert [words for words in said if words not in " ".join(shown)] == []
+    assert ("gave samples twice" in " ".join(shown)) is ("repeated" in other)
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_what_could_not_run_is_no_difference(compared: bool) -> None:
+    agrees, shown = verified(compared=compared, message="no more than one worker", digest="", samples=0)
+    assert agrees
+    assert "1 of 2 configurations could not run" in " ".join(shown)
+    assert "do not give the same" not in " ".join(shown)
+    assert "gave samples twice" not in " ".join(shown)
+    none = Verification(agreements=(Agreement(config=CONFIG, digest="", samples=0, message="no"),), compared=compared)
+    assert "1 of 1 configurations could not run" in " ".join(lines(tables.verification(none)))
+
+
+def test_why_a_configuration_cannot_be_used_is_told_whole_and_leaves_room_for_which_it_is() -> None:
+    why = "Workers must be importable, but `train` is not. Put what starts them under a main guard, " * 2
+    _, shown = verified(message=why, digest="")
+    assert max(map(len, shown)) <= 80
+    assert len(shown) < 16
+    assert [word for word in why.split() if word not in " ".join(shown)] == []
+    assert sum("tfdata(" in line for line in shown) == 1
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_a_failure_is_one_line_and_not_a_long_one() -> None:
+    failure = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FIRST_BATCH, message="Too\n  much. " + 300 * "x")
+    said = wording.failed(failure)
+    assert said.startswith("out of memory in first batch: Too much. xxx")
+    assert len(said) < 200
+    assert said.endswith("…")
+
+
+def test_a_rate_of_one_window_is_said_without_an_interval() -> None:
+    assert "to" not in wording.rates(Estimate.of_one(8.3)).split()
+    assert wording.rates(Estimate(value=8.3, low=8.0, high=8.5)) == "8.3 (8 to 8.5)"
+
+
+def test_what_was_used_is_said_as_far_as_it_is_known() -> None:
+    used = Resources(cpu_percent=150.0, gpu_percent=40.0, gpu_idlest_percent=30.0, gpu_busiest_percent=50.0)
+    gpu = "GPU 40 % (idlest 30 %, busiest 50 %)"
+    assert wording.resources(used) == f"CPU 150 % (one core is 100), {gpu}"
+    assert wording.resources(used, cores=2.0) == f"1.5 of 2 cores, {gpu}"
+    assert wording.resources(Resources()) == ""

@@ -281,7 +281,7 @@ def test_a_process_is_in_one_cluster_at_a_time(photos: Path, ray_nodes: Any) -> 
     other = PipelineConfig(loader=Ray(workers=1, address="127.0.0.1:9"))
     with (
         opened(exact_workload(photos), ray_nodes, workers=1),
-        pytest.raises(LoaderError, match="in one Ray cluster at a time"),
+        pytest.raises(LoaderError, match="in one Ray cluster only"),
     ):
         build_loader(exact_workload(photos), other)
 
