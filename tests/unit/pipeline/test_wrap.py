@@ -23,6 +23,7 @@ from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config, to_config
+from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -56,15 +57,23 @@ def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = No
     return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps)
 
 
+def as_it_is(workload: Workload) -> PipelineConfig:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    return config
+
+
+def opened(workload: Workload) -> Loader:
+    return assembly.build_loader(workload, as_it_is(workload))
+
+
 TENSORS = _wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
 SEQUENCE = _wrapped(make_sequence, workers=[1, 2])
 
 
 @pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
 def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: Workload) -> None:
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         for epoch in range(2):
             batches = list(loader.batches(epoch))
             np.testing.assert_array_equal(X, np.concatenate([x for x, _ in batches]))
@@ -75,19 +84,11 @@ def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: Workload) -> 
 
 @pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
 def test_fit_reads_it_epoch_after_epoch(workload: Workload) -> None:
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         elements = list(loader.native_dataset(0, 2, start=1))
+        assert len(list(itertools.islice(loader.native_dataset(0, 10**15), 7))) == 7  # epochs are not listed
     assert all(isinstance(x, tf.Tensor) for x, _ in elements)
     np.testing.assert_array_equal(np.concatenate([x for x, _ in elements]), np.concatenate([X[4:], X]))
-
-
-def test_epochs_without_number_are_not_listed() -> None:
-    config = wrap.as_it_is(SEQUENCE)
-    assert config is not None
-    with assembly.build_loader(SEQUENCE, config) as loader:
-        assert len(list(itertools.islice(iter(loader.native_dataset(0, 10**15)), 7))) == 7
 
 
 def test_the_workload_says_what_the_dataset_is_like() -> None:
@@ -96,17 +97,12 @@ def test_the_workload_says_what_the_dataset_is_like() -> None:
 
 
 def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
-    config = wrap.as_it_is(_wrapped(make_tensors, prefetch=[2, 4], calls=[8]))
-    assert config is not None
+    config = as_it_is(_wrapped(make_tensors, prefetch=[2, 4], calls=[8]))
     assert config.loader == Wrapped.model_validate({"calls": 1, "prefetch": 0})
+    config = as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
+    assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})  # without one, the first choice
     plain = Workload(data=Arrays(X), ops=[], batch_size=2)
     assert (wrap.as_it_is(plain), wrap.choices(plain)) == (None, {})
-
-
-def test_a_parameter_without_a_default_starts_with_its_first_choice() -> None:
-    config = wrap.as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
-    assert config is not None
-    assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})
 
 
 def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
@@ -124,16 +120,12 @@ def test_the_space_holds_every_combination() -> None:
     configs = [to_config(params) for params in space.grid()]
     assert len(configs) == 2 * 3 * 2
     assert all(config.loader.kind == "wrapped" and config.finish == "host" for config in configs)
-    as_it_is = wrap.as_it_is(TENSORS)
-    assert as_it_is is not None
-    assert as_it_is.key() in {config.key() for config in configs}
+    assert as_it_is(TENSORS).key() in {config.key() for config in configs}
 
 
 def test_a_workload_travels_to_another_process() -> None:
     again = pickle.loads(cloudpickle.dumps(_wrapped(lambda calls=1: make_tensors(calls))))
-    config = wrap.as_it_is(again)
-    assert config is not None
-    with assembly.build_loader(again, config) as loader:
+    with opened(again) as loader:
         assert sum(len(x) for x, _ in loader.batches(0)) == 10
 
 
@@ -145,9 +137,7 @@ def test_an_endless_dataset_needs_its_steps() -> None:
         _wrapped(endless)
     assert "steps=" in str(error.value.hint)
     workload = _wrapped(endless, steps=7)
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         assert len(list(loader.batches(0))) == len(loader) == 7
         assert len(list(itertools.islice(iter(loader.native_dataset(0, 2)), 20))) == 14
 
@@ -197,10 +187,7 @@ def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
         made.append(Counted(workers=calls))
         return made[-1]
 
-    workload = _wrapped(make, steps=2)
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(_wrapped(make, steps=2)) as loader:
         for epoch in range(2):
             list(loader.batches(epoch))
     assert made[-1].seen == ["begin", "end"] * 2
@@ -214,9 +201,7 @@ def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
             return super().__getitem__(index)
 
     workload = _wrapped(lambda calls=1: Failing(workers=calls), steps=3)
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         with pytest.raises(OSError, match="a disk is full"):
             list(loader.batches(0))
         assert [int(x[0, 0]) for x, _ in loader.batches(0)] == [0, 1, 2]
@@ -232,6 +217,7 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
     [
         (lambda calls: None, "returned None"),
         (lambda calls: [1, 2], "must return batches"),
+        (lambda calls: (X, Y), r"must return batches.*ap\.Arrays"),
         (lambda calls: 1 / 0, "raised ZeroDivisionError"),
         (lambda prefetch: None, "has no parameter `calls`"),
         (lambda calls: tf.data.Dataset.range(3), "must give batches"),
@@ -273,9 +259,7 @@ class PartBatches(Batches):
 )
 def test_batches_of_several_parts_and_weights_are_wrapped(function: Callable[..., Any]) -> None:
     workload = _wrapped(function)
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         assert loader.spec.labels == ("x.a", "y.0", "x.b", "y.1", "sample_weight")
         x, y, weight = next(loader.epoch(0))
         element = next(iter(loader.native_dataset(0, 1)))
@@ -344,8 +328,7 @@ def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, 
         return model
 
     workload = wrap.wrap(lambda calls=1: FORMS[form](rows), model=build_model, parameters={"calls": [1, 2]})
-    config = wrap.as_it_is(workload)
-    assert config is not None
+    config = as_it_is(workload)
     fields = dict(zip(make_plan(workload).source.labels, make_plan(workload).source.columns, strict=True))
     for name, part in parts.items():
         field = fields[f"y.{name}" if isinstance(y, dict) else "y"]
@@ -367,10 +350,8 @@ def test_a_part_of_another_shape_is_refused() -> None:
         yield {"a": X, "b": X[:, :1]}
 
     workload = _wrapped(batches)
-    config = wrap.as_it_is(workload)
-    assert config is not None
     with (
-        assembly.build_loader(workload, config) as loader,
+        opened(workload) as loader,
         pytest.raises(LoaderError, match=r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
     ):
         list(loader.batches(0))
@@ -380,6 +361,8 @@ def test_a_part_of_another_shape_is_refused() -> None:
 def test_choices_are_plain_values(choices: list[Any]) -> None:
     with pytest.raises(WorkloadError, match="must have some values to try"):
         _wrapped(make_tensors, calls=choices)
+    with pytest.raises(ConfigError, match="must be a number, text or truth value"):
+        Wrapped.model_validate({"calls": choices})
 
 
 def test_a_near_name_is_suggested() -> None:
@@ -406,8 +389,7 @@ def test_the_other_loaders_cannot_feed_a_wrapped_dataset_nor_it_other_data() -> 
 
 
 def test_a_closed_loader_says_so() -> None:
-    config = wrap.as_it_is(TENSORS)
-    assert config is not None
+    config = as_it_is(TENSORS)
     loader = assembly.build_loader(TENSORS, config)
     loader.close()
     loader.close()
@@ -415,15 +397,8 @@ def test_a_closed_loader_says_so() -> None:
         next(iter(loader.batches(0)))
 
 
-def test_a_knob_must_be_a_plain_value() -> None:
-    with pytest.raises(ConfigError, match="must be a number, text or truth value"):
-        Wrapped.model_validate({"calls": [1]})
-
-
 def _first_numbers(workload: Workload, epochs: int) -> list[list[int]]:
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         by_hand = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(epochs)]
         trained = [int(x[0, 0]) for x, *_ in loader.native_dataset(0, epochs)]
     assert trained == [number for epoch in by_hand for number in epoch]
@@ -483,9 +458,7 @@ def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
 
     for make in (varying, lambda calls=1: Varying()):
         workload = _wrapped(make)
-        config = wrap.as_it_is(workload)
-        assert config is not None
-        with assembly.build_loader(workload, config) as loader:
+        with opened(workload) as loader:
             assert [x.shape for x, _ in loader.batches(0)] == [(2, 3, 4), (2, 1, 4), (2, 2, 4)]
             assert [x.shape[1] for x, _ in loader.native_dataset(0, 1)] == [3, 1, 2]
 
@@ -499,10 +472,8 @@ def test_shapes_that_change_by_themselves_do_not_blame_parameters() -> None:
             return np.ones((2, 3 if index < 2 else 4), np.float32), np.zeros(2)
 
     workload = _wrapped(lambda calls=1: Growing())
-    config = wrap.as_it_is(workload)
-    assert config is not None
     with (
-        assembly.build_loader(workload, config) as loader,
+        opened(workload) as loader,
         pytest.raises(LoaderError, match=r"shape \(2, 3\)") as error,
     ):
         list(loader.batches(0))
@@ -529,8 +500,7 @@ def test_what_on_epoch_end_raises_reaches_the_caller_of_fit_once(
 
     armed = False
     workload = wrap.wrap(lambda calls=1: Failing(), model=_classifier, parameters={"calls": [1]})
-    config = wrap.as_it_is(workload)
-    assert config is not None
+    config = as_it_is(workload)
     armed = True
     with assembly.build_trainer(workload, config) as trainer, pytest.raises(OSError, match="the index is gone"):
         trainer.fit(epochs=epochs, verbose=0)
@@ -617,8 +587,7 @@ def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
         return make_tensors(calls)
 
     workload = _wrapped(make, calls=[1, 2], prefetch=[4, 8])
-    config = wrap.as_it_is(workload)
-    assert config is not None
+    config = as_it_is(workload)
     with assembly.build_loader(workload, config):
         pass
     assert (set(seen), config.loader) == ({None}, Wrapped.model_validate({"calls": 1}))
@@ -676,9 +645,7 @@ def test_batches_that_come_one_after_the_other_are_counted_and_read_epoch_after_
 
 def test_an_array_that_a_generator_fills_again_was_copied() -> None:
     workload = _wrapped(lambda calls=1: generated())
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    with assembly.build_loader(workload, config) as loader:
+    with opened(workload) as loader:
         assert [int(x[0, 0]) for x, _ in list(loader.batches(0))] == [0, 1, 2]
 
 
@@ -702,13 +669,5 @@ def test_a_grain_dataset_that_repeats_for_ever_needs_its_steps() -> None:
 
 def test_without_parameters_what_is_there_can_still_be_measured() -> None:
     workload = wrap.wrap(make_tensors, model=None)
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
-    assert as_it_is.loader == Wrapped()
+    assert as_it_is(workload).loader == Wrapped()
     assert [params["device_prefetch"] for params in wrap.space(wrap.choices(workload)).grid()] == [0, 2]
-
-
-def test_arrays_are_told_that_they_need_no_wrapping() -> None:
-    with pytest.raises(WorkloadError, match="must return batches") as error:
-        _wrapped(lambda calls=1: (X, Y))
-    assert "ap.Arrays" in str(error.value.hint)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from autopipe.errors import ModelError
 from autopipe.hardware.processes import Neighbours
-from autopipe.pipeline.devices.monitor import EpochFigures, EpochMonitor
-from autopipe.pipeline.loader import Finish, Loader
-from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.pipeline.devices.monitor import EpochFigures, EpochMonitor, TimedLoader
+from autopipe.pipeline.loader import Loader
+from autopipe.workload.sample import Batch
+from tests.fakes.loader import ArrayLoader
 
 
 class Clock:
@@ -25,33 +27,55 @@ class Clock:
         return self.now
 
 
-class SlowLoader(Loader):
-    """Takes two seconds for each batch of four, by the given clock."""
+class SlowLoader(ArrayLoader):
+    """Takes so many seconds for each batch of four, and for the first of an epoch, by the given clock."""
 
-    spec = SampleSpec(Field(FieldKind.ARRAY, (1,), np.dtype(np.float32)), None)
-    finish = Finish()
-    batch_size = 4
-    buffered_batches = 1
-    identity = "slow"
-
-    def __init__(self, clock: Clock, *, native: bool = False) -> None:
-        self.closed = 0
-        self._clock = clock
-        self._native = native
-
-    def __len__(self) -> int:
-        return 5
+    def __init__(self, clock: Clock, seconds: float = 2.0, first: float = 2.0) -> None:
+        super().__init__(np.zeros((20, 1), np.float32), None, 4, shuffle=False)
+        self._clock, self._seconds, self._first = clock, seconds, first
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        for _ in range(start, len(self)):
-            self._clock.now += 2.0
-            yield np.zeros((4, 1), np.float32), None
+        for number, batch in enumerate(super().batches(epoch, start, last=last)):
+            self._clock.now += self._seconds if number else self._first
+            yield batch
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        return list(self.batches(epoch)) if self._native else None
+        return list(itertools.chain.from_iterable(self.batches(number) for number in range(epoch, epoch + epochs)))
 
-    def close(self) -> None:
-        self.closed += 1
+
+def test_waiting_and_the_restart_of_epochs_are_noted() -> None:
+    clock = Clock()
+    loader = TimedLoader(SlowLoader(clock, 1, first=5), clock)
+    assert loader.first_taken is None
+    for epoch in range(3):
+        for _ in loader.batches(epoch):
+            clock.now += 100  # the model's own time does not count
+    assert (loader.waited_seconds, loader.taken, loader.first_taken, loader.restarts) == (27, 15, 5, [5, 5])
+
+
+def test_epochs_are_told_apart_in_a_dataset_that_goes_through_all_of_them() -> None:
+    clock = Clock()
+    loader = TimedLoader(SlowLoader(clock), clock)
+    assert len(list(loader.native_dataset(0, 3))) == 15
+    assert len(loader.restarts) == 2
+
+
+def test_no_batch_is_held_while_the_next_is_waited_for() -> None:
+    held: list[weakref.ref[Any]] = []
+
+    class Watching(SlowLoader):
+        def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Any]:
+            for number in range(3):
+                assert number == 0 or held[-1]() is None
+                batch = (np.zeros((2, 2)), None)
+                held.append(weakref.ref(batch[0]))
+                yield batch
+                del batch
+
+    stream = TimedLoader(Watching(Clock())).batches(0)
+    while (batch := next(stream, None)) is not None:
+        del batch
+    assert len(held) == 3
 
 
 class OneTrainer:
@@ -126,17 +150,17 @@ def test_a_training_after_one_that_was_cut_is_timed_once() -> None:
 def test_what_is_seen_through_the_monitor_is_the_loader() -> None:
     clock = Clock()
     monitor, _ = _watched(clock)
-    loader = SlowLoader(clock, native=True)
+    loader = SlowLoader(clock)
     trainer = OneTrainer(loader, clock)
     monitor.set_trainer(trainer)
     monitor.on_train_begin()
     seen = trainer.loader
     assert seen is not loader
-    assert (len(seen), seen.identity, seen.batch_size, seen.occupancy()) == (5, "slow", 4, None)
+    assert (len(seen), seen.identity, seen.batch_size, seen.occupancy()) == (5, "arrays", 4, None)
     dataset = seen.native_dataset(0, 1)
     assert len(list(itertools.islice(iter(dataset), 5))) == 5
     seen.close()
-    assert loader.closed == 1
+    assert loader.closed
 
 
 def test_a_training_without_a_trainer_is_refused() -> None:

@@ -73,7 +73,7 @@ def assert_same(weights: list[Any], others: list[Any]) -> None:
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.parametrize("kill_at", [1, 9, 10, 14, 29])
+@pytest.mark.parametrize("kill_at", [1, 10, 29])
 def test_a_run_that_was_cut_is_resumed_with_the_next_batch(tmp_path: Path, kill_at: int) -> None:
     run(tmp_path, save_freq=1, kill_at=kill_at)
     trainer, loader, numbers = run(tmp_path, save_freq=1, kill_at=None)

@@ -79,21 +79,15 @@ def test_presets_are_found_by_name() -> None:
     assert all(name == name.lower() for name in PRESETS)
 
 
-def test_fit_takes_as_long_as_the_device_would() -> None:
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_fit_takes_as_long_as_the_device_would(at_once: int) -> None:
     time = FakeTime()
     model = SimulatedModel(0.5, 4, timeline=time.timeline())
     trainer = Trainer(model, ArrayLoader(*blobs(22), 4))
+    trainer.setup = ModelSetup(steps_per_execution=at_once)
     history = trainer.fit(epochs=2, verbose=0)
     assert time.now - 100.0 == pytest.approx(2 * 5.5 * 0.5)  # the last batch of each epoch holds 2 of 4 samples
     assert history.history == {"loss": [0.0, 0.0]}
-
-
-def test_each_step_takes_its_time_however_many_are_asked_for_by_one_call() -> None:
-    time = FakeTime()
-    trainer = Trainer(SimulatedModel(0.5, 4, timeline=time.timeline()), ArrayLoader(*blobs(32), 4))
-    trainer.setup = ModelSetup(steps_per_execution=4)
-    trainer.fit(verbose=0)
-    assert time.now - 100.0 == pytest.approx(8 * 0.5)
 
 
 class Reader(keras.callbacks.Callback):
