@@ -21,7 +21,7 @@ from rich.table import Table
 
 from autopipe.cli import screen
 from autopipe.search import study
-from autopipe.search.samplers import SURROGATE
+from autopipe.search.surrogate import SURROGATE
 
 
 def main() -> None:

@@ -29,9 +29,9 @@ from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import ModelSetup
 from autopipe.search import feasible, library, searching
+from autopipe.search.measurer import TrialMeasurer
 from autopipe.search.searching import facts_of
 from autopipe.search.settings import Settings
-from autopipe.search.trial_measurer import TrialMeasurer
 
 SPACE = "benchmarks/tables/space.yaml"
 

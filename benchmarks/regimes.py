@@ -32,9 +32,8 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation, searching
-from autopipe.search.measurer import Effort
+from autopipe.search.measurer import Effort, TrialMeasurer
 from autopipe.search.settings import Settings
-from autopipe.search.trial_measurer import TrialMeasurer
 
 _IN_BUCKET = 600  # photographs
 WORKLOADS = Path(__file__).with_name("regime_workloads.py")

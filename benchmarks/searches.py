@@ -29,9 +29,8 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation, searching
-from autopipe.search.measurer import Effort
+from autopipe.search.measurer import Effort, TrialMeasurer
 from autopipe.search.settings import Settings
-from autopipe.search.trial_measurer import TrialMeasurer
 
 TOP = 5
 

@@ -103,9 +103,9 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
     from autopipe.api import retuning
+    from autopipe.search.conclusion import nothing_measured
     from autopipe.search.searching import Watcher
     from autopipe.search.settings import Settings
-    from autopipe.search.trial_measurer import nothing_measured
 
     named = workload if isinstance(workload, str) else None
     stored = files.stored(path, workload=named, allow_outside=allow_outside)

@@ -32,9 +32,9 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
 from autopipe.search import lock
-from autopipe.search.events import OnEvent
+from autopipe.search.conclusion import nothing_measured
 from autopipe.search.lock import Queue
-from autopipe.search.measurer import Baseline
+from autopipe.search.measurer import Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
 from autopipe.search.searching import (
@@ -51,7 +51,7 @@ from autopipe.search.searching import (
     workload_key,
 )
 from autopipe.search.settings import Settings, rehearsal, require_possible, retune_settings
-from autopipe.search.trial_measurer import nothing_measured, succeeded
+from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload

@@ -24,7 +24,7 @@ from autopipe.measure.trial import workload_import
 from autopipe.pipeline.config import Value
 from autopipe.reports import notebook, profile_report
 from autopipe.search import record
-from autopipe.search.events import OnEvent
+from autopipe.search.conclusion import nothing_measured
 from autopipe.search.result import Result
 from autopipe.search.searching import (
     Site,
@@ -37,7 +37,7 @@ from autopipe.search.searching import (
     search,
 )
 from autopipe.search.settings import Settings, require_possible
-from autopipe.search.trial_measurer import nothing_measured
+from autopipe.search.trials import OnEvent
 from autopipe.workload.workload import Workload
 
 _Passed = ParamSpec("_Passed")
@@ -102,7 +102,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"cache": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
             returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
-        on_event: gets the events of `autopipe.search.events`. In a notebook, the default shows a picture of all trials
+        on_event: gets the events of `autopipe.search.trials`. In a notebook, the default shows a picture of all trials
             so far.
 
     Returns:

@@ -27,8 +27,8 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import library
 from autopipe.search.feasible import trim
+from autopipe.search.measurer import succeeded
 from autopipe.search.searching import bounds, description, facts_of
-from autopipe.search.trial_measurer import succeeded
 from autopipe.values import Value
 from autopipe.workload.data.records import cache_folder
 from autopipe.workload.digests import digest

@@ -16,10 +16,10 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import wording
-from autopipe.search import events
-from autopipe.search.objective import Asker
+from autopipe.search import trials as events
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, as_options
+from autopipe.search.trials import Asker
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns

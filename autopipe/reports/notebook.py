@@ -15,7 +15,9 @@ from autopipe.measure.facts import Ceiling
 from autopipe.reports import page, plots
 from autopipe.reports.drawing import WIDE
 from autopipe.search.conclusion import trial
-from autopipe.search.events import (
+from autopipe.search.result import Trial
+from autopipe.search.trials import (
+    Asker,
     CeilingMeasured,
     ConfirmationStarted,
     Event,
@@ -25,8 +27,6 @@ from autopipe.search.events import (
     TrialStarted,
     WaitingForMachine,
 )
-from autopipe.search.objective import Asker
-from autopipe.search.result import Trial
 
 Show = Callable[[dict[str, str]], None]
 

@@ -14,13 +14,12 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation, model_ceilings
-from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
-from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.storage import Patience
+from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, OnEvent, Point, Row, StorageWaited
 from autopipe.values import Estimate, rate_text
 
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run

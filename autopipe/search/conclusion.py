@@ -14,15 +14,16 @@ from dataclasses import dataclass
 
 import optuna
 
+from autopipe.errors import NothingMeasuredError, SearchInterruptedError
+from autopipe.hardware.machine import size_text
 from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Resources, TrialFailure
 from autopipe.measure.stats import compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
-from autopipe.search import feasible, measurer, objective, storage
+from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search.confirmation import Blocks, Confirmation, finalist
-from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.result import (
     Baseline,
     Contest,
@@ -40,6 +41,7 @@ from autopipe.search.result import (
 )
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
+from autopipe.search.trials import AskedBy, Asker, Point, Row
 from autopipe.values import Estimate
 
 # -------------------- conversions
@@ -435,7 +437,7 @@ def _left_out(session: Session) -> tuple[LeftOut, ...]:
 def _over_limits(session: Session) -> Iterator[Resources]:
     for row in session.record.rows():
         if isinstance(row.outcome, Measurement) and not session.kept_limits(row):
-            yield objective.taken(row.outcome, costs.cache_bytes(row.config, session.facts.workload))
+            yield trials.taken(row.outcome, costs.cache_bytes(row.config, session.facts.workload))
 
 
 def _others_cores(rows: Sequence[Row]) -> float:
@@ -463,3 +465,62 @@ def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]
         return {}
     rates = {"best": winner.images_per_second, **{each.name: each.images_per_second for each in baselines}}
     return {name: simulated.utilisation(rate.value, batch_size) for name, rate in rates.items() if rate is not None}
+
+
+# -------------------- the error of a search without a result
+
+_REASONS_SHOWN = 3
+
+
+def nothing_measured(result: Result) -> NothingMeasuredError:
+    """Return the error of a search without a winner: why its trials failed, or why none was run."""
+    failures = [each.failure for each in result.trials if each.failure is not None]
+    former = next((each for each in result.baselines if each.incumbent), None)
+    measured = len(result.trials) - result.failed - len(result.over_limits)
+    if measured and former is not None and former.images_per_second is None and former.failure is None:
+        kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
+        return kind(
+            "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
+            hint="It stays; give the search more time with --budget.",
+        )
+    if result.interrupted:
+        return _interrupted(failures, len(result.over_limits))
+    if failures:
+        count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
+        last = "" if len(failures) == 1 else " of the last"
+        return NothingMeasuredError(
+            f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
+            hint=failures[-1].hint,
+        )
+    if over := result.over_limits:
+        return NothingMeasuredError(
+            f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
+            f"the least {_least(over)}.",
+            hint="Allow more with --max-memory or --max-cpu.",
+        )
+    reasons = [each.reason for each in result.left_out if each.configs]
+    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stop.message}"
+    return NothingMeasuredError(
+        f"No configuration could be measured, because none could be tried{said}",
+        hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
+    )
+
+
+def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:
+    """Return the error of a search that the user ended before a trial succeeded within the limits."""
+    message = "The search was interrupted before any configuration could be measured"
+    message += f" that keeps the limits; {over} took more than is allowed." if over else "."
+    if not failures:
+        return SearchInterruptedError(message)
+    return SearchInterruptedError(
+        f"{message} Trials that failed: {len(failures)}. The reason of the last: {failures[-1].message}",
+        hint=failures[-1].hint,
+    )
+
+
+def _least(taken: Sequence[Resources]) -> str:
+    """Format the least memory and the least processor time of these trials, as far as they were measured."""
+    memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
+    cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
+    said = [] if memory is None else [f"{size_text(memory)} of memory"]
+    return " and ".join(said if cpu is None else [*said, f"{cpu:.0f} % of a core"])

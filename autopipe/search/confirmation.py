@@ -30,12 +30,11 @@ from autopipe.measure.stats import (
     student_t_95,
 )
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.search import model_ceilings, objective
-from autopipe.search.events import ConfirmationStarted
+from autopipe.search import model_ceilings, trials
 from autopipe.search.measurer import Baseline
-from autopipe.search.objective import AskedBy, Asker, Point
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
+from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
 from autopipe.values import Estimate
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
@@ -294,7 +293,7 @@ def finalist(session: Session, point: Point, baseline: str | None) -> Finalist:
     """Return a point as a finalist, with its resources."""
     facts = session.facts
     cache = costs.cache_bytes(point.config, facts.workload)
-    peaks = [objective.peak_bytes(each, cache) for each in point.measurements]
+    peaks = [trials.peak_bytes(each, cache) for each in point.measurements]
     used = [peak for peak in peaks if peak is not None]
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)

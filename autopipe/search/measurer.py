@@ -1,18 +1,30 @@
-"""The interface between a search and its trials: real ones, recorded tables (`replay`) or arithmetic (`surface`).
+"""The interface between a search and its trials, and the real trials: in child processes, by `TrialRunner`.
 
-A measurer measures; it neither chooses configurations nor remembers results.
+Other measurers are recorded tables and arithmetic, for tests and benchmarks. A measurer measures; it neither chooses
+configurations nor remembers results.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.errors import NothingMeasuredError, WorkloadError
+from autopipe.hardware import gpu
+from autopipe.measure.facts import CODE, Ceiling, Description
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.eject import module
+from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
+from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.search.settings import Settings
+from autopipe.values import Estimate, JsonObject
 
 
 class Effort(enum.StrEnum):
@@ -68,3 +80,226 @@ class Measurer(Protocol):
         end of the interval is below `must_reach` images/s, the trial may end early.
         """
         ...
+
+
+# -------------------- real trials
+
+T = TypeVar("T")
+
+_SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
+_PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
+_GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
+_NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
+_MOST_WORKERS = 64  # of a PyDataset whose reads wait
+
+
+def _of_workers(count: int) -> str:
+    return f"Keras PyDataset, {count} workers"
+
+
+BASELINES = (
+    ("fit(x, y)", "fit"),
+    ("tf.data AUTOTUNE", "tf.data"),
+    ("tf.data AUTOTUNE, cached", "tf.data-cache"),
+    ("Keras PyDataset, defaults", "keras"),
+    (_of_workers(WORKERS), KERAS_WORKERS),
+    ("image_dataset_from_directory", "directory"),
+)
+"""The usual pipelines of today: by the form in which `autopipe eject --to` writes them, with their usual settings."""
+_WHERE_POSSIBLE = (
+    "fit",
+    "tf.data-cache",
+    KERAS_WORKERS,
+    "directory",
+)  # for others the reason is reported
+
+
+class TrialMeasurer:
+    """Measures by trials in a child process. Each piece of foreign code has a process of its own.
+
+    `close` ends those processes; `runner` belongs to the caller.
+    """
+
+    def __init__(
+        self,
+        runner: TrialRunner,
+        description: Description,
+        settings: Settings,
+        *,
+        rivals: Sequence[Baseline] = (),
+        foreign: Callable[[str], TrialRunner] | None = None,
+        elsewhere: PipelineConfig | None = None,
+    ) -> None:
+        """Use `runner`, whose workload has this `description`, for a search with these settings.
+
+        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name;
+        None: there are no such baselines. `elsewhere` is a configuration whose workers run on other cores.
+        """
+        self._runner = runner
+        self._settings = settings
+        self._foreign = foreign
+        self._elsewhere = elsewhere
+        self._runners: dict[str, TrialRunner] = {}
+        self._model_rate: float | None = None
+        self._half_width: float | None = None
+        self._ends_at: float | None = None
+        usual: list[Baseline] = []
+        if description.wrapped is not None:
+            usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
+        elif foreign is not None:
+            usual += [
+                Baseline(
+                    name=name,
+                    config=_of_code(code),
+                    unable=_unable(description.against(CODE, code)),
+                    with_workers=self._py_dataset if code == KERAS_WORKERS else None,
+                )
+                for name, code in BASELINES
+                if code not in _WHERE_POSSIBLE or description.against(CODE, code) is None
+            ]
+        if (own := settings.baseline) is not None:
+            usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
+        known = {each.config.key() for each in usual}
+        self._baselines = [*usual, *(each for each in rivals if each.config.key() not in known)]
+        self._description = description
+
+    def baselines(self) -> Sequence[Baseline]:
+        """Return the baselines that the workload can run. Raises WorkloadError if the user's own pipeline does not run,
+        or trains on something else.
+        """
+        if self._settings.baseline is not None:
+            succeeded(self._runner_of(self._settings.baseline).start())
+        against = self._description.against
+        return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
+
+    def _py_dataset(self, useful: int) -> Baseline:
+        """Return the PyDataset with the useful number of threads, and end the process of the one with one per core."""
+        workers = max(WORKERS, min(_MOST_WORKERS, useful))
+        form = module.of_workers(workers)
+        if form != KERAS_WORKERS and (begun := self._runners.pop(KERAS_WORKERS, None)) is not None:
+            begun.close()
+        return Baseline(name=_of_workers(workers), config=_of_code(form))
+
+    def start_all(self) -> None:
+        """Start the processes of foreign code in parallel, and wait until all are ready.
+
+        A trial would start its own process, but importing a framework takes seconds.
+        """
+        foreign = (each.config.loader for each in self._baselines if each.unable is None)
+        runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]
+        for runner in runners:
+            runner.begin()
+        for runner in runners:
+            runner.start()  # a failure happens again in its trial, and is reported there
+
+    def close(self) -> None:
+        """End all processes of foreign code, also if Ctrl-C comes meanwhile."""
+        with contextlib.ExitStack() as ending:
+            for runner in self._runners.values():
+                ending.callback(runner.close)
+
+    def _runner_of(self, code: str) -> TrialRunner:
+        assert self._foreign is not None  # else such a baseline was not named
+        if code not in self._runners:
+            self._runners[code] = self._foreign(code)
+        return self._runners[code]
+
+    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+        """Measure the model alone in each setup, and once the loader's ops.
+
+        A setup that cannot run is left out, unless it is the first: its trials will say why. Raises as `succeeded`.
+        """
+        usual = succeeded(self._ceiling(setups[0], model_only=False))
+        self._model_rate = usual.model_images_per_second.value
+        others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
+        return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
+
+    def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
+        answer = self._ceiling(setup, model_only=True, again=again)
+        return answer if isinstance(answer, Ceiling) else None
+
+    def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
+        options: JsonObject = {"page_cache": self._settings.page_cache, "model_only": model_only, "again": again}
+        if self._elsewhere is not None and not model_only:
+            options["elsewhere"] = self._elsewhere.model_dump(mode="json")
+        self._runner.until = self._until()
+        answer = self._runner.ceiling(setup, options)
+        if isinstance(answer, Ceiling):
+            self._half_width = narrow_enough(answer.model_images_per_second)
+        return answer
+
+    def allow(self, seconds: float | None) -> None:
+        self._ends_at = None if seconds is None else time.monotonic() + seconds
+
+    def _until(self) -> float:
+        """Return the `time.monotonic` time at which a trial that does not measure yet is cut."""
+        budget = self._settings.budget_seconds
+        return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF)}
+        options["page_cache"] = self._settings.page_cache
+        if self._half_width is not None:
+            options["half_width"] = self._half_width
+        if must_reach is not None and must_reach > 0:
+            options["hopeless_below"] = must_reach
+        if self._ends_at is not None:
+            options["ends_at"] = self._ends_at
+        options.update(self._settings.options(config))
+        if not config.loader.is_foreign:
+            return self._in_turn(self._runner, config, options)
+        options["model_images_per_second"] = self._model_rate
+        return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
+
+    def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+        """Run one trial. If the accelerator's memory is too small for all processes, end the others and try again."""
+        runner.until = self._until()
+        answer = runner.measure(config, options)
+        if not isinstance(answer, TrialFailure) or answer.kind is not FailureKind.OUT_OF_MEMORY:
+            return answer
+        everybody = (self._runner, *self._runners.values())
+        others = [each for each in everybody if each is not runner and each.pid is not None]
+        if not others or not gpu.detect():
+            return answer
+        for each in others:
+            each.close()
+        return runner.measure(config, options)
+
+
+def narrow_enough(model_alone: Estimate) -> float:
+    """Return the relative half width at which a trial's interval is narrow enough on this machine.
+
+    The model alone does the same work at each step, so no trial can be measured more precisely than it varies.
+    """
+    strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
+    return min(max(strays, _NARROWEST), _WIDEST)
+
+
+def _of_code(code: str) -> PipelineConfig:
+    return PipelineConfig(loader=Foreign(code=code), finish="host", device_prefetch=0)
+
+
+def _unable(reason: str | None) -> TrialFailure | None:
+    if reason is None:
+        return None
+    return TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=reason)
+
+
+_LOG_LINES = 15
+_THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED)
+
+
+def succeeded(answer: T | TrialFailure) -> T:
+    """Return the answer of a required trial. Raises WorkloadError if the trial failed because of the workload, and
+    NothingMeasuredError if for another reason.
+    """
+    if not isinstance(answer, TrialFailure):
+        return answer
+    if answer.kind in _THE_WORKLOADS:
+        raise WorkloadError(answer.message, hint=answer.hint)
+    lines = [line for line in answer.log_tail.splitlines() if "<frozen importlib" not in line][-_LOG_LINES:]
+    tail = "\n".join(["\n\nThe end of the log:", *lines]) if lines else ""
+    phase = str(answer.phase).replace("_", " ")
+    raise NothingMeasuredError(f"{answer.message} (in phase: {phase}){tail}", hint=answer.hint)

@@ -1,6 +1,6 @@
 """Measures the model alone, in as many of its setups as the time allows, and again if a reading may be too low.
 
-The useful setups are chosen in `autopipe.search.setups`.
+Which setups are worth a trial is told in `autopipe.search.feasible`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from autopipe.measure.facts import Ceiling
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.search import setups
-from autopipe.search.events import CeilingMeasured
+from autopipe.search import feasible
 from autopipe.search.session import Session
+from autopipe.search.trials import CeilingMeasured
 from autopipe.values import Estimate
 
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
@@ -29,7 +29,7 @@ def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
     A model whose step takes seconds takes minutes to compile and run in each, which trials need more. More devices and
     another channel order are measured on as long as they pay.
     """
-    clock, wanted = session.settings.clock, setups.ordered(asked)
+    clock, wanted = session.settings.clock, feasible.ordered(asked)
     began = clock()
     found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
     if not found:
@@ -53,7 +53,7 @@ def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
 
 
 def _is_hopeless(session: Session, setup: ModelSetup, found: list[Ceiling], wanted: Sequence[ModelSetup]) -> bool:
-    return setups.hopeless(setup, setups.pointless(found, wanted, session.facts.limits.only))
+    return feasible.hopeless(setup, feasible.pointless(found, wanted, session.facts.limits.only))
 
 
 def _by_turns(
@@ -64,7 +64,7 @@ def _by_turns(
     Another process may have been busy during one of the two readings, and no trial will tell. If the machine is slower
     than before, there is another round; if it stays so, the last one gives the ratio of the two.
     """
-    usual, last = setups.rival(found), found[-1]
+    usual, last = feasible.rival(found), found[-1]
     if usual is None:
         return found
     known = usual.model_images_per_second.value

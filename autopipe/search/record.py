@@ -31,9 +31,9 @@ from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig, from_config
 from autopipe.pipeline.space import MEASURED_BOUNDS, Space
-from autopipe.search import samplers, storage
-from autopipe.search.objective import AskedBy, Asker, Row
+from autopipe.search import storage, surrogate
 from autopipe.search.storage import STORAGE_ERRORS, Patience, StoredStudy, open_storage, settle, unusable
+from autopipe.search.trials import AskedBy, Asker, Row
 
 SCHEMA_VERSION = 1
 ENDED = "ended"
@@ -130,7 +130,7 @@ class Record:
     # ------------------------------------------------------------ trials of this search
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
-        params = samplers.fitting(space, from_config(config))
+        params = surrogate.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
     def waiting(self) -> bool:

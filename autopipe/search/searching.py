@@ -36,13 +36,12 @@ from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_t
 from autopipe.pipeline.space import Space
 from autopipe.search import library, record, storage, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
 from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
-from autopipe.search.measurer import Baseline
+from autopipe.search.measurer import Baseline, TrialMeasurer, succeeded
 from autopipe.search.record import ENDED, differences
 from autopipe.search.settings import Settings, request_of, simulated_step
-from autopipe.search.trial_measurer import TrialMeasurer, succeeded
+from autopipe.search.trials import NotJoined, OnEvent, WaitingForMachine
 from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload

@@ -1,6 +1,6 @@
 """A running search: it runs the next trial, records it, reports it, and holds the state of the search.
 
-The trials and their order are chosen by `autopipe.search.reasons`, the sampler and `confirmation`.
+The trials and their order are chosen by `autopipe.search.study`, the sampler and `confirmation`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import log_variance, median
 from autopipe.pipeline.config import PipelineConfig, from_config, to_config
-from autopipe.search import feasible, objective, samplers, setups
-from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
+from autopipe.search import feasible, surrogate, trials
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
-from autopipe.search.objective import AskedBy, Asker, Point, Row
 from autopipe.search.record import Record
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
+from autopipe.search.trials import AskedBy, Asker, OnEvent, Point, Row, TrialFinished, TrialStarted
 
 _EQUAL = 0.02  # in log units: predictions this close together count as equal
 _SLACK = 0.05  # of the budget, by which a confirmation may exceed it
@@ -50,7 +49,7 @@ class Session:
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
-        self.sampler = settings.sampler or samplers.SURROGATE
+        self.sampler = settings.sampler or surrogate.SURROGATE
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
         self.required: Collection[str] = ()  # the keys of baselines that have to be beaten
@@ -81,7 +80,7 @@ class Session:
             self.facts = costs.useful(self._costs, self.facts)
         before, named = self.facts, self.facts.limits.only
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
-        useless = setups.useless(ceilings, wanted, named) if first else {}
+        useless = feasible.useless(ceilings, wanted, named) if first else {}
         self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), ()
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
@@ -142,7 +141,7 @@ class Session:
 
     def _point(self, key: str, rows: Sequence[Row]) -> Point:
         measurements = tuple(row.outcome for row in rows if isinstance(row.outcome, Measurement))
-        estimate = objective.merged(measurements)
+        estimate = trials.merged(measurements)
         return Point(
             config=rows[0].config,
             key=key,
@@ -235,13 +234,13 @@ class Session:
         """Return the objective of a configuration that runs at `rate` images/s."""
         if self.settings.epochs is None or rate <= 0:
             return rate
-        return objective.score(rate, self.once_seconds(config, measurements), self._images)
+        return trials.score(rate, self.once_seconds(config, measurements), self._images)
 
     def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
         """Return the one-time costs of a configuration in seconds: measured, else predicted."""
         count = self.facts.workload.samples
         predicted = (0.0, 0.0) if self._costs is None else costs.one_time_seconds(config, self._costs, count)
-        return objective.one_time_seconds(measurements, predicted, count)
+        return trials.one_time_seconds(measurements, predicted, count)
 
     def predicted(self, config: PipelineConfig) -> float | None:
         """Return the cost model's images/s, or None if there is no prediction."""
@@ -257,7 +256,7 @@ class Session:
         if self.settings.epochs is None:
             return rate
         once = sum(costs.one_time_seconds(config, known, self.facts.workload.samples))
-        return objective.score(rate, once, self._images)
+        return trials.score(rate, once, self._images)
 
     @property
     def _images(self) -> int:
@@ -270,7 +269,7 @@ class Session:
 
     def highest_ceiling(self) -> Ceiling:
         """Return the highest ceiling of those setups that are still tried; requires a ceiling."""
-        worth = [each for each in self.ceilings if not setups.hopeless(each.setup, self.facts.pointless)]
+        worth = [each for each in self.ceilings if not feasible.hopeless(each.setup, self.facts.pointless)]
         return max(worth or self.ceilings, key=lambda each: each.model_images_per_second.value)
 
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
@@ -320,10 +319,10 @@ class Session:
         attributes = trial.user_attrs
         if "config" in attributes:
             config = PipelineConfig.model_validate(attributes["config"])
-            samplers.note(self.trimmed.space, trial, from_config(config))
+            surrogate.note(self.trimmed.space, trial, from_config(config))
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
-            config = to_config(samplers.suggest(self.trimmed.space, trial))
+            config = to_config(surrogate.suggest(self.trimmed.space, trial))
             reason = feasible.why_not(config, self.facts)
         except ConfigError as error:
             reason = error.message
@@ -374,9 +373,9 @@ class Session:
             return None, {}
         known = self.points().get(config.key())
         measurements = [*(known.measurements if known else ()), outcome]
-        value = self.score(config, measurements, objective.merged(measurements).value)
+        value = self.score(config, measurements, trials.merged(measurements).value)
         return value, self._excesses(config, outcome)
 
     def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
         cache = costs.cache_bytes(config, self.facts.workload)
-        return objective.excesses(measured, self.facts.limits, cache)
+        return trials.excesses(measured, self.facts.limits, cache)

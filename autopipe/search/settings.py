@@ -28,7 +28,7 @@ from autopipe.search.result import BLOCKS
 from autopipe.values import Value
 
 if TYPE_CHECKING:
-    from autopipe.search.samplers import Sampler
+    from autopipe.search.surrogate import Sampler
 
 STUDY = "autopipe"
 """The name of a study that has a storage to itself."""

@@ -19,7 +19,7 @@ from replaying.table import Entry, Table
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.pipeline.space import Space
 from autopipe.search.feasible import Trimmed
-from autopipe.search.samplers import SURROGATE
+from autopipe.search.surrogate import SURROGATE
 from autopipe.workload import digests
 
 SPREAD: Final = 0.15

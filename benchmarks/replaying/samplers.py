@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.pipeline.config import Value
 from autopipe.search.feasible import Candidate
-from autopipe.search.samplers import SURROGATE, Sampler, SamplerContext, SurrogateSampler
+from autopipe.search.surrogate import SURROGATE, Sampler, SamplerContext, SurrogateSampler
 
 
 class CoordinateSampler(SurrogateSampler):

@@ -28,9 +28,9 @@ from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.objective import Row
-from autopipe.search.samplers import SURROGATE, Sampler
 from autopipe.search.settings import Settings
+from autopipe.search.surrogate import SURROGATE, Sampler
+from autopipe.search.trials import Row
 
 
 class Replay:

@@ -21,9 +21,9 @@ from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.events import Event, StorageLost, StorageWaited
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
+from autopipe.search.trials import Event, StorageLost, StorageWaited
 from tests.fakes.surface import Surface
 
 SPACE = """

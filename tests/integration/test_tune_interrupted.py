@@ -20,8 +20,8 @@ from optuna.trial import TrialState
 from autopipe.api import tuning
 from autopipe.measure.trial import child
 from autopipe.search import searching
-from autopipe.search.events import Event, SearchStopped, TrialFinished
 from autopipe.search.settings import STUDY
+from autopipe.search.trials import Event, SearchStopped, TrialFinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

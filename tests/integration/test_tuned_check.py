@@ -18,8 +18,8 @@ from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import lock, searching
-from autopipe.search.events import Event, WaitingForMachine
 from autopipe.search.searching import hardware_of, workload_digest
+from autopipe.search.trials import Event, WaitingForMachine
 from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 

@@ -16,9 +16,9 @@ from typing import Any, Self
 import optuna
 import pytest
 
-from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.storage import open_storage, settle
+from autopipe.search.trials import AskedBy, Asker
 from tests.servers.postgres import Postgres, started
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("collected")]
@@ -32,7 +32,7 @@ SCRIPT = textwrap.dedent(
 
     from autopipe.search import searching
     from autopipe.search import library, storage, study
-    from autopipe.search.events import ConfirmationStarted, StudyJoined, TrialGivenBack
+    from autopipe.search.trials import ConfirmationStarted, StudyJoined, TrialGivenBack
     from autopipe.search.measurer import Effort
     from autopipe.search.settings import Settings
     from tests.fakes.profiles import hardware

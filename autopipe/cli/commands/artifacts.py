@@ -29,7 +29,7 @@ def check(
     """
     from autopipe.api import retuning
     from autopipe.reports import tables
-    from autopipe.search.events import Event, WaitingForMachine
+    from autopipe.search.trials import Event, WaitingForMachine
 
     def tell(event: Event) -> None:
         if isinstance(event, WaitingForMachine):

@@ -48,8 +48,8 @@ def measure(
     from autopipe.pipeline.loaders.threads import Threads
     from autopipe.reports import tables
     from autopipe.search import searching
+    from autopipe.search.measurer import succeeded
     from autopipe.search.settings import Settings
-    from autopipe.search.trial_measurer import succeeded
 
     if keep is not None and mode is None:
         raise ConfigError(

@@ -44,8 +44,8 @@ def tune(
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
     from autopipe.reports.terminal import Console
+    from autopipe.search.conclusion import nothing_measured
     from autopipe.search.storage import without_password
-    from autopipe.search.trial_measurer import nothing_measured
 
     chosen = workload.chosen()
     settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this(), join=join)
@@ -112,7 +112,7 @@ def retune(
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
     from autopipe.reports.terminal import Console
-    from autopipe.search.trial_measurer import nothing_measured
+    from autopipe.search.conclusion import nothing_measured
 
     known = stored.read()
     folder = writable_folder(

@@ -21,9 +21,9 @@ from autopipe.hardware import gpu, machine
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import CACHE_SHARE, ModelSetup
+from autopipe.search.measurer import succeeded
 from autopipe.search.searching import description, devices_of, refuse_in_trial, runner_for
 from autopipe.search.settings import Settings
-from autopipe.search.trial_measurer import succeeded
 from autopipe.values import JsonObject
 from autopipe.workload.workload import Workload
 

@@ -12,9 +12,9 @@ from autopipe.errors import ConfigError
 from autopipe.measure.facts import Limits
 from autopipe.measure.fingerprint import Hardware
 from autopipe.search import searching
-from autopipe.search.events import Event, NotJoined
 from autopipe.search.record import ENDED
 from autopipe.search.settings import Settings
+from autopipe.search.trials import Event, NotJoined
 from tests.fakes.profiles import GIB, hardware
 
 

@@ -16,9 +16,9 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search import events
-from autopipe.search.objective import AskedBy
+from autopipe.search import trials as events
 from autopipe.search.result import LeftOut, Reason, Stop
+from autopipe.search.trials import AskedBy
 from autopipe.values import Estimate
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")

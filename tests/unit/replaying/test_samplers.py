@@ -8,9 +8,8 @@ from replaying import samplers
 from autopipe.errors import MissingExtraError
 from autopipe.pipeline.space import Space
 from autopipe.search import study
-from autopipe.search.samplers import SamplerContext
 from autopipe.search.settings import Settings
-from autopipe.search.surrogate import Features, Surrogate
+from autopipe.search.surrogate import Features, SamplerContext, Surrogate
 from tests.fakes.surface import Surface
 
 

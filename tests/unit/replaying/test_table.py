@@ -14,7 +14,7 @@ from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_conf
 from autopipe.pipeline.space import Space
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
-from autopipe.search.samplers import SURROGATE
+from autopipe.search.surrogate import SURROGATE
 from tests.fakes.surface import Surface
 
 

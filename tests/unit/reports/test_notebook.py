@@ -11,8 +11,7 @@ from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import notebook
-from autopipe.search.events import CeilingMeasured, TrialFinished, TrialStarted
-from autopipe.search.objective import AskedBy
+from autopipe.search.trials import AskedBy, CeilingMeasured, TrialFinished, TrialStarted
 from autopipe.values import Estimate
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))

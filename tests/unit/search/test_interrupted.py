@@ -13,10 +13,10 @@ from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import study
-from autopipe.search.events import Event, SearchStopped
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import Reason
 from autopipe.search.settings import Settings
+from autopipe.search.trials import Event, SearchStopped
 from tests.fakes.surface import Surface
 
 Phase = Literal["baselines", "ceilings", "first trial", "second trial", "tenth trial", "proof"]

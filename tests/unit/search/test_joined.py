@@ -18,11 +18,10 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
-from autopipe.search.events import ConfirmationStarted, Event, StudyJoined
 from autopipe.search.measurer import Effort
-from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.settings import Settings
 from autopipe.search.storage import open_storage
+from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Event, StudyJoined
 from tests.fakes.surface import Surface
 
 NAME = "joint"

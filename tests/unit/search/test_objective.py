@@ -6,7 +6,7 @@ from replaying.synthetic import measurement
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import ConversionCost, Measurement, Resources
 from autopipe.pipeline.config import to_config
-from autopipe.search import objective
+from autopipe.search import trials
 from autopipe.values import Estimate
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
@@ -18,12 +18,12 @@ def measured(*rates: float, resources: Resources | None = None) -> Measurement:
 
 def test_one_measurement_speaks_for_itself() -> None:
     one = measured(100.0, 101.0, 102.0)
-    assert objective.merged([one]) == one.images_per_second
+    assert trials.merged([one]) == one.images_per_second
 
 
 def test_several_measurements_of_a_point_are_as_fast_as_their_median_and_as_sure_as_their_windows() -> None:
     one, other = measured(100.0, 110.0, 120.0), measured(80.0, 90.0)
-    both = objective.merged([one, other])
+    both = trials.merged([one, other])
     assert both.value == pytest.approx((one.images_per_second.value + other.images_per_second.value) / 2)
     assert both.low < both.value < both.high
 
@@ -32,31 +32,31 @@ def test_a_measurement_counts_with_its_pauses_however_often_it_is_repeated() -> 
     paused = [*[100.0] * 9, 10.0]  # images/s in windows of equal seconds
     one = measured(*paused)
     slower = one.model_copy(update={"images_per_second": Estimate(value=52.6, low=30.0, high=100.0)})
-    assert objective.merged([slower, slower]).value == 52.6
+    assert trials.merged([slower, slower]).value == 52.6
 
 
 def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -> None:
     took = Resources(peak_rss_bytes=2000)
     part = measured(1.0, resources=took).model_copy(update={"data_share": 0.25})
-    assert objective.peak_bytes(part, 8000) == 8000.0
-    assert objective.excesses(part, Limits(memory_bytes=5000), 8000) == {"memory_bytes": 3000.0}
-    assert objective.excesses(part, Limits(memory_bytes=5000), 0) == {"memory_bytes": -3000.0}
-    assert objective.peak_bytes(measured(1.0), 8000) is None
+    assert trials.peak_bytes(part, 8000) == 8000.0
+    assert trials.excesses(part, Limits(memory_bytes=5000), 8000) == {"memory_bytes": 3000.0}
+    assert trials.excesses(part, Limits(memory_bytes=5000), 0) == {"memory_bytes": -3000.0}
+    assert trials.peak_bytes(measured(1.0), 8000) is None
 
 
 def test_over_a_training_one_time_costs_count() -> None:
-    assert objective.score(500.0, one_time_seconds=10.0, images=5000) == pytest.approx(250.0)
+    assert trials.score(500.0, one_time_seconds=10.0, images=5000) == pytest.approx(250.0)
 
 
 def test_a_conversion_pays_over_many_epochs_and_not_over_few() -> None:
     def converted(epochs: int) -> float:
-        return objective.score(1000.0, one_time_seconds=30.0, images=epochs * 10_000)
+        return trials.score(1000.0, one_time_seconds=30.0, images=epochs * 10_000)
 
     assert converted(1) < 500.0 < converted(20)
 
 
 def test_one_time_costs_are_conversion_fill_and_start() -> None:
-    assert objective.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), 100) == 10.0
+    assert trials.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), 100) == 10.0
 
 
 def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
@@ -64,14 +64,14 @@ def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
         cut=1, samples=10, bytes=100, workers=1, seconds=1.0, shard_samples=(5, 5), shard_seconds=(0.5, 0.5)
     )
     known = measured(1.0, 1.0).model_copy(update={"conversion": cost, "cache_fill_seconds": 7.0})
-    assert objective.one_time_seconds([known], (5.0, 3.0), 100) == pytest.approx(10.0 + 7.0 + 2.0)
+    assert trials.one_time_seconds([known], (5.0, 3.0), 100) == pytest.approx(10.0 + 7.0 + 2.0)
 
 
 def test_what_breaks_a_limit_is_above_zero() -> None:
     took = Resources(cpu_percent=150.0, peak_rss_bytes=1000)
     limits = Limits(memory_bytes=800, cpu_percent=200.0)
-    assert objective.excesses(measured(1.0, resources=took), limits) == {"memory_bytes": 200.0, "cpu_percent": -50.0}
+    assert trials.excesses(measured(1.0, resources=took), limits) == {"memory_bytes": 200.0, "cpu_percent": -50.0}
 
 
 def test_what_was_not_measured_breaks_no_limit() -> None:
-    assert objective.excesses(measured(1.0), Limits(memory_bytes=800, cpu_percent=200.0)) == {}
+    assert trials.excesses(measured(1.0), Limits(memory_bytes=800, cpu_percent=200.0)) == {}

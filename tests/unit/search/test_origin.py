@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.search.objective import AskedBy, Asker
+from autopipe.search.trials import AskedBy, Asker
 
 
 @pytest.mark.parametrize(

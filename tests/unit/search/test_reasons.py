@@ -5,7 +5,7 @@ import pytest
 from autopipe.measure import costs
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.space import Space
-from autopipe.search.reasons import rule_of_thumb, seeds
+from autopipe.search.study import rule_of_thumb, seeds
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import session_of
 

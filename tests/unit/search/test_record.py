@@ -24,8 +24,8 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.pipeline.config import ModelSetup, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import storage
-from autopipe.search.objective import AskedBy, Asker
 from autopipe.search.record import Record, open_record
+from autopipe.search.trials import AskedBy, Asker
 from tests.fakes.surface import Surface
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})

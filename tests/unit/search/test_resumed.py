@@ -11,10 +11,10 @@ from autopipe.measure.facts import Limits
 from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
-from autopipe.search.events import BudgetPlanned, Event, SearchStopped
 from autopipe.search.feasible import Candidate
 from autopipe.search.result import Reason
-from autopipe.search.samplers import Sampler, SurrogateSampler
+from autopipe.search.surrogate import Sampler, SurrogateSampler
+from autopipe.search.trials import BudgetPlanned, Event, SearchStopped
 from tests.fakes.surface import Surface
 from tests.unit.search.test_study import fed_by_four, run, settings
 

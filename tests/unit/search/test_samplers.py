@@ -8,9 +8,8 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.feasible import trim
-from autopipe.search.samplers import SamplerContext, SurrogateSampler, distributions
 from autopipe.search.settings import Settings
-from autopipe.search.surrogate import Features, Reading, Surrogate
+from autopipe.search.surrogate import Features, Reading, SamplerContext, Surrogate, SurrogateSampler, distributions
 from tests.fakes.surface import Surface
 
 

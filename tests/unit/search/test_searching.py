@@ -32,10 +32,10 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import library, lock, searching
 from autopipe.search.conclusion import Searched
-from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.search.result import Origin
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
+from autopipe.search.trials import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.values import JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary

@@ -24,7 +24,14 @@ from autopipe.pipeline.space import Parameter, ParameterSpec, Space
 from autopipe.reports import verdict
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.events import (
+from autopipe.search.feasible import trim
+from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.result import Reason
+from autopipe.search.settings import Settings
+from autopipe.search.surrogate import Sampler
+from autopipe.search.trials import (
+    AskedBy,
+    Asker,
     BudgetPlanned,
     CeilingMeasured,
     ConfirmationStarted,
@@ -35,12 +42,6 @@ from autopipe.search.events import (
     TrialFinished,
     TrialStarted,
 )
-from autopipe.search.feasible import trim
-from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.objective import AskedBy, Asker
-from autopipe.search.result import Reason
-from autopipe.search.samplers import Sampler
-from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import SPACE, session_of

@@ -13,8 +13,8 @@ from autopipe.measure.outcome import CeilingOptions, FailureKind, Phase, TrialFa
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.search.measurer import TrialMeasurer, succeeded
 from autopipe.search.settings import Settings
-from autopipe.search.trial_measurer import TrialMeasurer, succeeded
 from autopipe.values import Estimate
 
 THREADS = to_config({"loader": "threads", "threads.workers": 2})

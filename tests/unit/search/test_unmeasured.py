@@ -10,10 +10,10 @@ from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, study
+from autopipe.search.conclusion import nothing_measured
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import LeftOut, Reason, Result, Stop
 from autopipe.search.settings import Settings
-from autopipe.search.trial_measurer import nothing_measured
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
 
