@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +23,13 @@ def write(root: Path, *names: str) -> Path:
 
 
 def test_samples_are_file_bytes_and_class_numbers_in_sorted_order(tmp_path: Path) -> None:
-    data = ImageFolder(write(tmp_path, "dog/2.jpg", "dog/1.PNG", "cat/b.webp", "cat/a.tif"))
+    write(tmp_path, "dog/2.jpg", "dog/1.PNG", "cat/b.webp", "cat/a.tif")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/dog/\xff\xfe.jpg")).write_bytes(b"odd")  # a name that is no text
+    data = ImageFolder(tmp_path)
     assert data.classes == ("cat", "dog")
-    expected = [(b"cat/a.tif", 0), (b"cat/b.webp", 0), (b"dog/1.PNG", 1), (b"dog/2.jpg", 1)]
+    expected = [(b"cat/a.tif", 0), (b"cat/b.webp", 0), (b"dog/1.PNG", 1), (b"dog/2.jpg", 1), (b"odd", 1)]
     assert expected == [data.read(i) for i in range(len(data))]
     assert isinstance(data, Source)
-    assert (data.x_kind, data.y_kind) == (FieldKind.ENCODED, FieldKind.LABEL)
-
-
-def test_it_survives_pickling_and_a_change_of_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "photos/a/1.jpg", "photos/a/2.jpg")
-    monkeypatch.chdir(tmp_path)
-    with pytest.warns(DataWarning, match="not beside"):
-        pickled = pickle.dumps(ImageFolder("photos"))
-    monkeypatch.chdir("/")
-    assert pickle.loads(pickled).read(1) == (b"photos/a/2.jpg", 0)
-
-
-def test_names_that_are_no_text_can_be_read(tmp_path: Path) -> None:
-    write(tmp_path, "a/1.jpg")
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a/\xff\xfe.jpg")).write_bytes(b"odd")
-    assert ImageFolder(tmp_path).read(1) == (b"odd", 0)
 
 
 def test_images_of_kinds_that_are_not_read_warn(tmp_path: Path) -> None:
@@ -70,22 +55,16 @@ def test_images_of_kinds_that_are_not_read_warn(tmp_path: Path) -> None:
 
 def test_class_folders_that_are_links_to_nowhere_warn(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
+    for name, target in (("labels.csv", "gone"), ("README", "notes.md"), ("old.GIF", "gone"), (".git", "gone")):
+        (tmp_path / name).symlink_to(target)  # never led to a folder
+    assert ImageFolder(tmp_path).classes == ("a", "b")  # a warning would be an error
+    (tmp_path / "001.Albatross").symlink_to("unmounted.v2")
     (tmp_path / "gone").symlink_to(tmp_path / "unmounted")
     (tmp_path / "latest").symlink_to("latest")
-    with pytest.warns(DataWarning, match=r"`gone`, `latest` in `.*` are links that lead nowhere") as told:
+    with pytest.warns(DataWarning, match=r"^`001\.Albatross`, `gone`, `latest` in `.*` are links that lead") as told:
         data = ImageFolder(tmp_path)
     assert (data.classes, [each.filename for each in told]) == (("a", "b"), [__file__])
     assert len(ImageFolder(tmp_path, class_names=["b", "a"])) == 4
-
-
-def test_links_to_nowhere_that_never_led_to_a_folder_are_no_lost_classes(tmp_path: Path) -> None:
-    write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
-    for name, target in (("labels.csv", "gone"), ("README", "notes.md"), ("old.GIF", "gone"), (".git", "gone")):
-        (tmp_path / name).symlink_to(target)
-    assert ImageFolder(tmp_path).classes == ("a", "b")  # a warning would be an error
-    (tmp_path / "001.Albatross").symlink_to("unmounted.v2")
-    with pytest.warns(DataWarning, match=r"^`001\.Albatross` in `.*` are links that lead nowhere"):
-        ImageFolder(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -127,12 +106,8 @@ def test_labels_may_be_given_for_images_in_one_folder(tmp_path: Path) -> None:
     root = write(tmp_path, "b.jpg", "a.jpg", "c.jpg", "below/z.jpg")
     data = ImageFolder(root, labels=[7, 7, 3, 9])
     assert data.classes == ("3", "7", "9")
-    assert [data.read(number) for number in range(4)] == [
-        (b"a.jpg", 7),
-        (b"b.jpg", 7),
-        (b"c.jpg", 3),
-        (b"below/z.jpg", 9),
-    ]
+    wanted = [(b"a.jpg", 7), (b"b.jpg", 7), (b"c.jpg", 3), (b"below/z.jpg", 9)]
+    assert [data.read(number) for number in range(4)] == wanted
     assert data.digest() != ImageFolder(root, labels=[7, 7, 3, 8]).digest()
     assert data.digest() == ImageFolder(root, labels=np.array([7, 7, 3, 9])).digest()
     assert ImageFolder(root, labels=None).read(3) == b"below/z.jpg"
@@ -191,31 +166,12 @@ def pairs(root: Path, **options: str) -> ImagePairs:
 
 def test_files_of_the_same_name_are_pairs_whatever_their_extension(tmp_path: Path) -> None:
     write(tmp_path, "images/b.jpg", "images/a.jpg", "images/sub/c.jpg", "masks/a.png", "masks/b.bmp", "masks/sub/c.png")
-    data = pickle.loads(pickle.dumps(pairs(tmp_path)))
-    expected = [
-        (b"images/a.jpg", b"masks/a.png"),
-        (b"images/b.jpg", b"masks/b.bmp"),
-        (b"images/sub/c.jpg", b"masks/sub/c.png"),
-    ]
-    assert expected == [data.read(i) for i in range(len(data))]
-    assert (data.x_kind, data.y_kind) == (FieldKind.ENCODED, FieldKind.ENCODED)
+    data = pairs(tmp_path)
+    assert [data.read(i)[1] for i in range(len(data))] == [b"masks/a.png", b"masks/b.bmp", b"masks/sub/c.png"]
     assert data.name(0) == f"{tmp_path}/images/a.jpg with {tmp_path}/masks/a.png"
     assert data.files([1]) == [f"{tmp_path}/images/b.jpg", f"{tmp_path}/masks/b.bmp"]
-
-
-def test_a_suffix_of_the_masks_is_left_out_of_the_match(tmp_path: Path) -> None:
-    write(tmp_path, "images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png")
-    assert pairs(tmp_path, mask_suffix="_L").read(1) == (b"images/2.png", b"masks/2_L.png")
-
-
-def test_the_first_few_without_a_partner_are_listed(tmp_path: Path) -> None:
-    write(tmp_path, "images/0.jpg", "masks/0.png", "masks/extra.png", *(f"images/x{i}.jpg" for i in range(7)))
-    with pytest.raises(DataError) as caught:
-        pairs(tmp_path)
-    assert f"7 files of `{tmp_path}/images` have no partner: x0.jpg, x1.jpg, x2.jpg, x3.jpg, x4.jpg and 2 more" in str(
-        caught.value
-    )
-    assert f"1 files of `{tmp_path}/masks` have no partner: extra.png" in str(caught.value)
+    write(tmp_path / "named", "images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png")
+    assert pairs(tmp_path / "named", mask_suffix="_L").read(1) == (b"images/2.png", b"masks/2_L.png")
 
 
 @pytest.mark.parametrize(
@@ -233,31 +189,29 @@ def test_a_folder_that_is_not_one_of_classes_is_refused(tmp_path: Path, names: l
 
 
 @pytest.mark.parametrize(
-    ("names", "said", "classes"),
+    ("names", "said"),
     [
-        (
-            ["preview.jpg", "a/1.jpg", "a/2.jpg"],
-            r"Images in .* itself belong to no class.* left out, 1 of them",
-            ("a",),
-        ),
+        (["preview.jpg", "a/1.jpg", "a/2.jpg"], r"Images in .* itself belong to no class.* left out, 1 of them"),
         (
             ["Train/cat/1.jpg", "Train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"],
             r'`Train`, `val` are taken for classes.*ap\.ImageFolder\(".*/Train"\)',
-            ("Train", "val"),
         ),
     ],
 )
-def test_a_folder_that_looks_like_another_layout_warns(
-    tmp_path: Path, names: list[str], said: str, classes: tuple[str, ...]
-) -> None:
+def test_a_folder_that_looks_like_another_layout_warns(tmp_path: Path, names: list[str], said: str) -> None:
     with pytest.warns(DataWarning, match=said):
-        assert ImageFolder(write(tmp_path, *names)).classes == classes
+        assert len(ImageFolder(write(tmp_path, *names))) == len([name for name in names if "/" in name])
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
         (["images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png"], r'Pass mask_suffix="_L"'),
+        (
+            ["images/0.jpg", "masks/0.png", "masks/extra.png", *(f"images/x{i}.jpg" for i in range(7))],
+            r"7 files of .* no partner: x0\.jpg, x1\.jpg, x2\.jpg, x3\.jpg, x4\.jpg and 2 more\. "
+            r"1 files of .*/masks` have no partner: extra\.png",
+        ),
         (["images/0.jpg", "images/0.png", "masks/0.png"], r"`0\.png` and `0\.jpg` .* differ only in their ending"),
         (["images/0.jpg", "masks/readme.txt"], r"no images in .*masks"),
     ],

@@ -23,21 +23,15 @@ def of_numbers(path: Path) -> Path:
     return path
 
 
-def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path: Path) -> None:
+def test_what_is_no_archive_of_such_arrays_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         NPZ("nowhere.npz")
     (tmp_path / "other").write_bytes(b"nothing of the kind")
     with pytest.raises(DataError, match=r"cannot be read as a \.npz archive"):
         NPZ(tmp_path / "other")
-
-
-def test_an_array_that_is_not_there_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", x_train=np.zeros((3, 2)))
     with pytest.raises(DataError, match="no array `x`; its arrays are `x_train`"):
         NPZ(tmp_path / "set.npz", y=None)
-
-
-def test_an_archive_of_other_files_has_no_arrays(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         archive.writestr("x", "no array")
     with pytest.raises(DataError, match="has no array `x`; its arrays are none"):
