@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -30,29 +31,32 @@ from tests.unit.search.test_unmeasured import Failing
 HERE = fingerprint.detect()
 
 
-def test_show_marks_the_profile_of_this_machine(autopipe: Autopipe, tmp_path: Path) -> None:
-    known = artifact(profile(hardware=hardware(cpu_model="Another")), profile(hardware=HERE))
-    ended = autopipe("show", files.write(known, tmp_path / "a.json"))
+@pytest.mark.parametrize(
+    ("profiles", "said"),
+    [
+        (
+            [profile(hardware=hardware(cpu_model="Another")), profile(hardware=HERE)],
+            ["profile 1 of 2 ", "profile 2 of 2 (used on this machine)"],
+        ),
+        (
+            [profile()],
+            ["note: The artefact's only profile is not of a machine like this one. It is taken all the same."],
+        ),
+        (
+            [profile(hardware=HERE, config={**config(), "loader": {"kind": "theirs"}})],
+            ["the package of its loader is missing", "note: The `config` of a profile cannot be used:"],
+        ),
+    ],
+    ids=["of this machine", "of another", "of a loader that is not installed"],
+)
+def test_show_tells_which_profile_is_used(
+    autopipe: Autopipe, tmp_path: Path, profiles: list[Profile], said: list[str]
+) -> None:
+    ended = autopipe("show", files.write(artifact(*profiles), tmp_path / "a.json"))
+    shown = " ".join(ended.out.split())
     assert ended.status == 0
-    assert "profile 1 of 2\n" in ended.out
-    assert "profile 2 of 2 (used on this machine)" in ended.out
-    assert "note:" not in ended.out
-
-
-def test_show_says_when_no_profile_is_of_this_machine(autopipe: Autopipe, tmp_path: Path) -> None:
-    ended = autopipe("show", files.write(artifact(), tmp_path / "a.json"))
-    assert "note: The artefact's only profile is not of a machine like this one. It is taken all the same." in " ".join(
-        ended.out.split()
-    )
-
-
-def test_show_tells_of_a_profile_whose_loader_is_not_installed(autopipe: Autopipe, tmp_path: Path) -> None:
-    known = artifact(profile(hardware=HERE, config={**config(), "loader": {"kind": "theirs"}}))
-    ended = autopipe("show", files.write(known, tmp_path / "a.json"))
-    said = " ".join(ended.out.split())
-    assert ended.status == 0
-    assert "the package of its loader is missing" in said
-    assert "note: The `config` of a profile cannot be used:" in said
+    assert [words for words in said if words not in shown] == []
+    assert ("note:" in shown) is (len(profiles) == 1)
 
 
 def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -75,15 +79,14 @@ def test_from_where_a_tune_was_run_its_artefact_is_named(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("command", "content", "said"),
     [
-        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 1"),
-        ('{"schema_version": 1, "profi', "is no JSON, or was cut"),
-        ('{"profiles": []}', "has no `schema_version`"),
-        ('{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),
+        ("show", '{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 1"),
+        ("check", '{"schema_version": 1, "profi', "is no JSON, or was cut"),
+        ("retune", '{"profiles": []}', "has no `schema_version`"),
+        ("check", '{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),
     ],
 )
-@pytest.mark.parametrize("command", ["show", "check", "retune"])
 def test_what_is_no_artefact_of_this_version_is_refused(
     autopipe: Autopipe, tmp_path: Path, command: str, content: str, said: str
 ) -> None:
@@ -105,31 +108,30 @@ def test_retune_refuses_a_folder_that_cannot_be_written_to(
     assert "--out" not in ended.err
 
 
-def test_merge_unites_profiles_and_leads_to_the_first_ones_workload(autopipe: Autopipe, tmp_path: Path) -> None:
+def test_merge_unites_profiles_and_leads_to_the_first_ones_workload_from_a_new_folder(
+    autopipe: Autopipe, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "one").mkdir()
     named = FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
     one = files.write(artifact(profile(hardware=HERE), workload=named), tmp_path / "one" / "a.json")
     two = files.write(artifact(), tmp_path / "b.json")
-    ended = autopipe("merge", one, two, "-o", tmp_path / "c.json")
-    assert (ended.status, ended.out) == (0, "")
-    assert "with 2 profiles" in ended.err
-    merged = files.read(tmp_path / "c.json")
-    assert {each.hardware.cpu_model for each in merged.profiles} == {HERE.cpu_model, hardware().cpu_model}
-    assert merged.workload == FileReference(path="train.py")
-
-
-def test_merge_makes_the_folder_that_it_writes_to(autopipe: Autopipe, tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    one = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "a.json")
     out = tmp_path / "new" / "tuned" / "autopipe.json"
-    ended = autopipe("merge", one, "--out", out)
+    ended = autopipe("merge", one, two, "-o", out)
     assert (ended.status, ended.out) == (0, ""), ended.err
-    assert files.read(out).workload == FileReference(path="../../train.py", origin=str(tmp_path / "train.py"))
+    assert "with 2 profiles" in ended.err
+    merged = files.read(out)
+    assert {each.hardware.cpu_model for each in merged.profiles} == {HERE.cpu_model, hardware().cpu_model}
+    assert merged.workload == FileReference(path="../../train.py", origin=str(tmp_path / "train.py"))
 
 
-def test_merge_says_why_a_folder_cannot_be_made(autopipe: Autopipe, tmp_path: Path) -> None:
+def test_merge_refuses_two_workloads_and_a_folder_that_cannot_be_made(autopipe: Autopipe, tmp_path: Path) -> None:
     one = files.write(artifact(), tmp_path / "a.json")
+    two = files.write(artifact(profile(workload=digest(batch_size=8))), tmp_path / "b.json")
+    ended = autopipe("merge", one, two, "-o", tmp_path / "c.json")
+    assert ended.status == 2
+    assert "Only artefacts of one workload can be merged" in ended.err
+    assert not (tmp_path / "c.json").exists()
     ended = autopipe("merge", one, "--out", one / "autopipe.json")
     assert (ended.status, ended.out) == (2, "")
     assert "cannot be written: Not a directory" in ended.err
@@ -146,15 +148,6 @@ def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> 
         files.write(artifact(profile(hardware=hardware(cpu_model="Third"))), out)
     merging.join(60)
     assert {each.hardware.cpu_model for each in files.read(out).profiles} == {"Third", HERE.cpu_model}
-
-
-def test_merge_refuses_two_workloads(autopipe: Autopipe, tmp_path: Path) -> None:
-    one = files.write(artifact(), tmp_path / "a.json")
-    two = files.write(artifact(profile(workload=digest(batch_size=8))), tmp_path / "b.json")
-    ended = autopipe("merge", one, two, "-o", tmp_path / "c.json")
-    assert ended.status == 2
-    assert "Only artefacts of one workload can be merged" in ended.err
-    assert not (tmp_path / "c.json").exists()
 
 
 def test_schema_describes_what_is_written(autopipe: Autopipe) -> None:
@@ -194,8 +187,14 @@ def test_the_artefact_and_its_module_name_the_new_file(
     assert reference.beside(renamed) == reference.Pin(workload=named)
 
 
-def test_another_workload_is_told_from_the_one_that_was_tuned(autopipe: Autopipe, renamed: Path) -> None:
+def test_a_module_of_the_users_own_is_left_alone_and_another_workload_is_told(
+    autopipe: Autopipe, renamed: Path
+) -> None:
+    own = renamed.with_name("tuned_pipeline.py")
+    own.write_text("# mine\n")
     ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:photos")
+    assert ended.status == 0
+    assert own.read_text() == "# mine\n"
     assert "was added" in ended.err
     assert "batch size" not in ended.err
 
@@ -208,18 +207,12 @@ def test_what_is_not_there_is_refused_and_nothing_is_written(autopipe: Autopipe,
     assert renamed.read_text() == before
 
 
-def test_a_module_of_the_users_own_is_left_alone(autopipe: Autopipe, renamed: Path) -> None:
-    own = renamed.with_name("tuned_pipeline.py")
-    own.write_text("# mine\n")
-    ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:photos")
-    assert ended.status == 0
-    assert own.read_text() == "# mine\n"
-
-
 NAMED = FileReference(path="train.py")
 
 
-def searched(surface: Surface) -> Result:
+@functools.cache
+def searched(kind: type[Surface] = Surface) -> Result:
+    surface = kind(cores=4)
     space = library.load("quick", {"cores": 4, "gpus": 0})
     return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=4)).result
 
@@ -240,7 +233,7 @@ def retuned(
     converted: bool = False,
 ) -> list[str]:
     """Return what is said of a retune that wrote this profile."""
-    done = retuning.Retuned(result=searched(Surface(cores=4)), profile=known, converted=converted)
+    done = retuning.Retuned(result=searched(), profile=known, converted=converted)
     monkeypatch.setattr(retuning, "run", lambda *_, **__: done)
     ended = autopipe("retune", path, *options)
     assert ended.status == 0, ended.err
@@ -248,25 +241,18 @@ def retuned(
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_only_a_configuration_that_was_not_there_before_is_called_new(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool
-) -> None:
-    path, known = stored(tmp_path)
-    found = known if same else stored(tmp_path / "other", key="another")[1]
-    said = "\n".join(retuned(autopipe, monkeypatch, path, found))
-    assert ("a new configuration" in said) is not same
-    assert ("the same configuration" in said) is same
-
-
 @pytest.mark.parametrize("simulated", [False, True])
-def test_what_to_do_next_is_said_as_after_a_tune(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, simulated: bool
+def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool, simulated: bool
 ) -> None:
     request = Request(simulate=SimulatedStep(step_seconds=0.01) if simulated else None)
     path, known = stored(tmp_path, request=request)
     module = path.with_name("tuned_pipeline.py")
     module.write_text(codegen.text_for(NAMED, path.name))
-    said = retuned(autopipe, monkeypatch, path, known)
+    found = known if same else stored(tmp_path / "other", key="another", request=request)[1]
+    said = retuned(autopipe, monkeypatch, path, found)
+    assert ("a new configuration" in "".join(said)) is not same
+    assert ("the same configuration" in "".join(said)) is same
     assert said[-2:] == [f"next      {use(module, simulated=simulated)}", f"          {again.autopipe('check', path)}"]
 
 
@@ -285,7 +271,7 @@ def test_a_retune_that_is_interrupted_says_how_to_go_on(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
     cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
-    done = retuning.Retuned(result=searched(Failing()).model_copy(update={"stop": cut}))
+    done = retuning.Retuned(result=searched(Failing).model_copy(update={"stop": cut}))
 
     def run(*_: object, **__: object) -> retuning.Retuned:
         if early:
