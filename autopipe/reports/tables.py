@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from autopipe.artifact import drift
 from autopipe.artifact.schema import Artifact, Profile
-from autopipe.artifact.verifying import FileVerification
 from autopipe.hardware.machine import Machine, opencv_warning, size_text
 from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
@@ -24,6 +23,9 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
 from autopipe.reports.terminal import labelled
+
+if TYPE_CHECKING:  # which imports Optuna
+    from autopipe.artifact.verifying import FileVerification
 
 _NOTE = Text("note", style="bold yellow")
 _STYLES = {

@@ -7,7 +7,10 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from autopipe.cli import main
@@ -23,6 +26,17 @@ class Ended:
 
 
 Autopipe = Callable[..., Ended]
+
+
+def photos(folder: Path, each: int = 4) -> Path:
+    """Write two classes of small images; the odd ones are JPEG files."""
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for number in range(each):
+            pixels = cv2.resize(rng.integers(0, 256, (6, 8, 3), np.uint8), (60, 40))
+            cv2.imwrite(str(folder / name / f"{number}.{'jpg' if number % 2 else 'png'}"), pixels)
+    return folder
 
 
 @pytest.fixture

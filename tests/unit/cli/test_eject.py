@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
-from tests.unit.cli.conftest import Autopipe
+from tests.unit.cli.conftest import Autopipe, photos
 
 TRAIN = """
 import autopipe as ap
@@ -28,10 +26,7 @@ workload = ap.Workload(data=ap.ImageFolder("photos"), ops=[ap.Decode(), ap.Resiz
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a workload that prints."""
-    for name in ("cat", "dog"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(2):
-            cv2.imwrite(str(tmp_path / "photos" / name / f"{number}.png"), np.zeros((8, 9, 3), np.uint8))
+    photos(tmp_path / "photos", each=2)
     (tmp_path / "talks.py").write_text(TRAIN)
     monkeypatch.chdir(tmp_path)
     return tmp_path

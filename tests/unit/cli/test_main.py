@@ -41,32 +41,33 @@ class Played:
         self.command(arguments, prog_name)
 
 
-def _imported(*arguments: str) -> set[str]:
-    """Return the top-level modules that a process has imported after a command."""
-    code = "\n".join(
-        (
-            "import sys",
-            f"sys.argv = ['autopipe', *{list(arguments)!r}]",
-            "from autopipe.cli.main import main",
-            "try:",
-            "    main()",
-            "except SystemExit as end:",
-            "    assert not end.code, end.code",
-            "print('|', *sorted({name.partition('.')[0] for name in sys.modules}))",
-        )
-    )
+def _imported(*commands: tuple[str, ...]) -> set[str]:
+    """Return the top-level modules that a process has imported after some commands."""
+    code = f"""
+import sys
+from autopipe.cli.main import main
+for arguments in {commands!r}:
+    sys.argv = ["autopipe", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+print("|", *sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("|")[2].split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",)], ids=" ".join)
-def test_help_imports_nothing_that_takes_time(arguments: tuple[str, ...]) -> None:
-    assert not FRAMEWORKS & _imported(*arguments)
+def test_help_imports_nothing_that_takes_time(autopipe: Autopipe) -> None:
+    from autopipe import __version__
+
+    assert not FRAMEWORKS & _imported(("--help",), ("--version",))
+    assert autopipe("--version").out == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [("tune", "--help"), ("doctor",), ("schema",), ("show", ASSET)], ids=" ".join)
-def test_what_measures_nothing_imports_no_framework(arguments: tuple[str, ...]) -> None:
-    assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported(*arguments)
+def test_what_measures_nothing_imports_no_framework() -> None:
+    commands = (("tune", "--help"), ("doctor",), ("schema",), ("show", ASSET))
+    assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported(*commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -82,13 +83,17 @@ def _listed(text: str) -> dict[str, list[str]]:
     return {heading: lines.splitlines() for heading, lines in sections if heading != "Options"}
 
 
-def test_commands_are_listed_below_three_headings_the_most_used_first(autopipe: Autopipe) -> None:
-    listed = {
-        heading: [line.split()[0] for line in lines] for heading, lines in _listed(autopipe("--help").out).items()
-    }
-    assert list(listed) == ["Tune and train", "Look closer", "Data and files"]
-    assert listed["Tune and train"][0] == "tune"
-    assert sorted(itertools.chain(*listed.values())) == sorted(set(COMMANDS) - {"schema"})
+def test_commands_are_listed_below_three_headings_the_most_used_first_in_lines_of_eighty_columns(
+    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = _listed(autopipe("--help").out)
+    names = {heading: [line.split()[0] for line in lines] for heading, lines in listed.items()}
+    assert list(names) == ["Tune and train", "Look closer", "Data and files"]
+    assert names["Tune and train"][0] == "tune"
+    assert sorted(itertools.chain(*names.values())) == sorted(set(COMMANDS) - {"schema"})  # a line each
+    lines = [line for lines in listed.values() for line in lines]
+    assert [line for line in lines if len(line) > 80 or not line.endswith(".") or line.endswith("..")] == []
 
 
 def test_a_command_of_another_package_is_listed_below_its_heading_or_below_more(
@@ -108,15 +113,6 @@ def test_a_command_of_another_package_is_listed_below_its_heading_or_below_more(
     assert " ".join(" ".join(listed["More"]).split()) == f"upload {upload.__doc__}"  # wrapped, not cut
 
 
-def test_the_list_of_commands_fits_a_terminal_of_eighty_columns(
-    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = [line for lines in _listed(autopipe("--help").out).values() for line in lines]
-    assert len(lines) == len(COMMANDS) - 1  # without `schema`: a line each
-    assert [line for line in lines if len(line) > 80 or not line.endswith(".") or line.endswith("..")] == []
-
-
 def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
     options = [set(re.findall(r"(?<= )--[a-z-]+", autopipe(command, "--help").out)) for command in ("tune", "retune")]
     of_a_workload = {"--images", "--model", "--image-size", "--batch-size", "--out", "--trace"}
@@ -124,30 +120,22 @@ def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "near"),
-    [(("tun", "x"), "tune"), (("tune", "--trails", "3"), "--trials"), (("show", "--jsn"), "--json")],
+    ("arguments", "last"),
+    [
+        (("tun", "x"), "tune"),
+        (("tune", "--trails", "3"), "--trials"),
+        (("show", "--jsn"), "--json"),
+        (("measure", "train.py:workload", "--seconds", "inf"), "inf is not a finite number."),
+        (("tune", "train.py:workload", "--max-cpu", "inf"), "inf is not a finite number."),
+    ],
     ids=str,
 )
-def test_a_misspelt_command_or_option_is_wrong_use_and_names_the_near_one(
-    autopipe: Autopipe, arguments: tuple[str, ...], near: str
+def test_a_misspelt_name_or_an_impossible_number_is_wrong_use_and_named(
+    autopipe: Autopipe, arguments: tuple[str, ...], last: str
 ) -> None:
     ended = autopipe(*arguments)
     assert (ended.status, ended.out) == (2, "")
-    assert near in ended.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("measure", "train.py:workload", "--seconds"),
-        ("tune", "train.py:workload", "--max-cpu"),
-    ],
-    ids=" ".join,
-)
-def test_what_would_never_end_is_wrong_use(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
-    ended = autopipe(*arguments, "inf")
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.splitlines()[-1].endswith("inf is not a finite number.")
+    assert last in ended.err.splitlines()[-1]
 
 
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -204,12 +192,6 @@ def test_who_ended_a_search_shows_in_the_status(
     monkeypatch.setattr(main, "application", lambda: Played(command))
     ended = autopipe("tune")
     assert (ended.status, ended.out, ended.err) == (status, "", "error: Why.\n")
-
-
-def test_the_version_is_printed(autopipe: Autopipe) -> None:
-    from autopipe import __version__
-
-    assert autopipe("--version").out == f"{__version__}\n"
 
 
 @pytest.mark.parametrize(

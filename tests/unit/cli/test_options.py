@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import pytest
 
 from autopipe.cli import option_values
 from autopipe.cli.commands.tune import retune, tune
-from autopipe.cli.options import Command, SearchOptions, WorkloadOptions, ungrouped
+from autopipe.cli.options import Command, WorkloadOptions, ungrouped
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline.config import PipelineConfig
@@ -22,35 +20,51 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from tests.unit.cli.conftest import Autopipe
+from tests.unit.cli.conftest import Autopipe, photos
 
 THREADS = PipelineConfig(loader=Threads(workers=2))
 
 
-@pytest.mark.parametrize("option", ["--step", "--memory", "--simulate-step"])
-def test_a_number_without_a_unit_is_refused_with_what_to_write(option: str) -> None:
-    read = {"--memory": option_values.size, "--simulate-step": option_values.accelerator}.get(
-        option, option_values.seconds
-    )
-    with pytest.raises(ConfigError, match=f"`{option}` must be") as raised:
-        read("20", option)
-    unit = "G" if option == "--memory" else "ms"
-    assert f"{option} 20{unit}" in str(raised.value.hint)
-    read(f"20{unit}", option)
+SECONDS, SIZE, STEP = option_values.seconds, option_values.size, option_values.accelerator
 
 
-def test_parameters_are_held_to_values_of_their_types() -> None:
-    pairs = ["loader=threads,tfdata", "threads.workers=2,4", "tfdata.prefetch=auto,2"]
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        *((SECONDS, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015))),
+        *((SIZE, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7))),
+        *((STEP, "15ms", SimulatedAccelerator(0.015)), (STEP, "224ms/400", SimulatedAccelerator(0.224, 400))),
+    ],
+)
+def test_a_duration_and_a_size_are_numbers_with_a_unit(read: Callable[..., object], text: str, value: object) -> None:
+    assert read(text, "--option") == value
+
+
+@pytest.mark.parametrize(
+    ("read", "texts", "must", "unit"),
+    [
+        (SECONDS, ["", "fast", "3x", "-1s", "1h30m"], "be a duration", "s"),
+        (SIZE, ["", "much", "8 GG"], "be a size", "G"),
+        (STEP, ["quick"], "be a duration", "ms"),
+    ],
+)
+def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_what_to_write(
+    read: Callable[..., object], texts: list[str], must: str, unit: str
+) -> None:
+    for text in texts:
+        with pytest.raises(ConfigError, match=f"`--option` must {must}"):
+            read(text, "--option")
+    with pytest.raises(ConfigError) as raised:
+        read("20", "--option")
+    assert f"--option 20{unit}" in str(raised.value.hint)
+
+
+def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to_one_loaders() -> None:
+    pairs = ["loader=threads,tfdata", "threads.workers=2,4", "tfdata.prefetch=auto,2", "loader.prefetch=auto"]
     assert option_values.allowed(pairs) == {
         "loader": ("threads", "tfdata"),
         "threads.workers": (2, 4),
         "tfdata.prefetch": ("auto", 2),
-    }
-
-
-def test_a_knob_of_any_loader_takes_what_one_of_them_takes() -> None:
-    assert option_values.allowed(["loader.workers=4", "loader.prefetch=auto"]) == {
-        "loader.workers": (4,),
         "loader.prefetch": ("auto",),
     }
 
@@ -115,13 +129,6 @@ def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() 
     assert "loader.workers" not in hint
 
 
-def test_a_simulated_step_is_a_time_perhaps_for_so_many_images_or_a_preset() -> None:
-    assert option_values.accelerator("15ms", "--simulate-step") == SimulatedAccelerator(0.015)
-    assert option_values.accelerator("224ms/400", "--simulate-step") == SimulatedAccelerator(0.224, 400)
-    with pytest.raises(ConfigError, match=r"`--simulate-step` must be a duration"):
-        option_values.accelerator("quick", "--simulate-step")
-
-
 WRAPPED = WrappedDataset(
     as_it_is=PipelineConfig(
         loader=Wrapped.model_validate({"calls": 2, "order": "any"}), finish="host", device_prefetch=0
@@ -131,14 +138,11 @@ WRAPPED = WrappedDataset(
 USUAL = PipelineConfig(loader=Threads(workers=2))
 
 
-def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters() -> None:
+def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_other_takes_them() -> None:
     assert option_values.configured(USUAL, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
     changed = option_values.configured(USUAL, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
     assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
     assert changed.device_prefetch == 2
-
-
-def test_any_other_workload_is_measured_with_the_usual_loader() -> None:
     assert option_values.configured(USUAL, None, ["loader.workers=3"]).loader == Threads(workers=3)
     with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
         option_values.configured(USUAL, None, ["wrapped.calls=1"])
@@ -165,34 +169,6 @@ def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     assert option_values.allowed(["cache=none", "cache=none"]) == {"cache": ("none",)}
 
 
-@pytest.mark.parametrize(
-    ("read", "text", "value"),
-    [
-        *((option_values.seconds, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0))),
-        *((option_values.seconds, text, value) for text, value in (("15ms", 0.015), ("2min", 120.0))),
-        *((option_values.size, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20))),
-        *((option_values.size, text, value) for text, value in (("1.5k", 1536), ("7B", 7))),
-    ],
-)
-def test_a_duration_and_a_size_are_numbers_with_a_unit(read: Callable[..., float], text: str, value: float) -> None:
-    assert read(text, "--option") == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("read", "texts", "must"),
-    [
-        (option_values.seconds, ["", "fast", "3x", "-1s", "1h30m"], "be a duration"),
-        (option_values.size, ["", "much", "8 GG"], "be a size"),
-    ],
-)
-def test_what_has_no_such_unit_is_named_with_its_option(
-    read: Callable[..., float], texts: list[str], must: str
-) -> None:
-    for text in texts:
-        with pytest.raises(ConfigError, match=f"`--option` must {must}"):
-            read(text, "--option")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
     height: int = 1
@@ -216,36 +192,21 @@ def test_a_group_is_an_option_for_each_field_in_its_place_with_the_commands_defa
     assert list(found) == ["name", "height", "width", "fill"]
     assert [found[name].default for name in ("height", "width")] == [5, 2]
     assert found["height"].annotation is int
-
-
-def test_the_command_gets_its_group_made_of_what_is_given() -> None:
     ungrouped(draw)(name="box", height=3, width=4, fill=True)
     assert called == ["box", Size(height=3, width=4), True]
-
-
-def test_tune_and_retune_search_by_the_same_options() -> None:
-    shared = {field.name for field in dataclasses.fields(SearchOptions)}
-    tuned, retuned = (
-        {name: parameters(one)[name].annotation.__metadata__[0].help for name in shared} for one in (tune, retune)
-    )
-    assert tuned == retuned
     assert (parameters(tune)["trials"].default, parameters(retune)["trials"].default) == (30, 15)
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> str:
-    for name in ("cat", "dog"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(2):
-            cv2.imwrite(str(tmp_path / "photos" / name / f"{number}.png"), np.zeros((4, 4, 3), np.uint8))
-    return str(tmp_path / "photos")
+    return str(photos(tmp_path / "photos", each=2))
 
 
-@pytest.mark.parametrize("model", ["mobilenet-v2", "mobilenet v2", " mobilenet_v2", "mobilenet.v2"])
-def test_a_models_name_may_be_written_as_elsewhere(images: str, model: str) -> None:
+@pytest.mark.parametrize("model", ["mobilenet-v2", " mobilenet_v2", "mobilenet.v2", None])
+def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(images: str, model: str | None) -> None:
     named = WorkloadOptions(images=images, model=model, batch_size=2).chosen().named
     assert named is not None
-    assert named.model == "mobilenet_v2"
+    assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +221,6 @@ def test_a_models_name_may_be_written_as_elsewhere(images: str, model: str) -> N
 def test_what_an_artefact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         WorkloadOptions(**{"images": images, **options}).chosen()
-
-
-def test_what_is_not_said_of_a_folder_of_images_is_as_usual(images: str) -> None:
-    named = WorkloadOptions(images=images, batch_size=2).chosen().named
-    assert named is not None
-    assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 32}, {"image_size": 224}, {"model": "mobilenet_v2"}])

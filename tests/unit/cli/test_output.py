@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,39 +27,41 @@ from tests.fakes.profiles import profile
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
 
-def _tuned(config: PipelineConfig) -> factory.Tuned:
-    known = profile(config=config.model_dump(mode="json"))
-    return factory.of_profile(known, lambda: pytest.fail("imported"))
+IMAGES = ImagesReference(path="/my photos", model="vgg16", image_size=96)
 
 
-def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "storage", "options"),
+    [
+        (Chosen(workload="train.py:workload"), {}, None),
+        (Chosen(workload="train.py:workload"), {"storage": "array"}, "train.py:workload --to array --out {0}array'"),
+        (
+            Chosen(workload="unused", named=IMAGES),
+            {"storage": "array", "cut": 1},
+            "--images '/my photos' --image-size 96 --to array --cut 1 --out {0}array-1'",
+        ),
+    ],
+    ids=["files", "array", "images"],
+)
+def test_what_to_do_next_is_said(
+    tmp_path: Path,
+    chosen: Chosen,
+    storage: dict[str, Any],
+    options: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     folder = tmp_path / "my models"
     written = Written(artifact=folder / "autopipe.json", module=folder / "tuned_pipeline.py")
-    config = CONFIG.model_copy(update={"storage": "array", "cut": 1})
-    named = ImagesReference(path="/my photos", model="vgg16", image_size=96)
-    chosen = Chosen(workload="unused", named=named)
-    say_where(written, "study.db", _tuned(config), chosen.arguments)
-    command = f"{again.autopipe('convert')} --images '/my photos' --image-size 96 --to array --cut 1"
-    assert f"before    {command} --out '{folder}/converted/array-1'" in capsys.readouterr().err.splitlines()
-
-
-@pytest.mark.parametrize(("storage", "converts"), [("files", False), ("array", True)])
-def test_what_to_do_next_is_said(
-    tmp_path: Path, storage: str, converts: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    written = Written(artifact=tmp_path / "autopipe.json", module=tmp_path / "tuned_pipeline.py")
-    config = CONFIG.model_copy(update={"storage": storage})
-    say_where(written, "study.db", _tuned(config), "train.py:workload")
+    known = profile(config=CONFIG.model_copy(update=storage).model_dump(mode="json"))
+    tuned = factory.of_profile(known, lambda: pytest.fail("imported"))
+    say_where(written, "study.db", tuned, chosen.arguments)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
-    before = f"before    {again.autopipe('convert')} train.py:workload --to array --out {tmp_path}/converted/array"
-    assert (before in lines) == converts
+    before = None if options is None else options.format(f"'{folder}/converted/")
+    assert [line for line in lines if line.startswith("before")] == (
+        [] if before is None else [f"before    {again.autopipe('convert')} {before}"]
+    )
     assert lines[-1] == f"          {again.autopipe('check', written.artifact)}"
-
-
-def test_room_for_the_artefact_is_kept_and_leaves_no_file(tmp_path: Path) -> None:
-    with reserved(tmp_path):
-        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> None:
@@ -70,6 +73,8 @@ def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> Non
         fail()
 
     (tmp_path / "old").mkdir()
+    with reserved(tmp_path / "old"):
+        assert list((tmp_path / "old").iterdir()) == []  # the room is kept by a file without a name
     for name in ("old", "new"):
         with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / name):
             fail()
@@ -124,9 +129,12 @@ def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytes
     assert capsys.readouterr() == ("the result\n", f"wrote     {name}\n")
 
 
-def test_a_bar_tells_on_a_terminal_how_much_is_done(
+def test_a_bar_tells_on_a_terminal_how_much_is_done_and_writes_nothing_into_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with screen.bar("looking", unit="samples") as told:
+        told(40, 40)
+    assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")
     with screen.bar("looking", unit="samples") as told:
         told(10, 40)
@@ -135,9 +143,3 @@ def test_a_bar_tells_on_a_terminal_how_much_is_done(
     assert out == ""
     assert "looking" in error
     assert "40/40" in error
-
-
-def test_a_bar_writes_nothing_into_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    with screen.bar("looking", unit="samples") as told:
-        told(40, 40)
-    assert capsys.readouterr() == ("", "")

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
-import cv2
-import numpy as np
 import pytest
 
 from autopipe.artifact import verifying
@@ -20,21 +18,14 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import searching
 from tests.unit.cli.conftest import Autopipe
+from tests.unit.cli.conftest import photos as written
 
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two classes of four images."""
-    rng = np.random.default_rng(0)
-    for name in ("cat", "dog"):
-        folder = tmp_path / "photos" / name
-        folder.mkdir(parents=True)
-        for number in range(4):
-            pixels = cv2.resize(rng.integers(0, 256, (6, 8, 3), np.uint8), (60, 40))
-            cv2.imwrite(str(folder / f"{number}.{'jpg' if number % 2 else 'png'}"), pixels)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "photos"
+    return written(tmp_path / "photos")
 
 
 def damage(path: Path, at: bytes) -> None:
