@@ -19,8 +19,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress, convert, estimate_bytes
 from autopipe.pipeline.storage.convert import finish as finish
-from autopipe.pipeline.storage.form import Conversion, Storage
-from autopipe.pipeline.storage.shard import Place, RemotePath, place
+from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, Storage, place
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload

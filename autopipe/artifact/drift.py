@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import functools
 import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from autopipe import again, registry
 from autopipe.artifact import pick
@@ -44,6 +45,9 @@ HELP: Final = {
 }
 DRIFTED: Final = "Whether training is slower than promised."
 
+Export: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Takes the figures of an epoch: those of `HELP`, some of them None, and `cause`, None without a drift."""
+
 
 def append_line(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
     """Append a line of JSON with the time, in seconds since 1970, to a file."""
@@ -69,15 +73,7 @@ def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) ->
         stream.write(("\n".join(lines) + "\n").encode())
 
 
-class Exporter(Protocol):
-    """Takes the figures of each epoch."""
-
-    def set(self, values: Mapping[str, Any], /) -> None:
-        """Take the figures of an epoch: those of `HELP`, some of them None, and `cause`, None without a drift."""
-        ...
-
-
-def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
+def exporter(name: str, value: Any, causes: Collection[str]) -> Export:
     """Make the exporter that an installed package has under a name; raise ConfigError if there is none.
 
     `value` is its argument, such as True, which the exporter checks; `causes` are all possible values of `cause`.
@@ -86,8 +82,8 @@ def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
     if made is None:
         known = ["jsonl", "prometheus", *(entry.name for entry in registry.declared(GROUP))]
         raise ConfigError(f"`DriftMonitor` takes {', '.join(known)}, but got `{name}`.{near(name, known)}")
-    found: Exporter = made(value, causes)
-    return found
+    export: Export = made(value, causes).set
+    return export
 
 
 # -------------------- drift
@@ -194,26 +190,22 @@ def DriftMonitor(
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
     asked = {name: value for name, value in exporters.items() if value is not False}
-    made = [exporter(name, value, tuple(Cause)) for name, value in asked.items()]
+    exports = [exporter(name, value, tuple(Cause)) for name, value in asked.items()]
+    if jsonl is not None:
+        exports.append(functools.partial(append_line, jsonl))
+    if prometheus is not None:
+        exports.append(functools.partial(write_prometheus, prometheus))
     from autopipe.pipeline.devices.monitor import EpochMonitor  # imports Keras
 
-    return EpochMonitor(_Judge(jsonl, prometheus, made))
+    return EpochMonitor(_Judge(exports))
 
 
 class _Judge:
     """Compares every epoch, exports the figures, and warns once."""
 
-    def __init__(
-        self,
-        jsonl: str | os.PathLike[str] | None,
-        prometheus: str | os.PathLike[str] | None,
-        exporters: Sequence[Exporter] = (),
-    ) -> None:
-        self._jsonl = jsonl
-        self._prometheus = prometheus
-        self._exporters = exporters
-        self._warned = False
-        self._unwritten = False
+    def __init__(self, exports: Sequence[Export]) -> None:
+        self._exports = exports
+        self._warned = self._unwritten = False
 
     def __call__(self, trainer: Any, epoch: int, figures: EpochFigures) -> None:
         promise = getattr(trainer, "promise", None)
@@ -224,20 +216,16 @@ class _Judge:
                 drift = shortfall(promise, figures, machine.usable_cores())
         values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
         values |= {"epoch": epoch, "promised_images_per_second": promised}
-        self._export(values)
+        for export in self._exports:
+            self._export(export, values)
         if drift is not None and not self._warned:
             self._warned = True
             warnings.warn(drift.sentence, DriftWarning, stacklevel=2)
 
-    def _export(self, values: dict[str, Any]) -> None:
+    def _export(self, export: Export, values: dict[str, Any]) -> None:
         """Export the figures; a file that cannot be written does not end a training."""
-        for exporter in self._exporters:
-            exporter.set(values)
         try:
-            if self._jsonl is not None:
-                append_line(self._jsonl, values)
-            if self._prometheus is not None:
-                write_prometheus(self._prometheus, values)
+            export(values)
         except OSError as error:
             if not self._unwritten:
                 self._unwritten = True

@@ -115,26 +115,22 @@ class Tuned:
         return fingerprint.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
-        named = self.artifact.workload
-        of = "a workload that no file holds" if named is None else reference.text(named)
-        return f"<Tuned: {', '.join(f'{name} {text}' for name, text in self._facts())}, of {of}>"
-
-    def _repr_html_(self) -> str | None:
-        return None if self.shown is None else self.shown(self.profile)
-
-    def _facts(self) -> list[tuple[str, str]]:
         rates = [("measured", self.measurement.images_per_second)]
         rates += [(each.name, each.images_per_second) for each in self.baselines if each.images_per_second is not None]
         if self.ceiling is not None:
             rates.append(("the model alone", self.ceiling.model_images_per_second))
-        facts = [("config", self.config.short())]
+        facts = [f"config {self.config.short()}"]
         for name, each in rates:
             value, low, high = map(rate_text, (each.value, each.low, each.high))
-            facts.append((name, f"{value} ({low} to {high}) images/s"))
-        count = len(self.artifact.profiles)
-        machine = self.profile.hardware
-        facts.append(("machine", f"{machine.cpu_model}, {machine.cores} cores" + f" (1 of {count})" * (count > 1)))
-        return facts
+            facts.append(f"{name} {value} ({low} to {high}) images/s")
+        count, here = len(self.artifact.profiles), self.profile.hardware
+        facts.append(f"machine {here.cpu_model}, {here.cores} cores" + f" (1 of {count})" * (count > 1))
+        named = self.artifact.workload
+        of = "a workload that no file holds" if named is None else reference.text(named)
+        return f"<Tuned: {', '.join(facts)}, of {of}>"
+
+    def _repr_html_(self) -> str | None:
+        return None if self.shown is None else self.shown(self.profile)
 
     def make_loader(self, *, shard: tuple[int, int] = (0, 1)) -> Loader:
         """Return an open loader of the workload's batches.

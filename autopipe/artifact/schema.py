@@ -24,22 +24,15 @@ _PATH = r"^[^\x00-\x1f]+$"
 
 _PathText = Annotated[str, pydantic.Field(pattern=_PATH, max_length=4096)]
 _NameText = Annotated[str, pydantic.Field(pattern=_NAME, max_length=256)]
-_Count = Annotated[int, pydantic.Field(ge=0, le=2**62)]
 
 
 class FileReference(Value):
-    """A workload in a Python file.
-
-    Attributes:
-        path: the file, from the artefact's folder.
-        origin: the file's place during the tune, if outside of that folder; tried when `path` does not exist.
-        attribute: the name of the workload in it.
-    """
+    """A workload in a Python file."""
 
     kind: Literal["file"] = "file"
-    path: _PathText
-    origin: _PathText | None = None
-    attribute: _NameText = "workload"
+    path: _PathText  # the file, from the artefact's folder
+    origin: _PathText | None = None  # its place during the tune if that is outside; tried when `path` does not exist
+    attribute: _NameText = "workload"  # the name of the workload in it
 
 
 class ModuleReference(Value):
@@ -51,20 +44,13 @@ class ModuleReference(Value):
 
 
 class ImagesReference(Value):
-    """A workload without code: a folder of images by class, and a model of `keras.applications`.
-
-    Attributes:
-        path: the folder, from the artefact's folder; or a URL.
-        origin: see `FileReference`.
-        model: the model's name, such as "mobilenet_v2" or "MobileNetV2".
-        image_size: the height and width that images are resized to.
-    """
+    """A workload without code: a folder of images by class, and a model of `keras.applications`."""
 
     kind: Literal["images"] = "images"
-    path: _PathText
-    origin: _PathText | None = None
-    model: _NameText
-    image_size: int = pydantic.Field(default=224, ge=1, le=65536)
+    path: _PathText  # the folder, from the artefact's folder; or a URL
+    origin: _PathText | None = None  # as of a file
+    model: _NameText  # such as "mobilenet_v2" or "MobileNetV2"
+    image_size: int = pydantic.Field(default=224, ge=1, le=65536)  # the height and width that images are resized to
     batch_size: int = pydantic.Field(default=32, ge=1, le=2**20)
     seed: int = 0
 
@@ -73,23 +59,14 @@ Reference = Annotated[FileReference | ModuleReference | ImagesReference, pydanti
 
 
 class Profile(Value):
-    """The best configuration on one machine, and its evidence.
-
-    Attributes:
-        hardware: the machine.
-        workload: the trained one.
-        request: the settings of the search, so that a retune can repeat them.
-        measured_at: when, with time zone.
-        result: all that the search found.
-        step_times: the model's own time of a step by mode, added by `autopipe measure --mode ... --keep`.
-    """
+    """The best configuration on one machine, and its evidence."""
 
     hardware: Hardware
-    workload: WorkloadDigest
-    request: Request
+    workload: WorkloadDigest  # the trained one
+    request: Request  # the settings of the search, so that a retune can repeat them
     measured_at: pydantic.AwareDatetime
-    result: Result
-    step_times: tuple[StepTime, ...] = ()
+    result: Result  # all that the search found
+    step_times: tuple[StepTime, ...] = ()  # the model's own, by mode, added by `autopipe measure --mode ... --keep`
 
     @pydantic.model_validator(mode="after")
     def _has_a_winner(self) -> Self:
@@ -104,13 +81,8 @@ class Profile(Value):
 
 
 class Artifact(Value):
-    """The content of `autopipe.json`.
-
-    Attributes:
-        workload: the source of the workload; None if it has no name, so that `ap.load` must be given it.
-        profiles: one for each kind of tuned machine.
-    """
+    """The content of `autopipe.json`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    workload: Reference | None = None
-    profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)
+    workload: Reference | None = None  # its source; None if it has no name, so that `ap.load` must be given it
+    profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)  # one for each kind of tuned machine

@@ -25,10 +25,6 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.search import library
-from autopipe.search.feasible import trim
-from autopipe.search.measurer import succeeded
-from autopipe.search.searching import bounds, description, facts_of
 from autopipe.values import Value
 from autopipe.workload.data.records import cache_folder
 from autopipe.workload.digests import digest
@@ -43,13 +39,17 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
     samples of an epoch are counted, and two epochs are compared, for each value of each parameter. Raises WorkloadError
     if the workload cannot be imported or run.
     """
-    described = description(runner)
+    from autopipe.search import library, searching  # imports Optuna, which looking at files does not need
+    from autopipe.search.feasible import trim
+    from autopipe.search.measurer import succeeded
+
+    described = searching.description(runner)
     if described.wrapped is not None:
         configs = _of_a_wrapped_dataset(described.wrapped)
     else:
-        facts = facts_of(machine.detect(), described, Path.cwd())
+        facts = searching.facts_of(machine.detect(), described, Path.cwd())
         facts = dataclasses.replace(facts, limits=Limits(convert=False))
-        candidates = trim(library.load(space, bounds(facts)), facts).candidates
+        candidates = trim(library.load(space, searching.bounds(facts)), facts).candidates
         configs = _one_of_each_kind([each.config for each in candidates])
     return succeeded(runner.verify(configs, {"samples": samples}))
 

@@ -36,7 +36,7 @@ from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
-from autopipe.pipeline.storage.shard import place
+from autopipe.pipeline.storage.form import place
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at

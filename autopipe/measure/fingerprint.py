@@ -30,7 +30,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.shard import place, subfolders
+from autopipe.pipeline.storage.form import place, subfolders
 from autopipe.values import Value
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source

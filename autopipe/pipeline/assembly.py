@@ -24,8 +24,7 @@ from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Finish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.form import Conversion, Storage
-from autopipe.pipeline.storage.shard import place
+from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source

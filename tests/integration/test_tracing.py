@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from autopipe.artifact.tracing import Tracing
 from autopipe.errors import ConfigError
 from autopipe.measure.session import Session
 from autopipe.pipeline.batching import traced
-from autopipe.pipeline.batching.traced import TraceLog
+from autopipe.pipeline.batching.traced import TraceLog, Tracing
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes

@@ -40,10 +40,10 @@ def measure(
     """Measure one configuration of a workload, on its model."""
     from autopipe.artifact import artifact as files
     from autopipe.artifact import codegen
-    from autopipe.artifact.tracing import Tracing
     from autopipe.cli import option_values
     from autopipe.cli.output import write_report
     from autopipe.hardware import machine
+    from autopipe.pipeline.batching.traced import Tracing
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.loaders.threads import Threads
     from autopipe.reports import tables

@@ -39,9 +39,9 @@ def tune(
     The result is written as code to import.
     """
     from autopipe.api import tuning
-    from autopipe.artifact.tracing import Tracing
     from autopipe.cli.output import folder_of, reserved, say_where, write_outputs
     from autopipe.cli.progress import Progress
+    from autopipe.pipeline.batching.traced import Tracing
     from autopipe.reports import text
     from autopipe.reports.terminal import Console
     from autopipe.search.conclusion import nothing_measured

@@ -19,9 +19,8 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import convert as conversions
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress
-from autopipe.pipeline.storage.form import Conversion, Storage
+from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, Storage
 from autopipe.pipeline.storage.layout import Manifest
-from autopipe.pipeline.storage.shard import Place, RemotePath
 
 _PARTS_A_CORE = 4  # so that all cores end at about the same time
 _RETRIES = 3  # of a part whose node was lost

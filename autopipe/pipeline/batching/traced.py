@@ -1,9 +1,7 @@
-"""Time lines: the notes of a process (`TraceLog`), a recipe and a stream that take notes, and the merged trace.
+"""Time lines: the notes of a process (`TraceLog`), a recipe and a stream that take notes, and the merged trace's file.
 
 Quick and frequent spans are noted now and then only: noting takes less than 0.5 % of the time of the noted work, in
-each
-thread, and as much again for batches in flight. `benchmarks/watching.py` adds it up. Writing the merged file belongs to
-`autopipe.artifact.tracing`.
+each thread, and as much again for batches in flight. `benchmarks/watching.py` adds it up.
 """
 
 from __future__ import annotations
@@ -12,13 +10,19 @@ import copy
 import dataclasses
 import json
 import os
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
+from autopipe.errors import ConfigError
+from autopipe.hardware import disk
 from autopipe.pipeline.batching.stream import BatchStream, Failure, Task
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
@@ -297,3 +301,75 @@ class TracedStream(BatchStream[T]):
     def close(self, *error: Any) -> None:
         super().close(*error)
         self._log.flush()
+
+
+# -------------------- the file: `--trace FILE`
+
+
+_MOST_OF_A_TRIAL = 6000  # events, if there are many trials
+
+
+class TraceWarning(UserWarning):
+    """A trace could not be written; the measurement is not affected."""
+
+
+class Tracing:
+    """Gives each trial a folder for its notes, and makes one trace of them at the end.
+
+    Without a file, no trial takes notes. A trace that cannot be written only warns: the measurement is worth more. A
+    failure before the first trial leaves an older trace as it is.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        """Write to `file`; raises ConfigError if it cannot be written, or there is no room for notes."""
+        if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
+            raise ConfigError(
+                f"`--trace` must name a file in a folder that can be written to, but got {str(file)!r}.",
+                hint=f"For example: --trace {tempfile.gettempdir()}/trace.json",
+            )
+        self._file = file
+        try:
+            self._folder = None if file is None else tempfile.TemporaryDirectory(prefix="autopipe-trace-")
+        except OSError as error:
+            raise ConfigError(
+                f"`--trace` needs a temporary folder for its notes, but there can be none: {error}",
+                hint="Make room, or name a folder that has room in the environment variable TMPDIR.",
+            ) from error
+        self._names: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        if self._folder is None:
+            return
+        with self._folder as folder:
+            try:
+                if kind is None or self._names:
+                    self._write(Path(folder))
+            except OSError as refusal:
+                said = f"The trace cannot be written to `{self._file}`: {refusal.strerror}."
+                warnings.warn(said, TraceWarning, stacklevel=2)
+
+    def options(self, config: PipelineConfig) -> dict[str, str]:
+        if self._folder is None:
+            return {}
+        folder = Path(self._folder.name) / str(len(self._names))
+        try:
+            folder.mkdir()
+        except OSError:  # there is no room any more
+            return {}
+        self._names.append(config.short())
+        return {"trace": str(folder)}
+
+    def _write(self, folder: Path) -> None:
+        assert self._file is not None
+        notes = {}
+        for number, name in enumerate(self._names):
+            texts = [path.read_text() for path in sorted((folder / str(number)).iterdir())]
+            notes[f"trial {number}: {name}"] = read("".join(texts).splitlines())
+        many = len(self._names) > 1
+        with disk.replacing(self._file) as stream:
+            stream.write(json.dumps(merged(notes, _MOST_OF_A_TRIAL if many else None)).encode())

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Reader, ShardReader, Storage
-from autopipe.pipeline.storage.shard import Place, ShardFiles
+from autopipe.pipeline.storage.form import Place, Reader, ShardFiles, ShardReader, Storage
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather
 
 _SHAPE_BYTES = 24  # a row of a .shapes.npy file

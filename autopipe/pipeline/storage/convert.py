@@ -22,7 +22,7 @@ from autopipe.errors import BadSampleError, ConfigError, StorageError
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.form import Conversion, Storage
+from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, ShardFiles, Storage, place
 from autopipe.pipeline.storage.layout import (
     HEADER_NAME,
     MANIFEST_NAME,
@@ -32,7 +32,6 @@ from autopipe.pipeline.storage.layout import (
     seal_of,
     shard_record_name,
 )
-from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles, place
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread

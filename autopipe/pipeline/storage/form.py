@@ -1,28 +1,290 @@
-"""The base of storage forms: a name, the samples that a form can hold, and how it writes and reads a shard.
+"""The base of storage forms: where a set lies, the files of a shard, how a form writes and reads one, and conversions.
 
 A form is one module of this package with an object of a `Storage` subclass, registered in
 `autopipe.pipeline.config.STORAGES`. Sharding, checksums, locks and resuming are the same for all of them and live in
-`convert`.
+`layout` and `convert`.
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
+import google_crc32c
 import numpy as np
+import pydantic
+from numpy.typing import NDArray
 
-from autopipe.errors import ConfigError, WorkloadError
-from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles, place
+from autopipe.errors import BadSampleError, ConfigError, WorkloadError
+from autopipe.hardware import disk
+from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.workload import digests
+from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
+from autopipe.workload.data.paths import is_url, located, require_text, scheme, shown
+from autopipe.workload.data.records import cache_folder
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import FieldKind, Sample, SampleSpec, Source, cuts
 from autopipe.workload.workload import Workload
+
+# -------------------- place: a folder on a disk, or a URL with the methods of a path that sets use
+# An object behind a URL is complete or does not exist, so it needs no temporary name. Failures to reach it are
+# `DataError`s of `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
+
+_CHECK_BYTES = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RemotePath:
+    """A URL of a kept set, or of one of its files. It pickles, and holds no connection."""
+
+    url: str  # as it was given, without a slash at its end
+
+    def __repr__(self) -> str:
+        return f"RemotePath({str(self)!r})"
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def scheme(self) -> str:
+        return scheme(self.url)
+
+    def exists(self) -> bool:
+        return bool(self._attempt(lambda system: _fresh(system).exists(self.url)))
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """Yield the entries directly below; none before the first write."""
+        return (self / name for name in self.listed())
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        """Return the metadata of each entry directly below, by name, from one listing."""
+        try:
+            found = self._attempt(lambda system: _fresh(system).ls(self.url, detail=True))
+        except BadSampleError:  # nothing is there
+            return {}
+        named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
+        return {name: info for name, info in named.items() if name and name != self.name}
+
+    def read_bytes(self) -> bytes:
+        """Return the content; raise FileNotFoundError if it does not exist."""
+        try:
+            return remote.reader(self.url).read(self.url)
+        except BadSampleError as error:
+            raise FileNotFoundError(2, "it does not exist or is empty", str(self)) from error
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, content: bytes) -> None:
+        self._attempt(lambda system: system.pipe_file(self.url, content), "written")
+
+    def upload(self, file: Path) -> None:
+        self._attempt(lambda system: system.put_file(str(file), self.url), "written")
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object; raise FileNotFoundError if it does not exist, and `missing_ok` is not set."""
+        if self.exists():
+            self._attempt(lambda system: system.rm_file(self.url), "removed")
+        elif not missing_ok:
+            raise FileNotFoundError(2, "it does not exist", str(self))
+
+    def _attempt(self, call: Callable[[Any], Any], done: str = "read") -> Any:
+        return remote.reader(self.url).attempt(self.url, call, done)
+
+
+Place: TypeAlias = Path | RemotePath
+
+
+def place(where: str | Path | RemotePath) -> Place:
+    """Return the folder of a path or URL; raise DataError if it is a URL that cannot be used."""
+    if isinstance(where, RemotePath):
+        return where
+    if is_url(where):
+        text = located(where)
+        return RemotePath(text) if is_url(text) else Path(text)
+    require_text(where)
+    return Path(where)
+
+
+def sizes(folder: Place) -> dict[str, int]:
+    """Return the sizes in bytes of the files directly in a folder, by name; empty if the folder does not exist."""
+    if isinstance(folder, RemotePath):
+        return {
+            name: remote.size_and_tag(info)[0]
+            for name, info in folder.listed().items()
+            if info.get("type") != "directory"
+        }
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    except OSError:
+        return {}
+
+
+def subfolders(folder: Place) -> list[Place]:
+    """Return a folder and its direct subfolders, sorted; empty if it does not exist."""
+    if isinstance(folder, RemotePath):
+        below = [name for name, info in sorted(folder.listed().items()) if info.get("type") == "directory"]
+        return [folder, *(folder / name for name in below)]
+    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
+
+
+def chunks(file: Place) -> Iterator[bytes]:
+    """Yield a file's content, some megabytes at a time."""
+    if isinstance(file, RemotePath):
+        yield file.read_bytes()  # a shard's file is of some 64 MB
+        return
+    with file.open("rb", buffering=0) as stream:
+        while chunk := stream.read(_CHECK_BYTES):
+            yield chunk
+
+
+def write(file: Place, content: bytes) -> None:
+    """Write a small file atomically."""
+    if isinstance(file, RemotePath):
+        file.write_bytes(content)
+        return
+    with disk.replacing(file) as stream:
+        stream.write(content)
+
+
+def lock_file(folder: Place, name: str) -> Path:
+    """Return a lock for a folder. The lock of a URL is on this machine, for this user's processes alone."""
+    if isinstance(folder, Path):
+        return folder / name
+    locks = cache_folder().with_name("locks")
+    locks.mkdir(parents=True, exist_ok=True)
+    return locks / f"{hashlib.sha256(folder.url.encode()).hexdigest()[:16]}{name}"
+
+
+def _fresh(system: Any) -> Any:
+    system.invalidate_cache()
+    return system
+
+
+# -------------------- shard
+
+_BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
+
+
+class FileRecord(pydantic.BaseModel):
+    """A file of a shard: its name, size, and CRC-32C as 8 hexadecimal digits."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = pydantic.Field(pattern=r"^[a-z]+-[0-9]{5}\.[a-z.]+$")  # no way out of the folder
+    bytes: int = pydantic.Field(ge=0)
+    crc32c: str = pydantic.Field(pattern=r"^[0-9a-f]{8}$")
+
+    def is_whole(self, sizes: Mapping[str, int]) -> bool:
+        """Return True if the file has its size in `sizes`."""
+        return sizes.get(self.name) == self.bytes
+
+    def is_intact(self, folder: Place) -> bool:
+        """Return True if the file has its size and checksum. Reads all of it."""
+        crc, size = 0, 0
+        try:
+            for chunk in chunks(folder / self.name):
+                crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
+        except FileNotFoundError:
+            return False
+        return size == self.bytes and f"{crc:08x}" == self.crc32c
+
+
+class OutputFile:
+    """A file that is being written, with its size and checksum so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=_BUFFER_BYTES)
+        self.path = path
+        self.size = 0
+        self.crc = 0
+
+    def write(self, data: bytes | NDArray[Any]) -> int:
+        """Append bytes, or the content of a C-contiguous array."""
+        # The checksum's library takes no memoryview, but any array.
+        flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
+        self._file.write(flat.data)
+        self.crc = google_crc32c.extend(self.crc, flat)
+        self.size += flat.nbytes
+        return flat.nbytes
+
+    def close(self) -> OSError | None:
+        """Flush the rest to the operating system; return its error, for instance of a full disk."""
+        try:
+            self._file.close()
+        except OSError as error:
+            return error
+        return None
+
+
+class ShardFiles:
+    """The files of shard `number` in `folder`. Use as a context manager: all are put in place at its end, or none.
+
+    Files for a URL are written to a temporary folder, and uploaded at the end.
+    """
+
+    def __init__(self, folder: Place, number: int) -> None:
+        self.folder = folder
+        self._temporary = tempfile.TemporaryDirectory(prefix="autopipe-") if isinstance(folder, RemotePath) else None
+        self._beside = folder if isinstance(folder, Path) else Path(cast(Any, self._temporary).name)
+        self.number = number
+        self.records: tuple[FileRecord, ...] = ()
+        self._open: list[OutputFile] = []
+
+    def create(self, name: Callable[[int], str]) -> OutputFile:
+        """Begin the file that `name` gives for the shard's number."""
+        file = OutputFile(self._beside / f"{name(self.number)}{PART_SUFFIX}")
+        self._open.append(file)
+        return file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with contextlib.nullcontext() if self._temporary is None else self._temporary:
+            self._end(kind)
+
+    def _end(self, kind: type[BaseException] | None) -> None:
+        failures = [failure for file in self._open if (failure := file.close()) is not None]
+        if kind is not None or failures:
+            for file in self._open:
+                file.path.unlink(missing_ok=True)
+            if kind is None:
+                raise failures[0]
+            return
+        records = []
+        for file in self._open:
+            name = file.path.name.removesuffix(PART_SUFFIX)
+            if isinstance(self.folder, RemotePath):
+                (self.folder / name).upload(file.path)
+            else:
+                file.path.replace(self.folder / name)
+            records.append(FileRecord(name=name, bytes=file.size, crc32c=f"{file.crc:08x}"))
+        self.records = tuple(records)
+
+
+# -------------------- forms
+
 
 S = TypeVar("S")
 

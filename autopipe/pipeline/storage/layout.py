@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage import shard as place
-from autopipe.pipeline.storage.form import Conversion, Storage
-from autopipe.pipeline.storage.shard import FileRecord, Place, RemotePath, subfolders, write
+from autopipe.pipeline.storage import form
+from autopipe.pipeline.storage.form import Conversion, FileRecord, Place, RemotePath, Storage, subfolders, write
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.ops.planner import normalise
@@ -208,7 +207,7 @@ def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
     """Hold the lock of a part of a folder. The operating system releases it however the process ends. Raise
     StorageError if another run holds it, or the folder may not be written to.
     """
-    lock = filelock.FileLock(place.lock_file(folder, f".lock-{part[0]}-of-{part[1]}"))
+    lock = filelock.FileLock(form.lock_file(folder, f".lock-{part[0]}-of-{part[1]}"))
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
@@ -300,7 +299,7 @@ def require_unchanged(header: Header, source_digest: str, folder: Place) -> None
 def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
     """Return the records of finished shards of this header whose files have the right sizes, by number."""
     seal = seal_of(header)
-    sizes = place.sizes(folder)
+    sizes = form.sizes(folder)
     found = {}
     for number in range(header.shard_count):
         path = folder / shard_record_name(number)
@@ -317,7 +316,7 @@ def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
 
 def whole_manifest(folder: Place) -> Manifest:
     """Return a complete set's manifest; raise StorageError if it is missing or edited, or a file's size differs."""
-    path, sizes = folder / MANIFEST_NAME, place.sizes(folder)
+    path, sizes = folder / MANIFEST_NAME, form.sizes(folder)
     if path.name not in sizes:
         begun = HEADER_NAME in sizes
         raise StorageError(

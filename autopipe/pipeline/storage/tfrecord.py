@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Reader, ShardReader, Storage
-from autopipe.pipeline.storage.shard import Place, RemotePath, ShardFiles
+from autopipe.pipeline.storage.form import Place, Reader, RemotePath, ShardFiles, ShardReader, Storage
 from autopipe.workload.data import remote
 from autopipe.workload.data.paths import read_at
 from autopipe.workload.data.records import HEADER_BYTES, frame, serialise

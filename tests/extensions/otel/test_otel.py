@@ -32,7 +32,7 @@ def test_each_epoch_sets_the_gauges_of_open_telemetry(monkeypatch: pytest.Monkey
     monkeypatch.setattr("autopipe.hardware.machine.usable_cores", lambda: 4)
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
-    judge = drift._Judge(None, None, [Gauges(provider, tuple(Cause))])
+    judge = drift._Judge([Gauges(provider, tuple(Cause)).set])
     trainer = types.SimpleNamespace(promise=PROMISE)
     with pytest.warns(DriftWarning, match="others on this machine"):
         judge(trainer, 0, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))

@@ -27,6 +27,7 @@ from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 from tests.unit.cli.conftest import Autopipe
 from tests.unit.cli.test_convert import home as home
+from tests.unit.pipeline.storage.test_convert import fail_at
 
 COUNT = 20  # 8 shards, 6 of them of 3 samples
 TFRECORD = STORAGES["tfrecord"]
@@ -71,16 +72,9 @@ def content(url: str) -> dict[str, bytes]:
     return {name.rpartition("/")[2]: system.cat_file(name) for name in system.find(url)}
 
 
-def fail_at(index: int) -> Callable[[int], None]:
-    def on_read(read: int) -> None:
-        if read == index:
-            raise BadSampleError(f"sample {index} is broken")
-
-    return on_read
-
-
-def test_a_set_behind_a_url_is_that_of_a_disk_byte_for_byte(url: str, tmp_path: Path) -> None:
+def test_a_set_behind_a_url_is_that_of_a_disk_byte_for_byte_and_nothing_is_left_here(url: str, tmp_path: Path) -> None:
     convert(conversion(), TFRECORD, url, workers=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
     convert(conversion(), TFRECORD, tmp_path / "set")
     assert {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir() if path.name[0] != "."} == content(
         url
@@ -120,7 +114,7 @@ def test_what_was_finished_before_a_failure_is_kept_and_nothing_else(url: str) -
     assert (done.kept, done.samples) == (9, 11)
 
 
-def test_a_shard_that_was_lost_or_cut_is_written_again(url: str) -> None:
+def test_a_shard_that_was_lost_or_cut_is_written_again_and_a_changed_byte_is_found_by_verifying(url: str) -> None:
     convert(conversion(), TFRECORD, url)
     whole = content(url)
     system = fsspec.filesystem("memory")
@@ -130,13 +124,7 @@ def test_a_shard_that_was_lost_or_cut_is_written_again(url: str) -> None:
         open_set(url, conversion(), TFRECORD)
     assert convert(conversion(), TFRECORD, url).samples == 6
     assert content(url) == whole
-
-
-def test_a_changed_byte_is_found_by_verifying(url: str) -> None:
-    convert(conversion(), TFRECORD, url)
-    made = open_set(url, conversion(), TFRECORD)
-    file = f"{url}/data-00001.tfrecord"
-    system = fsspec.filesystem("memory")
+    made, file = open_set(url, conversion(), TFRECORD), f"{url}/data-00001.tfrecord"
     system.pipe_file(file, system.cat_file(file)[:-1] + b"?")
     with pytest.raises(StorageError, match=r"data-00001\.tfrecord` does not match its checksum"):
         verify(made, conversion())
@@ -158,11 +146,6 @@ def test_two_at_once_are_refused(url: str) -> None:
                 convert(conversion(), TFRECORD, url)
 
     convert(conversion(convert_again), TFRECORD, url)
-
-
-def test_nothing_is_left_in_the_temporary_folder(url: str, tmp_path: Path) -> None:
-    convert(conversion(), TFRECORD, url)
-    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 def test_a_form_that_is_mapped_is_refused_behind_a_url_and_the_way_out_is_named(url: str) -> None:

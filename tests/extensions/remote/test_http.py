@@ -91,11 +91,6 @@ def test_a_table_of_urls_is_read(table: Path) -> None:
     assert storage_of(data) == "http"
 
 
-def test_a_table_behind_a_url_names_files_beside_it(web: Server) -> None:
-    web.files["/photos/all.csv"] = b"path,label\n2.jpg,5\n"
-    assert ap.Table(f"{web.url}/photos/all.csv").read(0) == (b"image 2", 5)
-
-
 def test_a_file_that_is_gone_is_named_with_its_row_and_without_its_signature(web: Server, table: Path) -> None:
     del web.files["/photos/2.jpg"]
     with pytest.raises(DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as caught:
@@ -137,9 +132,3 @@ def test_records_are_read_by_their_bytes(web: Server, tmp_path: Path, monkeypatc
     web.ranges = False
     with pytest.raises(DataError, match="cannot send a part of a file"):
         data.read(2)
-
-
-def test_a_web_server_lists_nothing(web: Server) -> None:
-    for make in (lambda: ap.ImageFolder(f"{web.url}/photos"), lambda: ap.TFRecords(f"{web.url}/*.tfrecord")):
-        with pytest.raises(DataError, match="A web server cannot list"):
-            make()

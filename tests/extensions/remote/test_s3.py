@@ -209,39 +209,20 @@ def refuse(part: str, status: int, code: str) -> Fault:
     return fault
 
 
-def test_an_object_that_vanishes_in_an_epoch_stops_it_and_is_named(photos: str, proxy: Proxy) -> None:
-    data = ap.ImageFolder(photos)
-    proxy.fault = refuse("cat/007.jpg", 404, "NoSuchKey")
-    with (
-        ap.build_loader(workload(data), ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader,
-        pytest.raises(BadSampleError, match=r"`s3://photos/train/cat/007\.jpg` does not exist"),
-    ):
-        list(loader.batches(0))
-
-
-def test_an_object_that_vanishes_is_replaced_where_bad_samples_are_skipped(
+def test_an_object_that_vanishes_or_is_empty_is_replaced_where_bad_samples_are_skipped(
     photos: str, proxy: Proxy, tmp_path: Path
 ) -> None:
-    data = ap.ImageFolder(photos)
-    log = tmp_path / "bad.jsonl"
-    skipping = workload(data, on_bad_sample="skip", bad_sample_log=str(log))
-    proxy.fault = refuse("cat/007.jpg", 404, "NoSuchKey")
-    with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
-        for _ in loader.batches(0):
-            pass
-    assert "s3://photos/train/cat/007.jpg" in log.read_text()
-
-
-def test_an_empty_object_is_replaced_where_bad_samples_are_skipped(photos: str, tmp_path: Path) -> None:
     system, log = fsspec.filesystem("s3"), tmp_path / "bad.jsonl"
     url = f"{photos.rpartition('/')[0]}/with-an-empty-one"
     system.pipe({f"{url}/{name}": content for name, content in photographs().items()})
     system.pipe_file(f"{url}/cat/007.jpg", b"")
     skipping = workload(ap.ImageFolder(url), on_bad_sample="skip", bad_sample_log=str(log))
+    proxy.fault = refuse("cat/009.jpg", 404, "NoSuchKey")
     with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
         for _ in loader.batches(0):
             pass
     assert f"`{url}/cat/007.jpg` is empty (0 bytes)" in log.read_text()
+    assert f"`{url}/cat/009.jpg` does not exist" in log.read_text()
 
 
 def test_denied_access_is_named_and_no_credential_is(

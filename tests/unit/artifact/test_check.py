@@ -51,13 +51,6 @@ def test_a_machine_without_a_profile_is_stale_and_not_measured() -> None:
     assert "usable cores: 2 there, 4 here" in result.reasons[0]
 
 
-def test_newer_software_makes_a_profile_stale() -> None:
-    newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.0"})
-    result = check(artifact(), newer, TOMORROW)
-    assert result.verdict is Verdict.STALE
-    assert result.reasons == ("tensorflow was 2.21 and is 2.22 now",)
-
-
 @pytest.mark.parametrize(
     ("versions", "batch_size", "age_days", "only"),
     [("2.22.0", 32, 0, True), ("2.21.0", 32, 0, False), ("2.22.0", 8, 0, False), ("2.22.0", 32, 400, False)],
@@ -65,7 +58,9 @@ def test_newer_software_makes_a_profile_stale() -> None:
 def test_versions_may_be_all_that_has_changed(versions: str, batch_size: int, age_days: int, only: bool) -> None:
     here = hardware(packages={"tensorflow": versions, "keras": "3.15.0"})
     now = NOON + datetime.timedelta(days=age_days)
-    assert judge(profile(), here, now, digest(batch_size=batch_size)).only_software is only
+    found = judge(profile(), here, now, digest(batch_size=batch_size))
+    assert found.only_software is only
+    assert not only or found.reasons == ("tensorflow was 2.21 and is 2.22 now",)
 
 
 def test_another_workload_makes_a_profile_stale_with_every_reason() -> None:
@@ -126,22 +121,6 @@ def test_drift_outweighs_staleness_and_keeps_its_reasons() -> None:
     )
     assert result.verdict is Verdict.DRIFTED
     assert len(result.reasons) == 2
-
-
-def test_what_is_measured_is_the_recorded_configuration() -> None:
-    measured = []
-
-    def measure(config: PipelineConfig) -> Rates:
-        measured.append(config.model_dump(mode="json"))
-        return _rates(1000.0)
-
-    check(artifact(), hardware(), TOMORROW, measure=measure)
-    assert measured == [profile().winner.config]
-
-
-def test_the_share_when_it_was_tuned_is_the_one_that_the_tune_told() -> None:
-    result = check(_shaken(), hardware(), TOMORROW, measure=lambda config: _rates(1000.0))
-    assert result.recorded_share == 0.86
 
 
 def test_no_share_is_more_than_all_of_it() -> None:

@@ -4,11 +4,11 @@ import dataclasses
 import json
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autopipe import again
-from autopipe.artifact import drift
 from autopipe.artifact.drift import Cause, Drift, DriftMonitor, DriftWarning, Promise, shortfall
 from autopipe.errors import ConfigError
 from autopipe.pipeline.devices.monitor import EpochFigures
@@ -21,6 +21,11 @@ def fell(rate: float, waits: float, *, others: float = 0.0, cores: int = 4, prom
     return shortfall(
         promise, EpochFigures(images_per_second=rate, data_wait_share=waits, cores_of_others=others), cores
     )
+
+
+def judge_of(jsonl: Path, prometheus: Path | None = None) -> Any:
+    """Return the judge inside of a monitor."""
+    return DriftMonitor(jsonl=jsonl, prometheus=prometheus)._judge
 
 
 @pytest.mark.parametrize("rate", [2000.0, 1000.0, 961.0])
@@ -79,7 +84,7 @@ def test_the_artefact_is_named_where_it_lies() -> None:
 
 def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autopipe.hardware.machine.usable_cores", lambda: 4)
-    judge = drift._Judge(tmp_path / "drift.jsonl", tmp_path / "drift.prom")
+    judge = judge_of(tmp_path / "drift.jsonl", tmp_path / "drift.prom")
     trainer = types.SimpleNamespace(promise=PROMISE)
     judge(trainer, 0, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))
     first = (tmp_path / "drift.prom").read_text()
@@ -105,13 +110,13 @@ def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypa
 
 
 def test_a_training_without_a_promise_is_only_told(tmp_path: Path) -> None:
-    judge = drift._Judge(tmp_path / "drift.jsonl", None)
+    judge = judge_of(tmp_path / "drift.jsonl")
     judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
     assert json.loads((tmp_path / "drift.jsonl").read_text())["cause"] is None
 
 
 def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
-    judge = drift._Judge(tmp_path / "missing" / "drift.jsonl", None)
+    judge = judge_of(tmp_path / "missing" / "drift.jsonl")
     with pytest.warns(DriftWarning, match="cannot be written"):
         judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
     judge(types.SimpleNamespace(), 1, EpochFigures(images_per_second=1.0, data_wait_share=1.0))  # told once

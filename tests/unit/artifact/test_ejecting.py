@@ -20,6 +20,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.search import searching
 from autopipe.search.result import Trial
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
@@ -137,7 +138,7 @@ def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: p
             asked.extend(config.short().partition(") ")[0] + ")" for config in configs)
             return Verification(agreements=(), compared=False)
 
-    monkeypatch.setattr(verifying, "description", lambda runner: described)
+    monkeypatch.setattr(searching, "description", lambda runner: described)
     verifying.verify(Runner(), space="default", samples=1)  # type: ignore[arg-type]  # no trial is run
     assert asked == [
         "wrapped(calls=1, prefetch=0)",

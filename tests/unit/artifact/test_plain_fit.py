@@ -111,28 +111,17 @@ def test_a_fresh_one_begins_with_the_epoch_it_is_told() -> None:
     assert {epoch for epoch, *_ in source.asked} == {3, 4}
 
 
-def test_epochs_of_fit_may_be_parts_of_an_epoch_of_the_data() -> None:
+@pytest.mark.parametrize(("steps", "epochs"), [(2, 2), (1, 1)])
+def test_epochs_of_fit_may_be_parts_of_an_epoch_of_the_data_even_of_one_batch(steps: int, epochs: int) -> None:
     model = classifier()
-    model.fit(feed.dataset(loader()), steps_per_epoch=2, epochs=6, verbose=0)
-    assert same_weights(model, by_hand(2))
-
-
-def test_one_batch_an_epoch_is_a_part_like_any_other() -> None:
-    model = classifier()
-    model.fit(feed.dataset(loader()), steps_per_epoch=1, epochs=6, verbose=0)
-    assert same_weights(model, by_hand(1))
+    model.fit(feed.dataset(loader()), steps_per_epoch=steps, epochs=6, verbose=0)
+    assert same_weights(model, by_hand(epochs))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras refuses it there")
-def test_several_steps_may_be_one_execution() -> None:
-    model = classifier(steps_per_execution=3)
-    model.fit(feed.dataset(loader()), epochs=2, verbose=0)
-    assert same_weights(model, by_hand(2))
-
-
-def test_class_weights_count_as_in_keras() -> None:
+def test_several_steps_may_be_one_execution_and_class_weights_count_as_in_keras() -> None:
     weights = {0: 5.0, 1: 0.5, 2: 1.0}
-    model = classifier()
+    model = classifier(steps_per_execution=3)
     model.fit(feed.dataset(loader()), epochs=2, class_weight=weights, verbose=0)
     assert same_weights(model, by_hand(2, class_weight=weights))
 
@@ -211,7 +200,7 @@ def test_the_loader_is_closed_when_nothing_needs_the_dataset_any_more() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_trains_and_when_holds_on_jax() -> None:
-    chosen = "trainer_does or goes_on or one_batch or was_left or mid_epoch"  # where Keras begins passes otherwise
+    chosen = "trainer_does or goes_on or of_one_batch or was_left or mid_epoch"  # where Keras begins passes otherwise
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", chosen]
     environment = os.environ | {"KERAS_BACKEND": "jax"}
     root = Path(__file__).parents[3]

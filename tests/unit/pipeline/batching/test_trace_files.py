@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.artifact.tracing import TraceWarning, Tracing
 from autopipe.errors import ConfigError
-from autopipe.pipeline.batching.traced import TraceLog
+from autopipe.pipeline.batching.traced import TraceLog, TraceWarning, Tracing
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 
