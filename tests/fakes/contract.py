@@ -71,6 +71,7 @@ def _with(mark: pytest.Mark, loaders: Mapping[str, LoaderConfig], one: str, sett
     if isinstance(names, tuple) and names[0] == "loader":
         alike = {name: "threads-2" if name == one else "threads-1" for name in loaders}
         all_of = [(name, *rest) for name, like in alike.items() for old, *rest in values if old == like]
-        all_of = [each for each in all_of if not isinstance(each[1], str) or each[1].startswith(settings)]
+        if names[1] == "settings":
+            all_of = [each for each in all_of if not isinstance(each[1], str) or each[1].startswith(settings)]
         return pytest.mark.parametrize(names, all_of, ids=str).mark
     return mark
