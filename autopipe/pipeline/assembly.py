@@ -152,8 +152,7 @@ def build_loader(
     wrap.require_feedable(workload, config, rank)
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
-    job = _job(workload, config, plan, batch_order(workload, shard, rank))
-    return config.loader.open(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, trace=trace)))
+    return config.loader.open(_job(workload, config, plan, batch_order(workload, shard, rank), trace))
 
 
 def keep_freed_memory(workload: Workload) -> None:
@@ -319,7 +318,9 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
     )
 
 
-def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder) -> LoadJob:
+def _job(
+    workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder, trace: str | None = None
+) -> LoadJob:
     by_workers = config.model_copy(update={"finish": "host"})
     source, done = _kept(workload, config, plan)
     steps = plan.prefix[done:] + plan.body + (plan.suffix if config.finish == "host" else ())
@@ -333,6 +334,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrd
         seed=workload.seed,
         on_bad_sample=workload.on_bad_sample,
         cached=config.cache_fraction if config.cache == "memory" else 0.0,
+        trace=trace,
     )
     return LoadJob(
         recipe=recipe,

@@ -128,10 +128,7 @@ class Loader(abc.ABC):
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         """Yield the compact batches (x, y, *others) of an epoch from batch number `start` on, as NumPy arrays.
 
-        Args:
-            epoch: the epoch's number.
-            start: the first batch wanted.
-            last: True if no other epoch follows, so that nothing is read ahead into the next one.
+        `last`: no other epoch follows, so nothing is read ahead into the next one.
         """
 
     @property
@@ -214,10 +211,8 @@ class Loader(abc.ABC):
 
     @contextlib.contextmanager
     def trained(self, stands: Callable[[], tuple[int, int]]) -> Iterator[None]:
-        """Take the state from a training that does not use `epoch`; at the end, keep the training's last state.
-
-        Args:
-            stands: returns the epoch and the next batch of it.
+        """Take the state from a training that does not use `epoch`: `stands` returns its epoch and next batch. At the
+        end, keep the training's last state.
         """
         self._training = stands
         try:

@@ -246,12 +246,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int, int]) -> None:
-    """Refuse a workload that a configuration cannot feed, or of which this process, `(i, n)` of n, cannot feed its
-    part.
-
-    Raises:
-        ConfigError: with the reason.
-    """
+    """Raise ConfigError if a configuration cannot feed a workload, or this process, `(i, n)` of n, its part of it."""
     if isinstance(workload.data, WrappedData) and config.loader.kind != "wrapped":
         raise ConfigError(
             f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",

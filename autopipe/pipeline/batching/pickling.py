@@ -7,6 +7,7 @@ it a framework). Data behind paths and URLs stay in place; only their names go.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pickle
 import sys
 import traceback
@@ -54,31 +55,27 @@ def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
     return pickle.loads(body)  # noqa: S301  # the same
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class RemoteFailure:
-    """The answer of another process that failed."""
+    """The answer of another process that failed: the error that the owner raises, and its traceback as text."""
 
-    def __init__(self, error: AutopipeError, traceback: str) -> None:
-        self.error = error  # the owner raises it
-        self.traceback = traceback  # as text
+    error: AutopipeError
+    traceback: str
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteFailure:
-        """Return an error with its traceback as text, both cut to a limit."""
+        """Return an error with its traceback, both cut to a limit."""
         text = "".join(traceback.format_exception(error))[-_CHARACTERS_TOLD:]
         failure = worker_failure(error)
         if len(failure.message) > _CHARACTERS_TOLD:
             failure = type(failure)(f"{failure.message[:_CHARACTERS_TOLD]}…", hint=failure.hint)
         return cls(failure, text)
 
-    def raised(self) -> AutopipeError:
-        self.error.__cause__ = RemoteTraceback(self.traceback)
-        return self.error
-
 
 def answered(answer: Any) -> Any:
     """Return another process's answer; raise its AutopipeError, with that process's traceback as the cause."""
     if isinstance(answer, RemoteFailure):
-        raise answer.raised()
+        raise answer.error from RemoteTraceback(answer.traceback)
     return answer
 
 

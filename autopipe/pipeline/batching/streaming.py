@@ -60,14 +60,7 @@ class Filler(Protocol):
 
 
 class StreamingConfig(LoaderConfig):
-    """The knobs of a loader whose workers each fill a whole batch at a time.
-
-    Attributes:
-        workers: how many fill batches.
-        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
-        read_ahead: samples that all workers together read at a time, ahead of their batches, by extra threads; 0: each
-            worker reads for itself. For slow storage: 64 reads do not need 64 decoders.
-    """
+    """The knobs of a loader whose workers each fill a whole batch at a time; `Threads` says what they are."""
 
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)

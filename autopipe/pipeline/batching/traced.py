@@ -110,7 +110,7 @@ MOST_EVENTS = 100_000
 
 
 class TraceLog:
-    """Takes notes in this process. Pickles: the unpickled one writes to the same folder."""
+    """Takes notes in this process."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -120,9 +120,6 @@ class TraceLog:
         self._written = 0.0
         self._left = MOST_EVENTS
         self._file: int | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return TraceLog, (self._folder,)
 
     def span(self, name: str, began: float, ended: float) -> None:
         self._note(f'"ph":"X","name":"{name}","ts":{began * 1e6:.1f},"dur":{(ended - began) * 1e6:.1f}')
