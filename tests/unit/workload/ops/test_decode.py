@@ -15,6 +15,7 @@ import pytest
 import simplejpeg
 
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
+from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.digests import ops_digest
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, reduced
@@ -29,6 +30,7 @@ from autopipe.workload.workload import Workload
 RNG = np.random.default_rng(0)
 SMOOTH = cv2.resize(RNG.integers(0, 256, (5, 7, 3), np.uint8), (41, 29), interpolation=cv2.INTER_CUBIC)
 ENCODED = Field(FieldKind.ENCODED, None, None)
+IMAGE_FILE = SampleSpec(ENCODED, None)
 
 
 def encoded(pixels: Any, extension: str, *options: int) -> bytes:
@@ -88,12 +90,11 @@ def test_every_format_becomes_8_bit_rgb_or_grey(name: str, channels: Literal[1, 
     assert (pixels.shape, str(pixels.dtype)) == ((29, 41, channels), "uint8")
 
 
-def test_colours_come_as_red_green_blue() -> None:
+def test_colours_come_as_red_green_blue_and_a_mask_keeps_its_channels() -> None:
     np.testing.assert_array_equal(decode_image(FILES["png"], 3), SMOOTH[..., ::-1])
     np.testing.assert_array_equal(decode_mask(FILES["png"]), SMOOTH[..., ::-1])
-
-
-def test_a_mask_keeps_its_channels() -> None:
+    np.testing.assert_array_equal(decode_mask(FILES["grey jpeg"]), decode_image(FILES["grey jpeg"], 1)[..., 0])
+    np.testing.assert_array_equal(decode_mask(FILES["jpeg"]), decode_image(FILES["jpeg"], 3))
     assert decode_mask(FILES["grey png"]).shape == (29, 41)
     assert decode_mask(FILES["png with alpha"]).shape == (29, 41, 3)
 
@@ -121,17 +122,13 @@ def test_a_jpeg_of_four_inks_is_left_to_opencv() -> None:
 
 
 def test_a_jpeg_is_decoded_to_where_it_belongs_if_it_fits() -> None:
-    out = np.zeros((29, 41, 3), np.uint8)
+    out, other, small = (np.zeros(shape, np.uint8) for shape in ((29, 41, 3), (30, 41, 3), (15, 21, 3)))
     assert np.shares_memory(decode_image(FILES["jpeg"], 3, out=out), out)
     np.testing.assert_array_equal(out, decode_image(FILES["jpeg"], 3))
-    other = np.zeros((30, 41, 3), np.uint8)
     assert decode_image(FILES["jpeg"], 3, out=other).shape == (29, 41, 3)
     assert not other.any()
-
-
-def test_a_mask_may_be_a_jpeg() -> None:
-    np.testing.assert_array_equal(decode_mask(FILES["grey jpeg"]), decode_image(FILES["grey jpeg"], 1)[..., 0])
-    np.testing.assert_array_equal(decode_mask(FILES["jpeg"]), decode_image(FILES["jpeg"], 3))
+    Decode(reduce=(12, 12)).apply((FILES["jpeg"], None), IMAGE_FILE, np.empty(0), small)
+    np.testing.assert_array_equal(small, decoded(FILES["jpeg"], reduce=(12, 12)))
 
 
 @pytest.mark.parametrize(("dialect", "extension"), [("np", ".png"), ("np", ".tiff"), ("tf", ".png")])
@@ -148,16 +145,24 @@ def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dia
     assert found.dtype == np.uint16
 
 
-@pytest.mark.parametrize("dialect", ["np", "tf"])
-def test_plain_code_of_masks_in_another_dtype_is_refused(dialect: Library) -> None:
-    with pytest.raises(PlainCodeError, match="masks in uint8 and uint16, but these are in float32"):
-        Decode().plain(masked_step(np.dtype(np.float32), 2), dialect)
-
-
 def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
     """Return a step that decodes images, and masks of a dtype."""
     image, mask = Field(FieldKind.IMAGE, None, np.dtype(np.uint8), 3), Field(FieldKind.MASK, None, dtype, rank)
     return Step(Decode(), 0, SampleSpec(ENCODED, ENCODED), SampleSpec(image, mask))
+
+
+@pytest.mark.parametrize(
+    ("op", "library", "said"),
+    [
+        (Decode(), "np", "masks in uint8 and uint16, but these are in float32"),
+        (Decode(), "tf", "masks in uint8 and uint16, but these are in float32"),
+        (Decode(orientation="exif"), "tf", "EXIF"),
+        (Decode(orientation="exif", reduce=(4, 4)), "np", "both reduces images and rotates them"),
+    ],
+)
+def test_what_has_no_plain_code_is_refused(op: Decode, library: Library, said: str) -> None:
+    with pytest.raises(PlainCodeError, match=said):
+        op.plain(masked_step(np.dtype(np.float32), 2), library)
 
 
 def damaged(data: bytes) -> bytes:
@@ -225,10 +230,6 @@ def test_a_small_file_that_claims_to_be_huge_is_refused() -> None:
         decode_image(bytes(data), 3)
 
 
-def test_each_setting_counts_in_the_digest() -> None:
-    assert len({ops_digest([op]) for op in (Decode(), Decode(strict=False), Decode(max_pixels=9))}) == 3
-
-
 @pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "png"])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
 def test_a_truncated_file_is_refused(name: str, share: float) -> None:
@@ -255,26 +256,31 @@ def test_arrays_pass_unchanged() -> None:
     assert Decode().apply((SMOOTH, 3), spec, np.empty(0)) == (SMOOTH, 3)
 
 
-def test_other_channels_are_refused() -> None:
-    with pytest.raises(ConfigError, match="max_pixels=0"):
-        Decode(max_pixels=0)
-    with pytest.raises(ConfigError, match="channels=4"):
-        Decode(channels=4)  # type: ignore[arg-type]  # the mistake under test
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_pixels": 0}, "max_pixels=0"),
+        ({"channels": 4}, "channels=4"),
+        ({"orientation": "upright"}, "'upright'"),
+        *(({"reduce": wrong}, "reduce|height|width") for wrong in ((0, 4), (4,), (4, 4, 4), (1.5, 2))),
+    ],
+)
+def test_impossible_settings_are_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Decode(**settings)
 
 
-NOISE = np.random.default_rng(0)
-ENCODED_IMAGE = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 IMAGE = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8"), 3), None)
 REDUCED = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
 
 
 def jpeg(height: int, width: int, extension: str = ".jpg") -> bytes:
-    pixels = cv2.resize(NOISE.integers(0, 256, (9, 11, 3), np.uint8), (width, height), interpolation=cv2.INTER_CUBIC)
+    pixels = cv2.resize(RNG.integers(0, 256, (9, 11, 3), np.uint8), (width, height), interpolation=cv2.INTER_CUBIC)
     return bytes(cv2.imencode(extension, pixels)[1])
 
 
 def decoded(data: bytes, **settings: Any) -> np.ndarray[Any, Any]:
-    pixels: np.ndarray[Any, Any] = Decode(**settings).apply((data, None), ENCODED_IMAGE, np.empty(0))[0]
+    pixels: np.ndarray[Any, Any] = Decode(**settings).apply((data, None), IMAGE_FILE, np.empty(0))[0]
     return pixels
 
 
@@ -292,20 +298,10 @@ def test_a_large_jpeg_is_reduced_as_far_as_it_stays_large_enough(
 
 
 @pytest.mark.parametrize("least", [(82, 10), (161, 203), (500, 500)])
-def test_one_that_is_not_twice_as_large_is_decoded_whole(least: tuple[int, int]) -> None:
+def test_one_that_is_not_twice_as_large_is_decoded_whole_and_so_are_other_formats(least: tuple[int, int]) -> None:
     data = jpeg(161, 203)
     np.testing.assert_array_equal(decoded(data, reduce=least), decoded(data))
-
-
-def test_other_formats_are_decoded_whole() -> None:
     assert decoded(jpeg(160, 200, ".png"), reduce=(20, 20)).shape == (160, 200, 3)
-
-
-def test_it_is_written_where_there_is_room() -> None:
-    data = jpeg(160, 200)
-    out = np.zeros((20, 25, 3), np.uint8)
-    assert Decode(reduce=(20, 20)).apply((data, None), ENCODED_IMAGE, np.empty(0), out)[0].base is not None
-    np.testing.assert_array_equal(out, decoded(data, reduce=(20, 20)))
 
 
 @pytest.mark.parametrize("channels", [3, 1])
@@ -315,7 +311,7 @@ def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any)
     import tensorflow as tf
 
     op = Decode(channels, reduce=(40, 50))
-    wanted, step = decoded(data, channels=channels, reduce=(40, 50)), Step(op, 0, ENCODED_IMAGE, IMAGE)
+    wanted, step = decoded(data, channels=channels, reduce=(40, 50)), Step(op, 0, IMAGE_FILE, IMAGE)
     names: dict[str, Any] = {"x": data, "cv2": cv2, "np": np, "simplejpeg": simplejpeg}
     exec("\n".join(op.plain(step, "np")), names)  # code that this package writes
     np.testing.assert_array_equal(wanted, names["x"])
@@ -329,16 +325,8 @@ def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any)
     assert np.abs(found.astype(float) - wanted).mean() < 2  # its transform is a faster one, of fewer digits
 
 
-class _Photos:
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> bytes:
-        return b""
-
-
 def ops(*given: Op) -> tuple[Op, ...]:
-    return tuple(Workload(data=_Photos(), ops=given, batch_size=2).ops)
+    return tuple(Workload(data=Arrays(SMOOTH[None].repeat(4, axis=0)), ops=given, batch_size=2).ops)
 
 
 def test_a_workload_reduces_to_the_size_of_the_resize_that_follows() -> None:
@@ -348,19 +336,10 @@ def test_a_workload_reduces_to_the_size_of_the_resize_that_follows() -> None:
     assert ops_digest(found[:1]) == ops_digest(ops(*found)[:1])
 
 
-@pytest.mark.parametrize("rest", [(), (RandomFlip(), Resize(8, 8))], ids=["nothing", "flip"])
-def test_without_a_resize_next_a_size_must_be_named(rest: tuple[Op, ...]) -> None:
-    with pytest.raises(ConfigError, match="needs a resize"):
-        ops(Decode(reduce=True), *rest)
-
-
-@pytest.mark.parametrize("wrong", [(0, 4), (4,), (4, 4, 4), (1.5, 2)])
-def test_what_is_no_size_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError):
-        Decode(reduce=wrong)
-
-
-def test_decoding_by_itself_needs_a_size() -> None:
+def test_without_a_resize_next_a_size_must_be_named() -> None:
+    for rest in ((), (RandomFlip(), Resize(8, 8))):
+        with pytest.raises(ConfigError, match="needs a resize"):
+            ops(Decode(reduce=True), *rest)
     with pytest.raises(ConfigError, match="reduce=True"):
         decoded(jpeg(9, 9), reduce=True)
 

@@ -89,26 +89,13 @@ def test_what_an_op_cannot_act_on_is_said_before_anything_starts(op: Op, message
         make_plan(Workload(data=data, ops=[op], batch_size=2))
 
 
-def test_on_is_refused_where_there_is_one_image() -> None:
+def test_on_takes_names_and_an_op_and_is_refused_where_there_is_one_image() -> None:
+    wrong: list[Any] = [("", RandomFlip()), ((), RandomFlip()), ("left", "flip"), ("a", On("b", RandomFlip()))]
+    for arguments in wrong:
+        with pytest.raises(ConfigError, match="of On must be"):
+            On(*arguments)
     with pytest.raises(WorkloadError, match=r"`On` needs samples of several parts, but here they are x and y"):
         make_plan(Workload(data=Arrays(IMAGE, np.arange(8)), ops=[On("x", RandomFlip())], batch_size=2))
-
-
-@pytest.mark.parametrize(
-    "arguments", [("", RandomFlip()), ((), RandomFlip()), ("left", "flip"), ("a", On("b", RandomFlip()))]
-)
-def test_on_takes_names_and_an_op(arguments: Any) -> None:
-    with pytest.raises(ConfigError, match="of On must be"):
-        On(*arguments)
-
-
-def test_a_decoder_takes_its_size_from_the_resize_of_the_same_part() -> None:
-    def decode(name: str) -> Op:
-        return On(name, Decode(reduce=True))
-
-    resizes = [On("right", Resize(3, 3)), On("left", Resize(2, 2)), On("left", RandomBrightness(0.1))]
-    workload = Workload(data=Arrays(TWO, np.arange(8)), ops=[decode("left"), decode("right"), *resizes], batch_size=2)
-    assert [op.op.reduce for op in workload.ops[:2]] == [(2, 2), (3, 3)]  # type: ignore[attr-defined]  # two Decode
 
 
 def reduced(name: Any, *rest: Op) -> Any:
@@ -122,7 +109,7 @@ BOTH = ("left", "right")
 
 
 @pytest.mark.parametrize("name", ["left", "x.left", BOTH])
-def test_a_decoder_looks_at_what_acts_on_its_part_with_others(name: Any) -> None:
+def test_a_decoder_takes_its_size_from_what_acts_next_on_its_part(name: Any) -> None:
     for crop in (On(("x.right", "left"), RandomCrop(4, 4)), On("x.left", RandomCrop(4, 4))):
         with pytest.raises(ConfigError, match="a resize as the next op on the image, but there is RandomCrop"):
             reduced(name, crop, On("left", Resize(2, 2)))
