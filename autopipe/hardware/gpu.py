@@ -51,7 +51,6 @@ class Nvml:
         self._handles = self._visible(environment.get("CUDA_VISIBLE_DEVICES")) if self._open else []
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the GPUs in the order of `use`."""
         return tuple(self._gpu(handle) for handle in self._handles)
 
     def use(self) -> tuple[GpuUse, ...]:
@@ -131,7 +130,6 @@ def _pynvml() -> Any:
 
 
 def _index(entry: str, uuids: Sequence[str]) -> int | None:
-    """Return the GPU of an entry of CUDA_VISIBLE_DEVICES, or None."""
     if entry.isdecimal():
         return int(entry) if int(entry) < len(uuids) else None
     matches = [index for index, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]

@@ -103,7 +103,6 @@ class Probe(keras.callbacks.Callback):
             self._report.progress(self.meter.images, self.meter.rate)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Take the last reading; the data may have ended before the meter had enough."""
         self.meter.end(time.monotonic(), self._waited())
 
     def _tell(self, phase: Phase) -> None:
@@ -188,8 +187,7 @@ class ResidentLoader(Loader):
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Any]:
         return itertools.cycle(self._batches)
 
-    def close(self) -> None:
-        """No resources to free."""
+    def close(self) -> None: ...
 
 
 def _copies(batch: Batch, count: int) -> list[Batch]:

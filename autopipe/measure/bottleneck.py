@@ -37,7 +37,6 @@ class Bottleneck:
 
     @property
     def op(self) -> str | None:
-        """The op with the largest part of it, for those kinds that ops make."""
         return None if self.limit is None else self.limit.op
 
 
@@ -178,7 +177,6 @@ def _op(bounds: Bounds, found: Limit) -> str:
 
 
 def _on_cores(bounds: Bounds) -> str:
-    """Name the number of cores here that would feed the model, if the workers lack cores."""
     does, costs = bounds.work, bounds.costs
     needed = bounds.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
     if bounds.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):

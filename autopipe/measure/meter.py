@@ -203,7 +203,6 @@ def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
 
 
 def _thinned(edges: Sequence[Edge], windows: int) -> list[Edge]:
-    """Return the edges of at most this many windows of similar length."""
     places = np.linspace(0, len(edges) - 1, min(windows, len(edges) - 1) + 1).round().astype(int)
     return [edges[place] for place in places]
 
@@ -383,7 +382,6 @@ class Meter:
         return self.reading is None or not self.reading.done
 
     def end(self, seconds: float, waited_seconds: float) -> None:
-        """Take the last reading at the end of the training; fewer windows than usual are enough."""
         if len(self._edges) == 1 and self._steps > self._began_steps:
             self._add_edge(seconds, waited_seconds)
         if self.reading is None or not self.reading.done:

@@ -217,7 +217,6 @@ def op_costs(
 def _shares_alone(
     busy: NDArray[np.float64], names: Sequence[int], again: Callable[[int], list[tuple[float, float]] | None]
 ) -> list[float]:
-    """Measure the read and each op in a process of its own, as shares; some samples are made once more."""
     few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
     with processes.claimed():
         again(names[few[0]])  # imports at the first call

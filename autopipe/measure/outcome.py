@@ -102,7 +102,6 @@ class Resources(Value):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A warning if other processes used the same cores."""
         others = self.others_cpu_percent
         if others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
             return ()

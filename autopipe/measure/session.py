@@ -129,7 +129,6 @@ class Session:
         return verify.repeats(self._workload, configs, samples=samples, report=report, seconds=seconds)
 
     def close(self) -> None:
-        """Free the models, and remove what was written for trials."""
         self._parts.close()
         if self._foreign is not None:
             self._foreign.close()
@@ -331,7 +330,6 @@ def _wrapped(workload: Workload) -> WrappedDataset | None:
 
 
 def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:
-    """List the forms of plain code that cannot express the workload; none for a wrapped dataset."""
     if isinstance(workload.data, WrappedData):
         return []
     reasons = {form: module.reasons_against(workload, form, plan, own=False) for form in module.FORMS}

@@ -100,7 +100,6 @@ class _Epoch:
 
 
 def _collected(workload: Workload, config: PipelineConfig) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
-    """Return the parts of x, and all others."""
     with assembly.build_loader(workload, config) as loader:
         batches = [[[np.array(part) for part in _sorted(slot)] for slot in batch] for batch in loader.epoch(0)]
     x, *targets = (
@@ -142,7 +141,6 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
 
 
 def _equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    """Return True if two arrays are equal; NaN, a missing value, equals NaN."""
     return np.array_equal(first, second, equal_nan=True)
 
 

@@ -36,8 +36,6 @@ class _Enough(BaseException):
 
 
 class _Watch:
-    """The settings for every `fit` of this process."""
-
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._inside = False

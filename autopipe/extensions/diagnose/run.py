@@ -73,7 +73,6 @@ class StepClock:
         self._opening = False
 
     def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches, and add up the waiting for each."""
         source = iter(batches)
         while True:
             asked = self._clock()
@@ -185,7 +184,6 @@ class Onlooker(keras.callbacks.Callback):
         self._report["data"] = "autopipe"
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Replace the model's training function."""
         if type(self.model).make_train_function is not keras.Model.make_train_function:
             raise ModelError(
                 f"A training can be watched where Keras makes its training function, but {type(self.model).__name__} "
@@ -201,12 +199,10 @@ class Onlooker(keras.callbacks.Callback):
         self._sampler.start()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Leave out the time since the last step."""
         self._steps.epoch_began()
         self._epoch_from = len(self._steps.steps)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Log the epoch, without the first steps of the training."""
         steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
         seconds = sum(step.seconds for step in steps)
         if logs is not None and seconds > 0:
@@ -221,7 +217,6 @@ class Onlooker(keras.callbacks.Callback):
             self.leave()
 
     def leave(self) -> None:
-        """Restore the model's function, also if `fit` ended with an error."""
         if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
             self._seen.train_function = self._owners
         if self._sampler is not None:
@@ -239,7 +234,6 @@ class Onlooker(keras.callbacks.Callback):
             raise
 
     def _timed(self, *arguments: Any) -> Any:
-        """Do the same as the model's own training function, and read the clock."""
         *state, batches = arguments
         fetched = isinstance(batches, list)  # by Keras on torch, after the callbacks of the last step
         self._steps.step_began(fetched=fetched)

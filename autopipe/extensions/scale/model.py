@@ -94,7 +94,6 @@ class Measured:
 
     @property
     def cache(self) -> str:
-        """The cache assumed for feeding, in messages."""
         return f"{'with' if self.cached else 'without'} a cache"
 
     def compute_seconds(self, samples: int) -> float:

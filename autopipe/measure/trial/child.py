@@ -59,7 +59,6 @@ class ChildLog:
         return os.fstat(self.fd).st_size
 
     def mark(self) -> None:
-        """Start the tail here: earlier output is ignored."""
         self._mark = self.size_bytes
 
     def cut(self) -> None:

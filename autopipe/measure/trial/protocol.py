@@ -77,20 +77,15 @@ IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 class Session(Protocol):
     """Measures in the child process. Made once, from the workload, and called many times."""
 
-    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
-        """Open a loader, time the training on it, and close it."""
+    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement: ...
 
-    def describe(self, report: Report) -> Description:
-        """Describe the workload for a search."""
+    def describe(self, report: Report) -> Description: ...
 
-    def ceiling(self, options: Options, report: Report) -> Ceiling:
-        """Measure the limits of every configuration."""
+    def ceiling(self, options: Options, report: Report) -> Ceiling: ...
 
-    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
-        """Measure a step of the model."""
+    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime: ...
 
-    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
-        """Compare the batches that these configurations give."""
+    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification: ...
 
     def close(self) -> None:
         """Free everything. Also called during a measurement that is cut short."""

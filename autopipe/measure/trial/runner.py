@@ -50,8 +50,6 @@ class _Terminated(BaseException):
 
 
 class _Reporter:
-    """The session's `Report`, over a channel."""
-
     def __init__(self, channel: Channel) -> None:
         self.current = Phase.START
         self._channel = channel
@@ -134,7 +132,6 @@ class _Server:
 
 
 def _prepare_devices() -> None:
-    """Make virtual devices before the workload is imported, which may run the framework."""
     if gpu.asked() > 1:
         from autopipe.pipeline.devices import choose  # imports Keras
 

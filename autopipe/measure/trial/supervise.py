@@ -48,8 +48,6 @@ def _process_settings(setup: ModelSetup) -> Hashable:
 
 @dataclasses.dataclass(slots=True)
 class _Tenure:
-    """The history of a child."""
-
     settings: Hashable
     trials: int = 0
     first_bytes: int = 0
@@ -96,7 +94,6 @@ class TrialRunner:
         return None if self._child is None else self._child.pid
 
     def start(self) -> TrialFailure | None:
-        """Start the child and load the workload; returns the failure, if any."""
         return self._prepare(None)[0]
 
     def begin(self) -> None:

@@ -192,7 +192,6 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
 
 
 def _hint(value: object, attribute: str) -> str:
-    """Suggest what to write instead, also for a dataset of the user's."""
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
     if kinds & {"tensorflow.DatasetV2", "keras.PyDataset"}:
         return (
