@@ -29,26 +29,13 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
+from tests.fakes.reports import Told
 
 pytestmark = pytest.mark.slow
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
 LABELS = np.arange(70) % 3
 QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm", "model_images_per_second": 1e9}
-
-
-class Log:
-    def __init__(self) -> None:
-        self.phases: list[Phase] = []
-
-    def phase(self, phase: Phase) -> None:
-        self.phases.append(phase)
-
-    def progress(self, images: int, images_per_second: float) -> None:
-        pass
-
-    def log(self, text: str) -> None:
-        raise AssertionError(text)
 
 
 def classifier() -> keras.Model:
@@ -61,8 +48,8 @@ def workload(model: Any = classifier, *ops: Any) -> Workload:
     return Workload(data=Arrays(IMAGES, LABELS), ops=[*ops, Rescale(1 / 255)], model=model, batch_size=8)
 
 
-def measured(session: Session, code: str, log: Log | None = None, options: JsonObject = QUICK) -> Any:
-    return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Log())
+def measured(session: Session, code: str, log: Told | None = None, options: JsonObject = QUICK) -> Any:
+    return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Told())
 
 
 @pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
@@ -70,7 +57,7 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(processes, "keep_freed_memory")
-    threads, log = cv2.getNumThreads(), Log()
+    threads, log = cv2.getNumThreads(), Told()
     session = Session(workload(), code, code)
     found = measured(session, code, log, QUICK | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
     session.close()
@@ -98,7 +85,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
     photos = Workload(data=data, ops=[Decode(), Resize(8, 8), Rescale(1 / 255)], model=classifier, batch_size=1)
     session = Session(photos, "keras", "keras")
     options = QUICK | {"page_cache": page_cache, "model_images_per_second": 1.0}
-    found = session.measure(PipelineConfig(loader=Foreign(code="keras"), finish="host"), options, Log())
+    found = session.measure(PipelineConfig(loader=Foreign(code="keras"), finish="host"), options, Told())
     session.close()
     assert (found.page_cache, found.files_ready) == (page_cache, True)
     assert set(touched) == set(tmp_path.glob("*/*.png"))

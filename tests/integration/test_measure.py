@@ -32,6 +32,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
+from tests.fakes.reports import Told
 
 pytestmark = pytest.mark.slow
 
@@ -39,25 +40,6 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
 LABELS = np.arange(70) % 3
 QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm"}
 THREADS = PipelineConfig(loader=Threads(workers=2, queue_size=4))
-
-
-class Log:
-    """A report that is kept."""
-
-    def __init__(self) -> None:
-        self.phases: list[Phase] = []
-        self.images: list[int] = []
-
-    def phase(self, phase: Phase) -> None:
-        self.phases.append(phase)
-        if phase is Phase.OPEN:  # before it, the model alone has trained, and told so
-            self.images.clear()
-
-    def progress(self, images: int, images_per_second: float) -> None:
-        self.images.append(images)
-
-    def log(self, text: str) -> None:
-        raise AssertionError(text)
 
 
 def workload(model: Any = None, count: int = 70, **other: Any) -> Workload:
@@ -108,7 +90,7 @@ class DiesOnce:
 def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
     session = Session(dataclasses.replace(workload(), data=DiesOnce(tmp_path / "died")))
     config = PipelineConfig(loader=Processes(workers=1))
-    first, second = (session.measure(config, QUICK, Log()).warnings for _ in range(2))
+    first, second = (session.measure(config, QUICK, Told()).warnings for _ in range(2))
     session.close()
     assert [said for said in first if "1 worker" in said and "died" in said] != []
     assert [said for said in second if "died" in said] == []
@@ -117,8 +99,8 @@ def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
 def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Path) -> None:
     skipping = workload(on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"), batch_size=64)
     session = Session(dataclasses.replace(skipping, data=OneGone()))
-    assert len(session.describe(Log()).sizes) == 15
-    assert session.measure(THREADS, QUICK, Log()).images_per_second.value > 0
+    assert len(session.describe(Told()).sizes) == 15
+    assert session.measure(THREADS, QUICK, Told()).images_per_second.value > 0
     session.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -126,7 +108,7 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
 @pytest.mark.parametrize("loader", [Threads(workers=2), Processes(workers=1), TfData()])
 @pytest.mark.parametrize("cache", ["none", "memory"])
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:
-    log = Log()
+    log = Told()
     session = Session(workload(classifier()))
     config = PipelineConfig(loader=loader, cache=cache)
     found = session.measure(config, QUICK, log)
@@ -162,20 +144,20 @@ def test_trial_after_trial_runs_on_one_compiled_model() -> None:
 
     session = Session(workload(build))
     for finish in ("device", "host", "device"):
-        session.measure(THREADS.model_copy(update={"finish": finish}), QUICK, Log())
+        session.measure(THREADS.model_copy(update={"finish": finish}), QUICK, Told())
     assert len(built) == 1
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(8, 8), (9, 8), (1, 1)])
 def test_data_of_one_batch_are_measured(count: int, batch_size: int) -> None:
-    found = Session(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Log())
+    found = Session(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Told())
     assert found.batch_size == batch_size
     assert all(window.images % batch_size == 0 for window in found.windows)
 
 
 def test_several_steps_at_once_are_counted_all() -> None:
     session = Session(workload(classifier(steps_per_execution=4)))
-    found = session.measure(THREADS, QUICK, Log())
+    found = session.measure(THREADS, QUICK, Told())
     assert all(window.images % (4 * 8) == 0 for window in found.windows)
 
 
@@ -196,9 +178,9 @@ def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -
         return model
 
     session = Session(workload(build))
-    session.measure(THREADS, QUICK, Log())  # the model alone trains first
+    session.measure(THREADS, QUICK, Told())  # the model alone trains first
     Epochs.begun = 0
-    found = session.measure(THREADS, QUICK, Log())
+    found = session.measure(THREADS, QUICK, Told())
     trained = sum(window.images for window in found.windows)
     assert Epochs.begun > trained // 64  # 8 batches of 8
     assert found.images_per_second == overall(found.windows, 64)
@@ -206,7 +188,7 @@ def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -
 
 def test_a_ceiling_is_of_the_setup_that_was_asked_for() -> None:
     setup = ModelSetup(finish="host", steps_per_execution=2)
-    found = Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Log())
+    found = Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Told())
     assert found.setup == setup
 
 
@@ -236,12 +218,12 @@ def odd() -> keras.Model:
     keras.backend.backend() != "tensorflow", reason="a train_step of one's own is written for one backend"
 )
 def test_whatever_a_model_logs_is_waited_for() -> None:
-    assert Session(workload(odd)).measure(THREADS, QUICK, Log()).images_per_second.value > 0
+    assert Session(workload(odd)).measure(THREADS, QUICK, Told()).images_per_second.value > 0
 
 
 def test_a_very_slow_model_ends_soon_and_is_called_unstable() -> None:
     session = Session(workload(SimulatedAccelerator(step_seconds=0.5)))
-    found = session.measure(THREADS, QUICK, Log())
+    found = session.measure(THREADS, QUICK, Told())
     assert len(found.windows) < 6  # which an interval takes
     assert not found.stable
     assert found.warnings
@@ -251,7 +233,7 @@ def test_a_very_slow_model_ends_soon_and_is_called_unstable() -> None:
 
 def test_a_trial_that_cannot_win_ends_before_it_may() -> None:
     options: JsonObject = {"min_seconds": 60.0, "max_seconds": 60.0, "hopeless_below": 1e9, "page_cache": "warm"}
-    assert Session(workload()).measure(THREADS, options, Log()).measured_seconds < 60
+    assert Session(workload()).measure(THREADS, options, Told()).measured_seconds < 60
 
 
 @pytest.fixture
@@ -275,7 +257,7 @@ def photos(folder: Path, **other: Any) -> Workload:
 
 def test_a_cold_trial_reads_each_file_once_and_says_so(folder: Path) -> None:
     session = Session(photos(folder))
-    found = session.measure(THREADS, QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}, Log())
+    found = session.measure(THREADS, QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}, Told())
     assert found.page_cache == "cold"
     assert found.epoch_restart_seconds is None
     assert sum(window.images for window in found.windows) < 40
@@ -284,7 +266,7 @@ def test_a_cold_trial_reads_each_file_once_and_says_so(folder: Path) -> None:
 
 def test_a_cold_trial_of_a_cache_goes_on_from_memory(folder: Path) -> None:
     found = Session(photos(folder)).measure(
-        THREADS.model_copy(update={"cache": "memory"}), QUICK | {"page_cache": "cold"}, Log()
+        THREADS.model_copy(update={"cache": "memory"}), QUICK | {"page_cache": "cold"}, Told()
     )
     assert found.epoch_restart_seconds is not None
     assert not any("ended with the data" in warning for warning in found.warnings)
@@ -298,9 +280,9 @@ def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_dis
     half = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
     long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
     session = Session(photos(folder))
-    session.ceiling({"page_cache": "cold"}, Log())
+    session.ceiling({"page_cache": "cold"}, Told())
     dropped.clear()
-    found = session.measure(half, long, Log())
+    found = session.measure(half, long, Told())
     assert {dropped.count(path) for path in folder.rglob("*") if path.is_file()} == {2}
     assert sum(window.images for window in found.windows) < 40  # of the second epoch; the first fills the cache
     assert any("ended with the data" in warning for warning in found.warnings)
@@ -308,7 +290,7 @@ def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_dis
 
 def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
     with pytest.raises(WorkloadError, match="an epoch has 2 batches"):
-        Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Log())
+        Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Told())
 
 
 def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -316,7 +298,7 @@ def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest
     little = dataclasses.replace(machine.detect_memory(), available_bytes=40 * 8 * 8 * 3 + 1)
     monkeypatch.setattr(machine, "detect_memory", lambda: little)
     with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
-        session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Log())
+        session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Told())
 
 
 def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,14 +306,14 @@ def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.Monkey
     little = dataclasses.replace(machine.detect_memory(), available_bytes=20_000)  # 12 batches
     monkeypatch.setattr(machine, "detect_memory", lambda: little)
     monkeypatch.setattr(machine, "usable_cores", lambda: 64)
-    found = session.ceiling({}, Log())
+    found = session.ceiling({}, Told())
     session.close()
     assert found.loader_images_per_second is not None
     assert found.op_costs
 
 
 def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
-    found, plan = Session(photos(folder)).ceiling({"page_cache": "warm"}, Log()), make_plan(photos(folder))
+    found, plan = Session(photos(folder)).ceiling({"page_cache": "warm"}, Told()), make_plan(photos(folder))
     assert 0 < found.model_images_per_second.value < 2 * 200  # 4 images in 20 ms; less on a slow machine
     assert found.loader_images_per_second is not None
     assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
@@ -342,7 +324,7 @@ def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
 
 
 def test_a_cold_ceiling_has_the_disk_in_it(folder: Path) -> None:
-    found = Session(photos(folder)).ceiling({"page_cache": "cold"}, Log())
+    found = Session(photos(folder)).ceiling({"page_cache": "cold"}, Told())
     assert found.read_bytes_per_second is not None
     assert found.read_bytes_per_second > 0
 
@@ -364,7 +346,7 @@ def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: Literal["dev
         return model
 
     setup = ModelSetup(finish=finish)._asdict()
-    found = Session(workload(build)).step_time(mode, {**setup, "seconds": 0.05}, Log())
+    found = Session(workload(build)).step_time(mode, {**setup, "seconds": 0.05}, Told())
     assert (found.mode, found.batch_size) == (mode, 8)
     assert len(traced) <= 2  # once, or once more for the gradient
     assert 0 < found.step_seconds.low <= found.step_seconds.value <= found.step_seconds.high

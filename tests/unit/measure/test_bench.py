@@ -14,6 +14,7 @@ from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.choose import SingleDevice
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.reports import Told
 
 SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("uint8")), None)
 
@@ -50,6 +51,7 @@ def test_an_image_takes_its_part_of_what_all_arrays_of_a_batch_take() -> None:
     found = bench.transfer_seconds(far, batch, far.arrived, clock=lambda: far.seconds)
     assert found == pytest.approx(2.0)
     assert set(far.sent) == {8}
+    assert bench.transfer_seconds(SingleDevice(), batch, far.arrived) is None  # a batch is used where it lies
 
 
 def test_the_first_batch_and_a_slow_one_do_not_count() -> None:
@@ -58,10 +60,6 @@ def test_the_first_batch_and_a_slow_one_do_not_count() -> None:
     clock = itertools.chain.from_iterable((now, now) for now in itertools.chain([0.0], ends))
     next(clock)  # the end of one is the beginning of the next
     assert bench.transfer_seconds(far, (np.zeros(4),), far.arrived, clock=lambda: next(clock)) == 0.25
-
-
-def test_where_a_batch_is_used_where_it_lies_there_is_no_transfer() -> None:
-    assert bench.transfer_seconds(SingleDevice(), (np.zeros(4),), lambda _: None) is None
 
 
 def test_an_array_of_the_backend_is_there_when_it_has_arrived() -> None:
@@ -81,24 +79,6 @@ def test_a_batch_for_the_model_alone_is_made_in_little_more_memory_than_it_takes
     assert peak < 3 * x.nbytes
 
 
-class Told:
-    """A report that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.phases: list[Phase] = []
-        self.logs: list[str] = []
-        self.signs = 0
-
-    def phase(self, phase: Phase) -> None:
-        self.phases.append(phase)
-
-    def progress(self, images: int, images_per_second: float) -> None:
-        self.signs += 1
-
-    def log(self, text: str) -> None:
-        self.logs.append(text)
-
-
 @pytest.mark.parametrize(("first", "step", "said"), [(1.0, 0.1, 0), (30.0, 0.1, 1), (3.0, 10.0, 1), (30.0, 10.0, 2)])
 def test_steps_that_take_long_are_told_as_they_end_and_once(first: float, step: float, said: int) -> None:
     told, now = Told(), [0.0]
@@ -108,7 +88,7 @@ def test_steps_that_take_long_are_told_as_they_end_and_once(first: float, step: 
         steps.progress(0, 0.0)
         steps.progress(0, 0.0)  # a probe may tell of one step twice
         assert number > 0 or len(told.logs) == (first >= 10.0)
-    assert told.signs == 10
+    assert len(told.images) == 10
     assert len(told.logs) == said
     if step > 2.0:
         assert told.logs[-1].startswith("A training step takes 10 s without any loader, so each trial takes 40 s")

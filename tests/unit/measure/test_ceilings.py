@@ -11,7 +11,6 @@ import pytest
 from autopipe.measure import ceilings
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import OpCost, ReadCosts, ReadRung
-from autopipe.measure.outcome import Phase
 from autopipe.measure.reads import PageCache
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -22,6 +21,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
+from tests.fakes.reports import Told
 
 S3 = ReadCosts(
     latency_seconds=0.1,
@@ -101,19 +101,6 @@ def test_what_is_far_slower_than_was_predicted_is_left_at_parts_of_a_round() -> 
     assert loader.now == pytest.approx(30.0)  # three times the patience in place of 388 s
 
 
-class Quiet:
-    """A report that nobody reads."""
-
-    def phase(self, phase: Phase) -> None:
-        pass
-
-    def progress(self, images: int, images_per_second: float) -> None:
-        pass
-
-    def log(self, message: str) -> None:
-        pass
-
-
 def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
@@ -143,7 +130,7 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
     monkeypatch.setattr(ceilings, "_run", run)
     monkeypatch.setattr(ceilings, "timed", timed)
     workload = Workload(data=Slow(), ops=[RandomFlip()], batch_size=100, drop_remainder=True)
-    ceilings.loader_costs(workload, make_plan(workload), PageCache(workload.data, "warm"), Quiet())
+    ceilings.loader_costs(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
     assert cached == [(200, 200)]
 
 
@@ -161,5 +148,5 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
     images = np.zeros((100, 8, 8, 3), np.uint8)
     workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
     plan = make_plan(workload)
-    ceilings.loader_costs(workload, plan, PageCache(workload.data, "warm"), Quiet())
+    ceilings.loader_costs(workload, plan, PageCache(workload.data, "warm"), Told())
     assert batches_of == [1, 1]  # without and with a cache

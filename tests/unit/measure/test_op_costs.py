@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from autopipe.errors import BadSampleError
-from autopipe.hardware import machine as cpu
-from autopipe.hardware import machine as memory
+from autopipe.hardware import machine as hardware
 from autopipe.hardware import processes
 from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost
-from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
+from autopipe.measure.op_costs import SampleCosts, Turn, fitted, held_share, op_costs, share, with_lock
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -27,37 +26,23 @@ from autopipe.workload.workload import Workload
 FREE = Turn(wall=1.0, cpu=1.0)
 
 
-def test_what_scales_holds_no_lock() -> None:
-    assert share(Turn(5.0, 5.0), Turn(5.1, 5.0), FREE, threads=2) == 0.0
-
-
-def test_what_does_not_scale_at_all_holds_it_throughout() -> None:
-    assert share(Turn(5.0, 5.0), Turn(10.0, 5.0), FREE, threads=2) == pytest.approx(1.0)
-
-
-def test_of_four_threads_what_lets_two_at_a_time_through_holds_it_for_half() -> None:
-    assert share(Turn(5.0, 5.0), Turn(10.0, 5.0), FREE, threads=4) == pytest.approx(0.5)
-
-
-def test_a_slow_memory_is_no_lock() -> None:
-    assert share(Turn(5.0, 5.0), Turn(9.0, 9.0), FREE, threads=2) == 0.0
-
-
-def test_what_waits_by_itself_is_no_lock() -> None:
-    assert share(Turn(20.1, 0.1), Turn(20.1, 0.1), FREE, threads=2) == 0.0
-
-
-def test_what_other_programs_take_is_told_by_what_holds_no_lock() -> None:
-    busy = Turn(wall=2.0, cpu=1.0)
-    assert share(Turn(5.0, 5.0), Turn(10.0, 5.0), busy, threads=2) == 0.0
-
-
-def test_no_share_exceeds_the_whole() -> None:
-    assert share(Turn(1.0, 1.0), Turn(9.0, 1.0), FREE, threads=2) == 1.0
-
-
-def test_a_call_that_takes_no_time_holds_nothing() -> None:
-    assert share(Turn(0.0, 0.0), Turn(0.0, 0.0), FREE, threads=2) == 0.0
+@pytest.mark.parametrize(
+    ("alone", "together", "free", "threads", "held"),
+    [
+        (Turn(5.0, 5.0), Turn(5.1, 5.0), FREE, 2, 0.0),  # it scales
+        (Turn(5.0, 5.0), Turn(10.0, 5.0), FREE, 2, 1.0),  # not at all
+        (Turn(5.0, 5.0), Turn(10.0, 5.0), FREE, 4, 0.5),  # of four threads it lets two through at a time
+        (Turn(5.0, 5.0), Turn(9.0, 9.0), FREE, 2, 0.0),  # a slow memory
+        (Turn(20.1, 0.1), Turn(20.1, 0.1), FREE, 2, 0.0),  # it waits by itself
+        (Turn(5.0, 5.0), Turn(10.0, 5.0), Turn(2.0, 1.0), 2, 0.0),  # other programs take as much
+        (Turn(1.0, 1.0), Turn(9.0, 1.0), FREE, 2, 1.0),  # no share exceeds the whole
+        (Turn(0.0, 0.0), Turn(0.0, 0.0), FREE, 2, 0.0),  # no time at all
+    ],
+)
+def test_the_lock_is_what_does_not_scale_and_neither_memory_nor_other_programs(
+    alone: Turn, together: Turn, free: Turn, threads: int, held: float
+) -> None:
+    assert share(alone, together, free, threads) == pytest.approx(held)
 
 
 def test_what_is_cheap_is_mostly_python() -> None:
@@ -82,7 +67,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int, held: float, waits: float = 0.0) -> None:
         self.crews: list[int] = []
         self._held, self._waits = held, waits
-        monkeypatch.setattr(cpu, "usable_cores", lambda: cores)
+        monkeypatch.setattr(hardware, "usable_cores", lambda: cores)
         monkeypatch.setattr(measure_op_costs, "_turn", self._run)
 
     def _run(self, call: Callable[[], object], threads: int, seconds: float) -> Turn:
@@ -144,24 +129,6 @@ def total(found: tuple[OpCost, ...]) -> float:
     return sum(cost.seconds_per_image for cost in found if cost.part != "finish")
 
 
-def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
-    images = np.zeros((10, 40, 40, 3), np.uint8)
-    workload = Workload(
-        data=Arrays(images, np.arange(10)), ops=[Resize(8, 8), RandomFlip(), Rescale(1 / 255)], batch_size=2
-    )
-    found = op_costs(
-        workload, make_plan(workload), range(10), taken=lambda: 0.0, clock=clock_of(itertools.repeat((1.0, 1.0)))
-    ).ops
-    assert [(cost.name, cost.part) for cost in found] == [
-        ("read", "fixed"),
-        ("Resize", "fixed"),
-        ("RandomFlip", "fresh"),
-        ("Rescale", "finish"),
-    ]
-    assert {cost.seconds_per_image for cost in found} == {1.0}
-    assert {cost.wait_seconds_per_image for cost in found} == {0.0}
-
-
 def clock_of(steps: Iterable[tuple[float, float]]) -> Callable[[], tuple[float, float]]:
     """Return a clock that goes on by these seconds, wall and processor, each time it is looked at."""
     left, now = iter(steps), [0.0, 0.0]
@@ -191,58 +158,47 @@ def _plain(count: int) -> Workload:
     )
 
 
+def timed(rows: Sequence[Sequence[tuple[float, float]]], *, seconds: float = 9.0, taken: float = 0.0) -> SampleCosts:
+    """Return the costs of samples whose reads and flips take so long, wall and processor."""
+    workload, clock = _plain(len(rows)), clock_of(looks(rows))
+    indices = range(len(rows))
+    return op_costs(workload, make_plan(workload), indices, seconds=seconds, taken=lambda: taken, clock=clock)
+
+
+def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
+    data = Arrays(np.zeros((10, 40, 40, 3), np.uint8), np.arange(10))
+    workload = Workload(data=data, ops=[Resize(8, 8), RandomFlip(), Rescale(1 / 255)], batch_size=2)
+    clock = clock_of(itertools.repeat((1.0, 1.0)))
+    found = op_costs(workload, make_plan(workload), range(10), taken=lambda: 0.0, clock=clock).ops
+    parts = [("read", "fixed"), ("Resize", "fixed"), ("RandomFlip", "fresh"), ("Rescale", "finish")]
+    assert [(cost.name, cost.part) for cost in found] == parts
+    assert {(cost.seconds_per_image, cost.wait_seconds_per_image) for cost in found} == {(1.0, 0.0)}
+
+
 def test_what_waits_in_most_samples_is_told_from_what_was_put_aside_in_some() -> None:
-    waits = [[(0.021, 0.001), (0.011 if number == 3 else 0.001, 0.001)] for number in range(10)]
-    workload = _plain(10)
-    read, flip = op_costs(
-        workload, make_plan(workload), range(10), seconds=9.0, taken=lambda: 0.0, clock=clock_of(looks(waits))
-    ).ops
-    assert read.wait_seconds_per_image == pytest.approx(0.020)
-    assert read.seconds_per_image == pytest.approx(0.001)
+    read, flip = timed([[(0.021, 0.001), (0.011 if number == 3 else 0.001, 0.001)] for number in range(10)]).ops
+    assert (read.wait_seconds_per_image, read.seconds_per_image) == pytest.approx((0.020, 0.001))
     assert read.wall_seconds_per_image == pytest.approx(0.021)
     assert flip.wait_seconds_per_image == 0.0
 
 
 def test_what_waits_no_longer_than_any_thread_on_a_busy_machine_does_not_wait_by_itself() -> None:
-    rows = [[(0.050, 0.001), (0.004, 0.001)]] * 10
-    workload = _plain(10)
-    found = op_costs(
-        workload, make_plan(workload), range(10), seconds=9.0, taken=lambda: 2.0, clock=clock_of(looks(rows))
-    )
-    read, flip = found.ops
-    assert read.wait_seconds_per_image == pytest.approx(0.049)
-    assert flip.wait_seconds_per_image == 0.0
+    read, flip = timed([[(0.050, 0.001), (0.004, 0.001)]] * 10, taken=2.0).ops
+    assert (read.wait_seconds_per_image, flip.wait_seconds_per_image) == pytest.approx((0.049, 0.0))
 
 
 def test_a_heavy_tail_is_told_by_the_name_of_its_slowest() -> None:
-    rows = [[(0.3 if number == 70 else 0.001, 0.001), (0.0, 0.0)] for number in range(200)]
-    workload = _plain(200)
-    tail = op_costs(
-        workload, make_plan(workload), range(200), seconds=9.0, taken=lambda: 0.0, clock=clock_of(looks(rows))
-    ).tail
-    assert (tail.samples, tail.slowest) == (200, sample_name(workload.data, 70))
+    tail = timed([[(0.3 if number == 70 else 0.001, 0.001), (0.0, 0.0)] for number in range(200)]).tail
+    assert (tail.samples, tail.slowest) == (200, sample_name(_plain(200).data, 70))
     assert tail.p50_seconds == pytest.approx(0.001)
     assert tail.slowest_share == pytest.approx(0.301 / 0.499, rel=0.01)
     assert tail.heavy
-
-
-def test_equal_samples_have_no_tail() -> None:
-    workload = _plain(200)
-    rows = [[(0.001, 0.001), (0.0, 0.0)]] * 200
-    tail = op_costs(
-        workload, make_plan(workload), range(200), seconds=9.0, taken=lambda: 0.0, clock=clock_of(looks(rows))
-    ).tail
-    assert not tail.heavy
-    assert tail.slowest_share == pytest.approx(0.01)
+    equal = timed([[(0.001, 0.001), (0.0, 0.0)]] * 200).tail
+    assert (equal.heavy, equal.slowest_share) == (False, pytest.approx(0.01))
 
 
 def test_when_time_is_up_a_few_samples_are_enough() -> None:
-    workload = _plain(50)
-    rows = [[(1.0, 1.0), (1.0, 1.0)]] * 50
-    found = op_costs(
-        workload, make_plan(workload), range(50), seconds=0.5, taken=lambda: 0.0, clock=clock_of(looks(rows))
-    )
-    assert found.tail.samples == 8
+    assert timed([[(1.0, 1.0), (1.0, 1.0)]] * 50, seconds=0.5).tail.samples == 8
 
 
 def test_the_lock_is_asked_of_every_op() -> None:
@@ -262,14 +218,14 @@ def test_the_lock_is_looked_for_with_as_many_threads_as_there_is_memory_for(monk
     plan = make_plan(workload)
     single = op_costs(workload, plan, range(4)).ops
     sample = max(step.after.bytes for step in plan.steps)
-    little = dataclasses.replace(memory.detect_memory(), available_bytes=100 * sample)  # each thread may hold two
+    little = dataclasses.replace(hardware.detect_memory(), available_bytes=100 * sample)  # each thread may hold two
     rooms: list[int] = []
 
     def held_share(call: Callable[[], object], seconds: float, room: int) -> float:
         rooms.append(room)
         return 0.5
 
-    monkeypatch.setattr(memory, "detect_memory", lambda: little)
+    monkeypatch.setattr(hardware, "detect_memory", lambda: little)
     monkeypatch.setattr(measure_op_costs, "held_share", held_share)
     assert all(cost.lock_seconds_per_image > 0 for cost in with_lock(single, workload, plan, range(4)))
     assert set(rooms) == {25}
@@ -310,11 +266,7 @@ def test_costs_add_up_to_what_the_loader_took_with_all_cores_busy() -> None:
         "Rescale": 0.3,
         "batching": 0.1,
     }
-
-
-def test_from_the_cache_they_add_up_to_what_it_took_from_there() -> None:
-    found = fitted(SINGLE, whole=1.0, cached=0.3)
-    assert sum(cost.seconds_per_image for cost in found if cost.part == "fresh") == pytest.approx(0.3)
+    assert sum(cost.seconds_per_image for cost in found if cost.part == "fresh") == pytest.approx(0.3)  # as cached
 
 
 @pytest.mark.parametrize(("whole", "cached"), [(0.6, None), (1.2, None), (0.6, 0.1), (0.15, 0.1), (0.5, 0.7)])
@@ -348,17 +300,9 @@ def test_an_op_is_timed_in_a_process_of_its_own_as_well_where_that_may_differ() 
     assert not processes.is_claimed()
 
 
-def test_what_an_op_takes_in_a_process_of_its_own_grows_with_what_it_takes_elsewhere() -> None:
-    quicker = SINGLE[1].model_copy(update={"alone_seconds_per_image": 0.25})
-    found = fitted((SINGLE[0], quicker, *SINGLE[2:]), whole=1.6, cached=None)[1]
-    assert found.alone_seconds_per_image == pytest.approx(0.5 * found.seconds_per_image)
-
-
-def test_waiting_stays_as_it_is_where_the_cores_are_busy() -> None:
-    waiting = (
-        SINGLE[0].model_copy(update={"wait_seconds_per_image": 9.0, "lock_seconds_per_image": 0.05}),
-        *SINGLE[1:],
-    )
-    found = fitted(waiting, whole=1.6, cached=None)[0]
+def test_busy_cores_change_the_time_under_the_lock_and_alone_and_no_waiting() -> None:
+    more = {"wait_seconds_per_image": 9.0, "lock_seconds_per_image": 0.05, "alone_seconds_per_image": 0.02}
+    found = fitted((SINGLE[0].model_copy(update=more), *SINGLE[1:]), whole=1.6, cached=None)[0]
     assert found.wait_seconds_per_image == 9.0
     assert found.lock_seconds_per_image == pytest.approx(0.5 * found.seconds_per_image)
+    assert found.alone_seconds_per_image == pytest.approx(0.2 * found.seconds_per_image)

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,62 +43,48 @@ def files(folder: Path, *names: str) -> list[str]:
     return [str(folder / name) for name in names]
 
 
-def test_warm_files_are_read_once(tmp_path: Path, read: list[tuple[str, str]]) -> None:
-    pages = PageCache(SMALL, "warm")
-    pages.prepare(files(tmp_path, "a", "b"))
-    pages.prepare(files(tmp_path, "b", "b", "c"))
+def test_warm_files_are_read_once_and_cold_ones_dropped_before_each_trial(
+    tmp_path: Path, read: list[tuple[str, str]]
+) -> None:
+    warm, cold = PageCache(SMALL, "warm"), PageCache(SMALL, "cold")
+    warm.prepare(files(tmp_path, "a", "b"))
+    warm.prepare(files(tmp_path, "b", "b", "c"))
     assert sorted(read) == [("warm", "a"), ("warm", "b"), ("warm", "c")]
-
-
-def test_cold_files_are_dropped_before_each_trial(tmp_path: Path, read: list[tuple[str, str]]) -> None:
-    pages = PageCache(SMALL, "cold")
-    pages.prepare(files(tmp_path, "a"))
-    pages.prepare(files(tmp_path, "a"))
+    read.clear()
+    for _ in range(2):
+        cold.prepare(files(tmp_path, "a"))
     assert read == [("drop", "a"), ("drop", "a")]
 
 
 def test_what_is_no_file_is_left_alone(tmp_path: Path, read: list[tuple[str, str]]) -> None:
-    for regime in ("warm", "cold"):
-        PageCache(SMALL, regime).prepare([str(tmp_path), str(tmp_path / "gone")])
+    PageCache(SMALL, "warm").prepare([str(tmp_path), str(tmp_path / "gone")])
+    PageCache(SMALL, "cold").prepare([str(tmp_path), str(tmp_path / "gone")])
     assert read == []
 
 
-def test_reading_ahead_ends_when_it_takes_too_long(tmp_path: Path, read: list[tuple[str, str]]) -> None:
+@pytest.mark.parametrize("regime", ["warm", "cold"])
+def test_files_get_their_time_to_be_read_once_and_to_be_dropped_before_each_trial(
+    regime: Any, tmp_path: Path, read: list[tuple[str, str]]
+) -> None:
     ticks = itertools.count(0, 15)
-    pages = PageCache(SMALL, "warm", clock=lambda: float(next(ticks)))
+    pages = PageCache(SMALL, regime, clock=lambda: float(next(ticks)))
     many = files(tmp_path, *map(str, range(100)))
     assert not pages.prepare(many)
     assert len(read) == 64
     assert not pages.prepare(many)  # 20 seconds for all trials: no later one waits for the disk again
-    assert len(read) == 64
+    assert len(read) == (64 if regime == "warm" else 128)
     assert pages.prepare(many[:64])
 
 
-def test_dropping_files_has_its_time_before_each_trial(tmp_path: Path, read: list[tuple[str, str]]) -> None:
-    ticks = itertools.count(0, 15)
-    pages = PageCache(SMALL, "cold", clock=lambda: float(next(ticks)))
-    many = files(tmp_path, *map(str, range(100)))
-    assert not pages.prepare(many)
-    assert not pages.prepare(many)
-    assert len(read) == 128
-
-
-def test_auto_is_warm_for_data_that_fit_into_memory() -> None:
-    assert PageCache(SMALL, "auto").regime == "warm"
-
-
-def test_auto_is_cold_for_data_larger_than_memory() -> None:
-    class Huge:
+def test_auto_is_cold_for_data_larger_than_memory_and_warm_for_others() -> None:
+    class Huge(Source):
         def __len__(self) -> int:
             return 10**9
 
         def mean_bytes(self) -> float:
             return 1e6
 
-        def read(self, index: int) -> bytes:
-            return b""
-
-    assert PageCache(Huge(), "auto").regime == "cold"
+    assert [PageCache(data, "auto").regime for data in (SMALL, Huge())] == ["warm", "cold"]
 
 
 THREADS = Threads(workers=1)
@@ -125,19 +112,19 @@ def parts() -> Iterator[Parts]:
     made.close()
 
 
-def test_what_needs_nothing_made_uses_all_of_the_data(parts: Parts) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS), makes=lambda: 1.0, trains=1.0)
-    assert (len(part.workload.data), part.share, part.conversion) == (1000, 1.0, None)
-
-
-def test_a_cache_is_given_what_is_filled_in_time_while_the_model_takes_its_own(parts: Parts) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 600.0, trains=300.0)
-    assert (len(part.workload.data), part.share) == (300, 0.3)
-
-
-def test_a_slow_pipeline_still_fills_some_batches(parts: Parts) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 1.0, trains=1.0)
-    assert len(part.workload.data) == 40
+@pytest.mark.parametrize(
+    ("cache", "makes", "trains", "samples"),
+    [
+        ("none", 1.0, 1.0, 1000),  # nothing has to be made
+        ("memory", 600.0, 300.0, 300),  # what is filled in 1.5 s while the model takes its own
+        ("memory", 1.0, 1.0, 40),  # some batches, however slow
+    ],
+)
+def test_a_trial_uses_what_can_be_made_in_time(
+    parts: Parts, cache: Any, makes: float, trains: float, samples: int
+) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache=cache), makes=lambda: makes, trains=trains)
+    assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1000, 256), (300, 256), (64, 64)])
@@ -152,23 +139,20 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
     assert (len(part.workload.data), part.share) == (expected, expected / count)
 
 
-def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
-    config = PipelineConfig(loader=THREADS, storage="array")
-    first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6) for _ in range(2))
+@pytest.mark.parametrize("named", [False, True])
+def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_end(
+    parts: Parts, named: bool, tmp_path: Path
+) -> None:
+    config, place = PipelineConfig(loader=THREADS, storage="array"), str(tmp_path) if named else None
+    first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=place) for _ in range(2))
     assert first == second
     assert first.conversion is not None
     assert (first.conversion.samples, first.share) == (150, 0.15)
     folder = Path(first.workload.converted)
     assert folder.is_dir()
+    assert folder.is_relative_to(tmp_path) is named
     parts.close()
     assert not folder.exists()
-
-
-def test_a_form_is_written_to_the_folder_that_is_named(parts: Parts, tmp_path: Path) -> None:
-    config = PipelineConfig(loader=THREADS, storage="array")
-    part = parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=str(tmp_path))
-    assert Path(part.workload.converted).is_relative_to(tmp_path)
-    parts.close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -210,68 +194,41 @@ class Source:
         return np.zeros(4, np.uint8)
 
 
-def clock(wall: float, busy: float) -> Iterator[tuple[float, float]]:
-    return ((number * wall, number * busy) for number in itertools.count())
+def costs(source: Source, wall: float, busy: float, *, taken: float = 0.0, **more: Any) -> ReadCosts:
+    """Return the costs of reads that take so long, one after the other."""
+    ticks = ((number * wall, number * busy) for number in itertools.count())
+    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: taken, **more)
+    assert found is not None
+    return found
 
 
 def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
-    source, ticks = Source(), clock(0.2, 0.2)
-    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
-    assert found is not None
+    source = Source()
+    found = costs(source, 0.2, 0.2)
     assert (found.latency_seconds, found.cpu_seconds) == pytest.approx((0.2, 0.2))
     assert [rung.at_once for rung in found.rungs] == [1]
     assert not found.waits
     assert len(source.threads) == 1
+    busy = costs(Source(), 0.004, 0.001, taken=2.0)  # put aside on a busy machine
+    assert busy.latency_seconds == pytest.approx(0.001)
 
 
-def test_reads_that_wait_are_tried_side_by_side() -> None:
-    source, ticks = Source(), clock(0.02, 0.001)
-    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
-    assert found is not None
-    assert found.wait_seconds == pytest.approx(0.019)
-    assert [rung.at_once for rung in found.rungs][:2] == [1, 4]
-    assert found.rungs[0].images_per_second == pytest.approx(50.0)
-
-
-def test_files_are_brought_into_their_state_again_before_each_rung() -> None:
-    """What was dropped from memory once has come back with the rung before."""
-    ticks, reads_before = clock(0.02, 0.001), []
-    source = Source()
-    found = read_costs(
-        source,
-        range(10),
-        4.0,
-        prepare=lambda: reads_before.append(len(source.seen)),
-        clock=lambda: next(ticks),
-        taken=lambda: 0.0,
-    )
-    assert found is not None
-    assert len(reads_before) == len(found.rungs)
-    assert reads_before[0] == 0
-    assert reads_before == sorted(set(reads_before))
-
-
-def test_reads_of_seconds_are_tried_side_by_side_too() -> None:
-    ticks = clock(2.5, 0.001)
-    found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
-    assert found is not None
-    assert found.most_at_once > 1
+@pytest.mark.parametrize("wall", [0.02, 2.5])
+def test_reads_that_wait_are_tried_side_by_side_with_files_in_their_state_before_each_rung(wall: float) -> None:
+    """What was dropped from memory once has come back with the rung before. Reads of seconds are tried, too."""
+    source, before = Source(), list[int]()
+    found = costs(source, wall, 0.001, prepare=lambda: before.append(len(source.seen)))
     assert found.waits
-
-
-def test_reads_that_are_put_aside_on_a_busy_machine_do_not_wait() -> None:
-    ticks = clock(0.004, 0.001)
-    found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 2.0)
-    assert found is not None
-    assert found.latency_seconds == pytest.approx(0.001)
+    assert found.wait_seconds == pytest.approx(wall - 0.001)
+    assert [rung.at_once for rung in found.rungs][:2] == [1, 4]
+    assert found.rungs[0].images_per_second == pytest.approx(1 / wall)
+    assert (before[0], len(before)) == (0, len(found.rungs))
+    assert before == sorted(set(before))
 
 
 def test_bad_samples_are_passed_over() -> None:
-    ticks = clock(0.2, 0.2)
-    found = read_costs(Source(bad={0, 1}), range(3), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
-    assert found is not None
-    ticks = clock(0.2, 0.2)
-    assert read_costs(Source(bad={0}), [0], 4.0, clock=lambda: next(ticks), taken=lambda: 0.0) is None
+    assert costs(Source(bad={0, 1}), 0.2, 0.2).latency_seconds == pytest.approx(0.2)
+    assert read_costs(Source(bad={0}), [0], 4.0, taken=lambda: 0.0) is None
 
 
 def test_an_error_that_is_not_the_fault_of_a_sample_is_raised() -> None:

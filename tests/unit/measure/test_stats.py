@@ -19,9 +19,6 @@ def test_bootstrap_interval_holds_the_median_and_is_repeatable() -> None:
     interval = bootstrap_interval(rates)
     assert interval.low <= median(rates) <= interval.high
     assert interval == bootstrap_interval(rates)
-
-
-def test_one_value_has_an_endless_interval() -> None:
     assert bootstrap_interval([100.0]) == (-math.inf, math.inf)
 
 
@@ -119,30 +116,12 @@ def test_what_is_paid_beside_the_shards_is_paid_once() -> None:
     assert (estimate.low, estimate.value) == pytest.approx((10.3, 10.3))
 
 
-def test_it_pays_when_what_was_saved_is_what_it_cost() -> None:
-    kept, rival = CostProfile(images_per_second=200.0, once_seconds=30.0), CostProfile(images_per_second=100.0)
-    assert saved_seconds(kept, rival, 1000) == pytest.approx(5.0)
-    epochs = epochs_to_pay(kept, rival, 1000)
-    assert epochs == pytest.approx(6.0)
-    assert epochs is not None
-    assert kept.seconds(epochs, 1000) == pytest.approx(rival.seconds(epochs, 1000))
-
-
-def test_a_value_cannot_be_changed() -> None:
-    rate = Estimate(value=2.0, low=1.0, high=3.0)
+def test_an_estimate_is_finite_frozen_and_not_upside_down() -> None:
+    for value, low, said in ((math.nan, 0.0, "finite"), (math.inf, 0.0, "finite"), (1.0, 2.0, "must not exceed")):
+        with pytest.raises(pydantic.ValidationError, match=said):
+            Estimate(value=value, low=low, high=1.0)
     with pytest.raises(pydantic.ValidationError, match="frozen"):
-        rate.value = 1.0  # type: ignore[misc]  # what the test is about
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_figure_is_finite(value: float) -> None:
-    with pytest.raises(pydantic.ValidationError, match="finite"):
-        Estimate(value=value, low=0.0, high=1.0)
-
-
-def test_an_interval_is_not_upside_down() -> None:
-    with pytest.raises(pydantic.ValidationError, match="`low` must not exceed `high`"):
-        Estimate(value=1.0, low=2.0, high=1.0)
+        Estimate(value=2.0, low=1.0, high=3.0).value = 1.0  # type: ignore[misc]  # what the test is about
 
 
 def test_the_whole_takes_as_long_and_as_many_bytes_a_sample_as_the_part() -> None:
@@ -163,3 +142,6 @@ def test_it_pays_only_by_its_rate_and_at_once_if_it_costs_no_more(
         CostProfile(images_per_second=100.0, once_seconds=5.0),
     )
     assert epochs_to_pay(kept, rival, 1000) == epochs
+    assert saved_seconds(kept, rival, 1000) == pytest.approx(10.0 - 1000 / rate)
+    if epochs:
+        assert kept.seconds(epochs, 1000) == pytest.approx(rival.seconds(epochs, 1000))

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from autopipe.measure.outcome import Report
 from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
@@ -17,6 +16,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
+from tests.fakes.reports import Told
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), finish="host")
 
@@ -25,9 +25,7 @@ def test_values_that_lack_are_the_same_where_they_lack_everywhere() -> None:
     x = np.random.default_rng(0).random((12, 3, 3, 1), np.float32)
     x[3, 1, 1], x[5, 0, 0] = np.nan, np.inf
     y = np.where(np.arange(12) % 4 == 0, np.nan, np.arange(12.0))
-    found = verify(
-        Workload(data=Arrays(x, y), ops=[], batch_size=5), [CONFIG], samples=12, report=Mock(spec=Report)
-    ).agreements
+    found = verify(Workload(data=Arrays(x, y), ops=[], batch_size=5), [CONFIG], samples=12, report=Told()).agreements
     assert [(each.message, each.largest_difference, each.samples) for each in found] == [(None, 0.0, 12)]
     assert 0.9 < found[0].largest_value < 1
 
@@ -46,7 +44,6 @@ def test_a_value_that_lacks_on_one_side_only_is_told(value: float, in_the_refere
     assert not tables.agrees(Mock(agreements=[found]))
 
 
-SILENT = Mock(spec=Report)
 DATA = np.arange(24, dtype=np.float32).reshape(12, 2)
 
 
@@ -61,7 +58,7 @@ def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
     as_it_is = wrap.as_it_is(workload)
     assert as_it_is is not None
     two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
-    found = repeats(workload, [as_it_is, two], samples=samples, report=SILENT)
+    found = repeats(workload, [as_it_is, two], samples=samples, report=Told())
     assert not found.compared
     return [(each.samples, each.repeated) for each in found.agreements]
 
@@ -93,7 +90,7 @@ def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
     as_it_is = wrap.as_it_is(workload := wrap.wrap(raises, model=None, parameters={"workers": [1, 2]}))
     assert as_it_is is not None
     two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
-    found = repeats(workload, [two, as_it_is], samples=9, report=SILENT).agreements
+    found = repeats(workload, [two, as_it_is], samples=9, report=Told()).agreements
     assert "no more than one" in str(found[0].message)
     assert (found[1].samples, found[1].message) == (9, None)
 
@@ -110,7 +107,7 @@ def messages(make: Callable[..., Any], samples: int = 256, seconds: float = 10.0
     as_it_is = wrap.as_it_is(workload)
     assert as_it_is is not None
     other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})
-    found = repeats(workload, [as_it_is, other], samples=samples, report=SILENT, seconds=seconds)
+    found = repeats(workload, [as_it_is, other], samples=samples, report=Told(), seconds=seconds)
     return [each.message for each in found.agreements]
 
 

@@ -1,0 +1,25 @@
+"""A report of a measurement, kept."""
+
+from __future__ import annotations
+
+from autopipe.measure.outcome import Phase
+
+
+class Told:
+    """Keeps what it is told. The model alone trains before a loader opens: the images of that are forgotten."""
+
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+        self.images: list[int] = []
+        self.logs: list[str] = []
+
+    def phase(self, phase: Phase) -> None:
+        self.phases.append(phase)
+        if phase is Phase.OPEN:
+            self.images.clear()
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        self.images.append(images)
+
+    def log(self, text: str) -> None:
+        self.logs.append(text)
