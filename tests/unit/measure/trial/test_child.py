@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,8 +13,7 @@ import pytest
 
 from autopipe.errors import TrialError
 from autopipe.measure.trial import child
-from autopipe.measure.trial import child as log_module
-from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch
+from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch, uninterrupted
 
 
 @pytest.fixture
@@ -22,16 +23,21 @@ def log() -> Iterator[ChildLog]:
     log.close()
 
 
-def test_the_tail_is_what_was_printed(log: ChildLog) -> None:
-    os.write(log.fd, b"one\ntwo\n")
-    assert log.tail() == "one\ntwo"
-
-
-def test_the_tail_begins_at_the_mark(log: ChildLog) -> None:
-    os.write(log.fd, b"before\n")
+@pytest.mark.parametrize(
+    ("before", "printed", "tail"),
+    [
+        (b"", b"one\ntwo\n", "one\ntwo"),
+        (b"before\n", b"after\n", "after"),
+        (b"", b"x" * (3 * TAIL_BYTES), "x" * TAIL_BYTES),  # one endless line
+        (b"", b"\xff\xfe ok", "\ufffd\ufffd ok"),  # bytes that are no text
+    ],
+    ids=["all", "since the mark", "one line", "no text"],
+)
+def test_the_tail_is_what_was_printed_since_the_mark(log: ChildLog, before: bytes, printed: bytes, tail: str) -> None:
+    os.write(log.fd, before)
     log.mark()
-    os.write(log.fd, b"after\n")
-    assert log.tail() == "after"
+    os.write(log.fd, printed)
+    assert log.tail() == tail
 
 
 def test_a_long_tail_is_cut_at_a_line(log: ChildLog) -> None:
@@ -42,18 +48,8 @@ def test_a_long_tail_is_cut_at_a_line(log: ChildLog) -> None:
     assert tail.endswith("line 4999")
 
 
-def test_one_endless_line_still_has_a_tail(log: ChildLog) -> None:
-    os.write(log.fd, b"x" * (3 * TAIL_BYTES))
-    assert log.tail() == "x" * TAIL_BYTES
-
-
-def test_bytes_that_are_no_text_do_no_harm(log: ChildLog) -> None:
-    os.write(log.fd, b"\xff\xfe ok")
-    assert log.tail().endswith("ok")
-
-
 def test_a_log_out_of_bounds_is_emptied_and_goes_on(log: ChildLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "LIMIT_BYTES", 10)
+    monkeypatch.setattr(child, "LIMIT_BYTES", 10)
     os.write(log.fd, b"much too much\n")
     log.cut()
     os.write(log.fd, b"more\n")
@@ -125,3 +121,60 @@ def test_that_the_temporary_folder_is_full_is_an_error_that_names_it(monkeypatch
     with pytest.raises(TrialError, match=r"No space left on device: '/full/autopipe-trial-1'") as caught:
         Child(Launch(workload="train.py:workload"))
     assert "TMPDIR" in str(caught.value.hint)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Python's own handler of Ctrl-C for both, as the command line has it."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_comes_through_once_when_the_block_has_run(number: signal.Signals) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the order of both is what is tested
+        with uninterrupted():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            done.append("block")
+        done.append("behind it")
+    assert done == ["block"]
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_is_not_lost_where_the_block_fails() -> None:
+    def fail() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGTERM)
+            raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_what_is_ignored_stays_so() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with uninterrupted():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_in_another_thread_nothing_is_to_be_held_back() -> None:
+    ran = []
+
+    def work() -> None:
+        with uninterrupted():
+            ran.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert ran == [signal.default_int_handler]

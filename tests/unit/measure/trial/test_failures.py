@@ -20,27 +20,14 @@ from autopipe.workload.ops.planner import op_failure
 DEADLINES = Deadlines(open_seconds=10.0, measure_seconds=5.0, request_seconds=60.0)
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-def test_every_phase_has_a_deadline(phase: Phase) -> None:
-    assert Deadlines().of(phase) > 0
-
-
-def test_silence_up_to_the_deadline_is_fine_and_beyond_it_is_hung() -> None:
+def test_a_silence_up_to_the_deadline_of_its_phase_is_fine_and_beyond_it_is_hung() -> None:
+    assert all(Deadlines().of(phase) > 0 for phase in Phase)
     watch = Watch(DEADLINES, Phase.OPEN, now=100.0)
-    assert watch.verdict(109.9) is None
-    assert FailureKind.HUNG is watch.verdict(110.0)
-
-
-def test_a_sign_of_life_starts_the_deadline_again() -> None:
-    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
-    watch.heard(9.0)
-    assert watch.verdict(18.0) is None
-
-
-def test_each_phase_brings_its_own_deadline() -> None:
-    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
-    watch.enter(Phase.MEASURE, now=9.0)
-    assert FailureKind.HUNG is watch.verdict(14.0)
+    assert (watch.verdict(109.9), watch.verdict(110.0)) == (None, FailureKind.HUNG)
+    watch.heard(109.0)
+    assert watch.verdict(118.0) is None
+    watch.enter(Phase.MEASURE, now=118.0)
+    assert (watch.verdict(122.9), watch.verdict(123.0)) == (None, FailureKind.HUNG)
 
 
 def test_talking_for_ever_is_a_timeout() -> None:
@@ -88,33 +75,23 @@ KERNEL = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=1)
 
 
 @pytest.mark.parametrize(
-    ("status", "memory", "kind"),
+    ("status", "memory", "kind", "words"),
     [
-        (-signal.SIGKILL, PLENTY, FailureKind.CRASHED),
-        (-signal.SIGKILL, NEAR, FailureKind.CRASHED),
-        (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY),
-        (-signal.SIGSEGV, NEAR, FailureKind.CRASHED),
-        (3, KERNEL, FailureKind.CRASHED),
-        (None, PLENTY, FailureKind.CRASHED),
+        (-signal.SIGKILL, PLENTY, FailureKind.CRASHED, "SIGKILL"),
+        (-signal.SIGKILL, NEAR, FailureKind.CRASHED, "9 GiB"),  # what it held is told
+        (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY, "SIGKILL"),  # only if the kernel says so
+        (-signal.SIGSEGV, NEAR, FailureKind.CRASHED, "was ended by SIGSEGV"),
+        (-250, PLENTY, FailureKind.CRASHED, "was ended by signal 250"),
+        (3, KERNEL, FailureKind.CRASHED, "exited with status 3"),
+        (None, PLENTY, FailureKind.CRASHED, "closed its channel"),
     ],
 )
-def test_a_kill_is_blamed_on_memory_only_if_the_kernel_says_so(
-    status: int | None, memory: Memory, kind: FailureKind
+def test_a_death_is_named_and_blamed_on_memory_only_if_the_kernel_says_so(
+    status: int | None, memory: Memory, kind: FailureKind, words: str
 ) -> None:
-    assert kind is failures.dead(Phase.MEASURE, status, memory).kind
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (-signal.SIGSEGV, "was ended by SIGSEGV"),
-        (-250, "was ended by signal 250"),
-        (3, "exited with status 3"),
-        (None, "closed its channel"),
-    ],
-)
-def test_a_death_is_named(status: int | None, words: str) -> None:
-    assert words in failures.dead(Phase.OPEN, status, PLENTY).message
+    failure = failures.dead(Phase.MEASURE, status, memory)
+    assert kind is failure.kind
+    assert words in failure.message
 
 
 @pytest.mark.parametrize(
@@ -130,10 +107,6 @@ def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
 ) -> None:
     failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
     assert expected is failures.blamed_on_memory(failure, memory).kind
-
-
-def test_what_a_process_that_was_killed_held_is_told() -> None:
-    assert "9 GiB" in failures.dead(Phase.MEASURE, -signal.SIGKILL, NEAR).message
 
 
 def test_memory_is_exceeded_above_its_limit_only() -> None:
@@ -182,23 +155,22 @@ def test_each_exception_has_its_kind(error: BaseException, phase: Phase, kind: F
     assert kind is kind_of(error, phase)
 
 
-def test_a_message_of_ours_is_kept_with_its_hint() -> None:
-    failure = failure_of(errors.ModelError("Rule.", hint="Do."), Phase.BUILD)
-    assert (failure.message, failure.hint) == ("Rule.", "Do.")
-
-
-def test_another_message_names_its_type_and_gets_a_hint() -> None:
-    failure = failure_of(ValueError("bad shape"), Phase.WARM_UP)
-    assert failure.message == "ValueError: bad shape"
-    assert failure.hint is not None
-
-
-def test_an_exception_without_a_message_has_one() -> None:
-    assert failure_of(MemoryError(), Phase.MEASURE).message == "MemoryError"
-
-
-def test_a_long_message_is_cut() -> None:
-    assert len(failure_of(ValueError("x" * 10_000), Phase.MEASURE).message) == 2000
+@pytest.mark.parametrize(
+    ("error", "message", "hint"),
+    [
+        (errors.ModelError("Rule.", hint="Do."), "Rule.", "Do."),
+        (ValueError("bad shape"), "ValueError: bad shape", "`model` by hand"),
+        (MemoryError(), "MemoryError", "fewer workers"),
+        (ValueError("x" * 10_000), f"ValueError: {'x' * 1987}…", "`model` by hand"),  # 2,000 characters
+    ],
+    ids=["ours", "another", "without a message", "long"],
+)
+def test_a_message_of_ours_is_kept_and_another_names_its_type_and_gets_a_hint(
+    error: Exception, message: str, hint: str
+) -> None:
+    failure = failure_of(error, Phase.WARM_UP)
+    assert failure.message == message
+    assert hint in str(failure.hint)
 
 
 GRAPH = """Graph execution error:

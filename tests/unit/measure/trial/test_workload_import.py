@@ -50,11 +50,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
             del sys.modules[name]
 
 
-def test_a_workload_in_a_file(write: Write) -> None:
-    write("train_me.py", GOOD)
-    assert load_workload("train_me.py:workload").batch_size == 2
-
-
 def test_a_file_in_another_folder_may_import_its_neighbours(write: Write) -> None:
     write("there/neighbour_of_train.py", "size = 4\n")
     path = write("there/train_there.py", "from neighbour_of_train import size\n" + GOOD.replace("=2", "=size"))
@@ -91,13 +86,10 @@ def test_a_file_that_is_imported_already_is_taken_whatever_its_name(
     assert load_workload("imported_package/train_here.py:workload") is module.workload
 
 
-def test_a_workload_in_a_module(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workload_in_a_module_and_a_function_that_returns_one(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("package_of_mine/train.py", GOOD)
     monkeypatch.syspath_prepend(str(Path.cwd()))
     assert isinstance(load_workload("package_of_mine.train:workload"), Workload)
-
-
-def test_a_function_that_returns_one(write: Write) -> None:
     write("train_me.py", GOOD + "def make():\n    return workload\n")
     assert isinstance(load_workload("train_me.py:make"), Workload)
 
@@ -123,11 +115,6 @@ def test_a_dataset_of_the_users_own_is_shown_the_way_to_wrap(write: Write) -> No
     assert "ap.wrap(make_dataset" in str(error.value.hint)
 
 
-def test_loading_twice_gives_the_same_module(write: Write) -> None:
-    write("train_me.py", GOOD)
-    assert load_workload("train_me.py:workload") is load_workload("train_me.py:workload")
-
-
 def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("other.py", GOOD)
     script = types.ModuleType("__main__")
@@ -137,11 +124,12 @@ def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest
     assert load_workload("train_me.py:workload") is vars(script)["workload"]
 
 
-def test_what_it_defines_can_be_pickled_by_name(write: Write) -> None:
+def test_a_file_is_loaded_once_and_what_it_defines_can_be_pickled_by_name(write: Write) -> None:
     write("train_me.py", GOOD)
-    data = load_workload("train_me.py:workload").data
-    assert type(data).__module__ == "train_me"
-    assert isinstance(pickle.loads(pickle.dumps(data)), type(data))
+    workload = load_workload("train_me.py:workload")
+    assert load_workload("train_me.py:workload") is workload
+    assert type(workload.data).__module__ == "train_me"
+    assert isinstance(pickle.loads(pickle.dumps(workload.data)), type(workload.data))
 
 
 def test_two_files_of_one_name_are_two_modules(write: Write) -> None:
@@ -162,15 +150,16 @@ def test_a_reference_has_two_parts(reference: str) -> None:
         load_workload(reference)
 
 
-def test_a_missing_file_suggests_the_near_one(write: Write) -> None:
+def test_what_is_missing_is_named_with_the_near_one(write: Write) -> None:
     write("train.py", GOOD)
-    with pytest.raises(WorkloadError, match=r"`trian.py` is not a file. Did you mean `train.py`\?"):
-        load_workload("trian.py:workload")
-
-
-def test_a_missing_module_is_named() -> None:
-    with pytest.raises(WorkloadError, match="no module `nowhere_at_all`"):
-        load_workload("nowhere_at_all.train:workload")
+    for reference, said in (
+        ("trian.py:workload", r"`trian.py` is not a file. Did you mean `train.py`\?"),
+        ("nowhere_at_all.train:workload", "no module `nowhere_at_all`"),
+        ("train.py:worklod", r"has no `worklod`. Did you mean `workload`\?"),
+    ):
+        with pytest.raises(WorkloadError, match=said) as caught:
+            load_workload(reference)
+    assert caught.value.hint == "It has `workload`."
 
 
 def test_a_module_that_misses_another_shows_its_line(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +213,6 @@ def test_a_failed_import_can_be_mended(write: Write) -> None:
     assert load_workload("train_me.py:workload").batch_size == 2
 
 
-def test_a_missing_attribute_suggests_the_near_workload(write: Write) -> None:
-    write("train_me.py", GOOD)
-    with pytest.raises(WorkloadError, match=r"has no `worklod`. Did you mean `workload`\?") as caught:
-        load_workload("train_me.py:worklod")
-    assert caught.value.hint == "It has `workload`."
-
-
 @pytest.mark.parametrize("value", ["5", "lambda: 5", "Workload"])
 def test_something_else_is_refused(write: Write, value: str) -> None:
     write("train_me.py", f"{GOOD}other = {value}\n")
@@ -242,11 +224,6 @@ def test_a_function_that_raises_shows_its_line(write: Write) -> None:
     write("train_me.py", "def make():\n    raise KeyError('palette')\n")
     with pytest.raises(WorkloadError, match=r"`make\(\)` of `train_me.py` raised: KeyError(?s:.*)line 2, in make"):
         load_workload("train_me.py:make")
-
-
-def test_a_function_is_found_by_its_name(write: Write) -> None:
-    write("bench.py", "def made():\n    return 7\n")
-    assert load_function("bench.py:made")() == 7
 
 
 @pytest.mark.parametrize(
@@ -261,3 +238,4 @@ def test_what_is_no_such_function_is_refused_with_what_there_is(write: Write, na
     write("bench2.py", "number = 1\ndef made():\n    return 7\ndef sized(batch_size):\n    return 7\n")
     with pytest.raises(WorkloadError, match=message):
         load_function(f"bench2.py:{name}")
+    assert load_function("bench2.py:made")() == 7
