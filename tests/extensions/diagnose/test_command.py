@@ -1,11 +1,18 @@
-"""What `autopipe diagnose` refuses before it runs a script. Whole runs: test_diagnose.py."""
+"""What `autopipe diagnose` refuses, and how it ends a script. Whole runs: test_diagnose.py."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
+from autopipe.errors import NothingMeasuredError
+from autopipe.extensions.diagnose import command
 from tests.unit.cli.conftest import Autopipe
 
 
@@ -29,7 +36,7 @@ def test_an_option_that_would_have_no_effect_is_refused_by_name(
 def test_what_would_never_end_is_wrong_use(autopipe: Autopipe) -> None:
     ended = autopipe("diagnose", "--seconds", "inf", "train.py")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.splitlines()[-1].endswith("inf is no finite number.")
+    assert "'--seconds': inf" in ended.err
 
 
 def test_debug_behind_the_script_is_the_scripts(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -37,3 +44,37 @@ def test_debug_behind_the_script_is_the_scripts(autopipe: Autopipe, tmp_path: Pa
         ended = autopipe("diagnose", *before, tmp_path / "absent.py", "--debug")
         assert ended.status == 2
         assert ended.err.startswith("Traceback") is traced
+
+
+class Ended(Exception):
+    """What SIGTERM does outside a diagnosis."""
+
+
+@pytest.fixture
+def handled() -> Iterator[None]:
+    def end(number: int, frame: object) -> NoReturn:
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_signal_that_comes_while_the_script_is_being_started_ends_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen
+
+    def started(*arguments: Any, **named: Any) -> Any:
+        process = start(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(5)\n")
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(NothingMeasuredError, match="was ended by signal 15 before a training could be watched"):
+        command.watch(script)
+    with pytest.raises(Ended):  # as before
+        os.kill(os.getpid(), signal.SIGTERM)

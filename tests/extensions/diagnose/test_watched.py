@@ -1,12 +1,16 @@
-"""What follows from what was seen of a training. The figures are made up."""
+"""What follows from what was seen of a training, what is said of it, and the code that is given with it."""
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 import pytest
 
-from autopipe.extensions.diagnose.watched import Verdict, Watched
+import autopipe
+from autopipe.extensions.diagnose.child import kind_of_data
+from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
 
 
 def watched(**other: Any) -> Watched:
@@ -26,17 +30,20 @@ def watched(**other: Any) -> Watched:
 
 
 @pytest.mark.parametrize(
-    ("figures", "verdict"),
+    ("figures", "verdict", "said"),
     [
-        ({}, Verdict.MODEL),
-        ({"alone_images_per_second": 300.0, "waiting_seconds": 6.0}, Verdict.DATA),
-        ({"alone_images_per_second": 300.0}, Verdict.CORES),
-        ({"alone_images_per_second": 300.0, "between_seconds": 6.0}, Verdict.CALLBACKS),
-        ({"alone_images_per_second": None}, Verdict.UNKNOWN),
+        ({}, Verdict.MODEL, ["the model is the limit"]),
+        ({"alone_images_per_second": 270.0, "waiting_seconds": 6.3}, Verdict.DATA, ["63%", "2.7x", "`ap.wrap`"]),
+        ({"alone_images_per_second": 300.0}, Verdict.CORES, ["65%"]),
+        ({"alone_images_per_second": 300.0, "between_seconds": 6.0}, Verdict.CALLBACKS, ["60%", "steps_per_execution"]),
+        ({"alone_images_per_second": None, "waiting_seconds": 5.0}, Verdict.UNKNOWN, ["50%", "not known"]),
     ],
 )
-def test_the_largest_part_of_what_is_lost_is_the_verdict(figures: dict[str, Any], verdict: Verdict) -> None:
+def test_the_largest_part_of_what_is_lost_is_the_verdict(
+    figures: dict[str, Any], verdict: Verdict, said: list[str]
+) -> None:
     assert watched(**figures).verdict is verdict
+    assert [text for text in said if text not in sentence(watched(**figures))] == []
 
 
 @pytest.mark.parametrize("waiting", [0.0, 3.0, 9.9])
@@ -48,15 +55,50 @@ def test_the_shares_add_up_to_what_is_lost(waiting: float, between: float, alone
     assert min(seen.waiting_share, seen.between_share, seen.slowed_share) >= 0
 
 
-def test_the_gain_is_what_a_training_reaches_whose_data_cost_nothing() -> None:
-    assert watched(alone_images_per_second=250.0, waiting_seconds=6.0).possible_gain == pytest.approx(2.5, rel=0.03)
-
-
 def test_a_host_that_waits_while_the_device_computes_is_not_called_waiting() -> None:
     assert watched(alone_images_per_second=100.0, waiting_seconds=9.0).waiting_share == 0.0
+    assert watched(alone_images_per_second=250.0, waiting_seconds=6.0).possible_gain == pytest.approx(2.5, rel=0.03)
 
 
 def test_it_survives_json() -> None:
     seen = watched(augmentation=("RandomFlip",), without_augmentation_images_per_second=210.0)
     assert Watched.model_validate_json(seen.model_dump_json()) == seen
     assert seen.augmentation_share == 0.5
+
+
+def test_a_model_that_is_the_limit_is_told_what_its_augmentation_takes() -> None:
+    assert "takes" not in sentence(watched())
+    seen = watched(augmentation=("RandomFlip",), without_augmentation_images_per_second=150.0)
+    assert "30% of its time" in sentence(seen)
+    assert ("augmentation", "RandomFlip in the model: 28.6 ms of its 95.2 ms a step (30%)") in rows(seen)
+    assert to_paste(seen) is None
+
+
+def test_what_autopipe_feeds_has_a_workload_already() -> None:
+    feed = type("Feed", (), {"__module__": "autopipe.frameworks"})()  # as a trainer's, without Keras
+    data = kind_of_data(feed)
+    assert ("data", "autopipe (jax)") in rows(watched(data=data))
+    waits = watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data)
+    assert to_paste(waits) is None
+    assert "wrap" not in sentence(waits)
+
+
+@pytest.mark.parametrize(
+    "data", ["tf.data.Dataset", "keras.utils.PyDataset", "torch DataLoader", "arrays", "a generator", None]
+)
+def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
+    code = to_paste(watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data))
+    assert code is not None
+    nodes, told = list(ast.walk(ast.parse(code))), set(re.findall(r"\w+", " ".join(re.findall(r"#.*", code))))
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    assert names
+    assert {node.id for node in nodes if isinstance(node, ast.Name)} - told == {"ap"}  # what it needs is told
+    assert names <= set(autopipe.__all__)
+    assert ("wrap" in names) == (data != "arrays")
+    assert ('multiprocessing_context="forkserver"' in code) == (data == "torch DataLoader")
+
+
+def test_what_was_left_out_and_warned_of_is_shown() -> None:
+    lines = rows(watched(left_out=("CSVLogger",), warnings=("Only 3 steps were timed.",)))
+    assert ("left out", "CSVLogger: may write files; `--callbacks` runs them") in lines
+    assert ("note", "Only 3 steps were timed.") in lines

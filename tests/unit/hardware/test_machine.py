@@ -36,14 +36,11 @@ THIS = Machine(
 )
 
 
-def test_a_machine_is_the_same_with_less_free_memory() -> None:
-    assert replace(THIS, memory=Memory(usable_bytes=THIS.memory.usable_bytes, available_bytes=0)) == THIS
-
-
-def test_a_machine_survives_json() -> None:
+def test_a_machine_survives_json_and_is_the_same_with_less_free_memory() -> None:
     adapter = pydantic.TypeAdapter(Machine)
     there = replace(THIS, gpus=(H200, H200))
     assert adapter.validate_json(adapter.dump_json(there)) == there
+    assert replace(THIS, memory=Memory(usable_bytes=THIS.memory.usable_bytes, available_bytes=0)) == THIS
 
 
 def test_this_machine_is_found() -> None:
@@ -88,12 +85,9 @@ def every_gpu_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_two_gpus_with_name_memory_and_driver() -> None:
+def test_two_gpus_with_what_they_are_and_do_now() -> None:
     one = gpu.Gpu(name="NVIDIA A100-SXM4-40GB", memory_bytes=40 * 2**30, driver="570.12")
     assert gpu.detect(FakeNvml()) == (one, one)
-
-
-def test_what_they_do_now() -> None:
     with gpu.Nvml(FakeNvml()) as nvml:
         assert nvml.use() == (
             gpu.GpuUse(busy_percent=75.0, memory_used_bytes=3 * 2**30, power_watts=250.5),
@@ -101,13 +95,12 @@ def test_what_they_do_now() -> None:
         )
 
 
-def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_there_are_none_and_the_installed_one_raises_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert all(isinstance(found, gpu.Gpu) for found in gpu.detect())
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu.detect() == ()
-
-
-def test_the_installed_library_raises_nothing() -> None:
-    assert all(isinstance(found, gpu.Gpu) for found in gpu.detect())
 
 
 def test_figures_that_a_gpu_does_not_give_are_none() -> None:
