@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import shlex
@@ -21,25 +20,13 @@ from autopipe.artifact.schema import Profile
 from autopipe.cli import screen
 from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.config import PipelineConfig
 
 _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """The files that were written; the report is None if there was no room for it."""
-
-    artifact: Path
-    module: Path
-    report: Path | None = None
-
-
 def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
-    """Create the folder if necessary, and return it. Call it before anything is measured. Raises ArtifactError if the
-    folder cannot be made or written to; the message calls it `named`.
-    """
+    """Create the folder if necessary, and return it; called before anything is measured. Errors call it `named`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -55,8 +42,7 @@ def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose an
 def reserved(folder: Path) -> Iterator[None]:
     """Keep room in a folder for the files of the end, so that a growing study cannot take it.
 
-    The folder is created if necessary, and removed again if the block fails before it writes anything. Raises
-    ArtifactError if the folder cannot be created or written to, or is full already.
+    The folder is created if necessary, and removed again if the block fails before it writes anything.
     """
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
     writable_folder(folder)
@@ -85,20 +71,20 @@ def _room(folder: Path) -> Iterator[None]:
         yield
 
 
-def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
-    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders. Raises ArtifactError
-    if there is none; the hint then holds the configuration itself.
+def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:
+    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders; if there is none, the
+    error's hint holds the configuration itself.
     """
     failures = []
     for folder in folders:
         try:
-            artifact, module = codegen.write(tuned, folder)
-            return Written(artifact=artifact, module=module, report=write_report(artifact, tuned.profile))
+            return codegen.write(tuned, folder)
         except ArtifactError as error:
             failures.append(error.message)
     config = tuned.config.model_dump_json()
     raise ArtifactError(
-        " ".join(failures), hint=f"What was found is ap.PipelineConfig.model_validate_json({config!r})."
+        " ".join(failures),
+        hint=f"The configuration that was found is ap.PipelineConfig.model_validate_json({config!r}).",
     )
 
 
@@ -115,21 +101,14 @@ def write_report(artifact: Path, profile: Profile) -> Path | None:
 
 
 def use_beside(artifact: Path, profile: Profile) -> str:
-    """Return the command that uses the generated module beside an artefact; "" if there is no module."""
-    module = artifact.with_name(MODULE_NAME)
-    return use(module, simulated=is_simulated(profile)) if module.is_file() else ""
-
-
-def is_simulated(profile: Profile) -> bool:
-    """Return True if the tune simulated an accelerator in place of the model."""
-    return profile.request.simulate is not None
-
-
-def use(module: Path, *, simulated: bool) -> str:
-    """Return the command that trains with the generated module.
+    """Return the command that trains with the generated module beside an artefact; "" if there is no module.
 
     If an accelerator was simulated, there may be no model: then the command reads the batches of an epoch.
     """
+    module = artifact.with_name(MODULE_NAME)
+    if not module.is_file():
+        return ""
+    simulated = profile.request.simulate is not None
     does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
     line = again.python("-c", f"import {module.stem} as t; {does}")
     return f"(cd {shlex.quote(str(module.parent))} && {line})"
@@ -141,41 +120,21 @@ def folder_of(storage_url: str | None) -> list[Path]:
     return [Path(file).parent] if sqlite and file else []
 
 
-def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None:
-    """Print which files were written and the next commands; `workload` is quoted for a shell."""
-    simulated = is_simulated(tuned.profile)
-    screen.say(f"wrote     {written.artifact}, {written.module} and the study {study}")
-    _say_before(tuned.config, written.artifact.parent, workload)
-    if written.report is not None:
-        screen.say(f"report    {written.report}")
-    _say_next(use(written.module, simulated=simulated), again.autopipe("check", written.artifact))
-
-
-def say_renewed(artifact: Path, profile: Profile, workload: str | None, arguments: Sequence[str]) -> None:
-    """Write the report of a renewed profile, and print its place and the next commands.
+def say_next(artifact: Path, profile: Profile, workload: str | None, arguments: Sequence[str]) -> None:
+    """Write the report of a profile, and print its place and the next commands.
 
     `workload` is its name on a command line, quoted for a shell; None if no samples have to be converted. `arguments`
     name the artefact, and the workload if it was given, on a command line.
     """
-    if workload is not None:
-        _say_before(pick.config_of(profile), artifact.parent, workload)
-    report = write_report(artifact, profile)
-    if report is not None:
+    config = pick.config_of(profile)
+    if workload is not None and config.storage != "files":
+        form, deepest = config.storage, config.cut == "deepest"
+        out = artifact.parent / "converted" / (form if deepest else f"{form}-{config.cut}")
+        cut = "" if deepest else f" --cut {config.cut}"
+        convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
+        screen.say(f"before    {convert}")
+    if (report := write_report(artifact, profile)) is not None:
         screen.say(f"report    {report}")
     trains = [use_beside(artifact, profile)] if reference.is_generated(artifact) else []
-    _say_next(*trains, again.autopipe("check", *arguments))
-
-
-def _say_before(config: PipelineConfig, folder: Path, workload: str) -> None:
-    if config.storage == "files":
-        return
-    form, deepest = config.storage, config.cut == "deepest"
-    out = folder / "converted" / (form if deepest else f"{form}-{config.cut}")
-    cut = "" if deepest else f" --cut {config.cut}"
-    convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
-    screen.say(f"before    {convert}")
-
-
-def _say_next(*commands: str) -> None:
     below = "\n" + " " * 10
-    screen.say(f"next      {below.join(commands)}")
+    screen.say(f"next      {below.join([*trains, again.autopipe('check', *arguments)])}")

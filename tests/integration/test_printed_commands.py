@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.artifact import factory, reference
-from autopipe.cli.output import say_where, write_outputs
+from autopipe.cli.output import say_next, write_outputs
 from autopipe.measure import fingerprint
 from autopipe.search.settings import Request, SimulatedStep
 from tests.fakes.commands import in_shell, succeeded
@@ -34,11 +34,12 @@ def _printed(
     out.mkdir(parents=True, exist_ok=True)
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     with contextlib.redirect_stderr(io.StringIO()) as shown:
-        say_where(write_outputs(tuned, [out]), "study.db", tuned, "train.py:workload")
+        written, _ = write_outputs(tuned, [out])
+        say_next(written, known, "train.py:workload", [str(written)])
     lines = shown.getvalue().splitlines()
     assert (out / "report.html").is_file()
-    assert lines[1] == f"report    {out / 'report.html'}"
-    return [line[10:] for line in lines[2:]]
+    assert lines[0] == f"report    {out / 'report.html'}"
+    return [line[10:] for line in lines[1:]]
 
 
 @pytest.mark.slow

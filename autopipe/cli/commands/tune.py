@@ -39,7 +39,7 @@ def tune(
     The result is written as code to import.
     """
     from autopipe.api import tuning
-    from autopipe.cli.output import folder_of, reserved, say_where, write_outputs
+    from autopipe.cli.output import folder_of, reserved, say_next, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.pipeline.batching.traced import Tracing
     from autopipe.reports import text
@@ -65,7 +65,7 @@ def tune(
         except ArtifactError as error:  # raised after the figures are shown, which are all that is left
             unwritten = error
         if as_json:
-            print(json.dumps(text.document(result, None if written is None else str(written.artifact)), indent=2))
+            print(json.dumps(text.document(result, None if written is None else str(written[0])), indent=2))
         elif tuned is not None:
             screen.show(text.render(result))
         if unwritten is not None:
@@ -73,7 +73,8 @@ def tune(
         if tuned is None or written is None:
             raise nothing_measured(result)
         study = without_password(search.storage) if search.storage else str(out / "study.db")
-        say_where(written, study, tuned, chosen.arguments)
+        screen.say(f"wrote     {written[0]}, {written[1]} and the study {study}")
+        say_next(written[0], tuned.profile, chosen.arguments, [str(written[0])])
         if result.interrupted:
             raise KeyboardInterrupt
 
@@ -108,7 +109,7 @@ def retune(
     so does the former configuration unless another is proved faster.
     """
     from autopipe.api import retuning
-    from autopipe.cli.output import say_renewed, writable_folder
+    from autopipe.cli.output import say_next, writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
     from autopipe.reports.terminal import Console
@@ -142,7 +143,7 @@ def retune(
         else:
             what = "a new configuration"
         screen.say(f"wrote     {known.path}: {what}")
-        say_renewed(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
+        say_next(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
     if result is not None and result.interrupted:
         raise typer.Exit(130)
     if exit_code:

@@ -17,7 +17,7 @@ from autopipe.artifact import artifact as joining
 from autopipe.artifact import codegen, reference
 from autopipe.artifact.artifact import merge
 from autopipe.artifact.schema import FileReference, Profile
-from autopipe.cli.output import use
+from autopipe.cli.output import use_beside
 from autopipe.measure import fingerprint
 from autopipe.search import library, study
 from autopipe.search.result import Reason, Result, Stop
@@ -247,13 +247,14 @@ def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
 ) -> None:
     request = Request(simulate=SimulatedStep(step_seconds=0.01) if simulated else None)
     path, known = stored(tmp_path, request=request)
-    module = path.with_name("tuned_pipeline.py")
-    module.write_text(codegen.text_for(NAMED, path.name))
+    path.with_name("tuned_pipeline.py").write_text(codegen.text_for(NAMED, path.name))
     found = known if same else stored(tmp_path / "other", key="another", request=request)[1]
     said = retuned(autopipe, monkeypatch, path, found)
+    trains = use_beside(path, found)
+    assert ("make_trainer" in trains) is not simulated
     assert ("a new configuration" in "".join(said)) is not same
     assert ("the same configuration" in "".join(said)) is same
-    assert said[-2:] == [f"next      {use(module, simulated=simulated)}", f"          {again.autopipe('check', path)}"]
+    assert said[-2:] == [f"next      {trains}", f"          {again.autopipe('check', path)}"]
 
 
 def test_without_a_module_for_the_artefact_there_is_none_to_train_with(

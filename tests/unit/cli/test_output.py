@@ -16,7 +16,7 @@ from autopipe.artifact import factory
 from autopipe.artifact.schema import ImagesReference, ModuleReference
 from autopipe.cli import screen
 from autopipe.cli.options import Chosen
-from autopipe.cli.output import Written, folder_of, reserved, say_where, write_outputs
+from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
 from autopipe.errors import ArtifactError
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -50,18 +50,21 @@ def test_what_to_do_next_is_said(
     options: str | None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = tmp_path / "my models"
-    written = Written(artifact=folder / "autopipe.json", module=folder / "tuned_pipeline.py")
     known = profile(config=CONFIG.model_copy(update=storage).model_dump(mode="json"))
-    tuned = factory.of_profile(known, lambda: pytest.fail("imported"))
-    say_where(written, "study.db", tuned, chosen.arguments)
+    named = ModuleReference(module="project.train")
+    (folder := tmp_path / "my models").mkdir()
+    tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
+    written, module = write_outputs(tuned, [folder])
+    say_next(written, known, chosen.arguments, [str(written)])
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
+    assert module.is_file()
+    assert f"report    {folder / 'report.html'}" in lines
+    assert lines[-2] == f"next      {use_beside(written, known)}"
     before = None if options is None else options.format(f"'{folder}/converted/")
     assert [line for line in lines if line.startswith("before")] == (
         [] if before is None else [f"before    {again.autopipe('convert')} {before}"]
     )
-    assert lines[-1] == f"          {again.autopipe('check', written.artifact)}"
+    assert lines[-1] == f"          {again.autopipe('check', written)}"
 
 
 def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> None:
@@ -102,9 +105,9 @@ def tuned() -> factory.Tuned:
 def test_what_does_not_fit_into_one_folder_is_written_to_the_next(tmp_path: Path) -> None:
     gone, there = tmp_path / "gone", tmp_path / "there"
     there.mkdir()
-    written = write_outputs(tuned(), [gone, there])
-    assert written.artifact == there / "autopipe.json"
-    assert written.module.is_file()
+    artifact, module = write_outputs(tuned(), [gone, there])
+    assert artifact == there / "autopipe.json"
+    assert module.is_file()
 
 
 def test_what_fits_nowhere_is_told_with_the_configuration_itself(tmp_path: Path) -> None:
