@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import optuna
 
@@ -20,7 +21,7 @@ from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Resources, TrialFailure
-from autopipe.measure.stats import compare_pairs, median
+from autopipe.measure.stats import Comparison, compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search.confirmation import Blocks, Confirmation, finalist
@@ -47,37 +48,38 @@ from autopipe.values import Estimate
 # -------------------- conversions
 
 
-def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
+def _ways(session: Session) -> tuple[Way, ...]:
     """Return the fastest of each way to keep samples, as files, converted or in memory; the fastest way first."""
-    best: dict[tuple[object, ...], Point] = {}
+    best: dict[tuple[object, ...], Way] = {}
     ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
-    for point in sorted(ours, key=lambda point: point.estimate.value):
+    for point in sorted(ours, key=lambda point: -point.estimate.value):
         config = point.config
-        best[config.storage, config.cut, config.cache, config.cache_fraction] = point
-    found = [(point.config, _cost_profile(session, point)) for point in best.values()]
-    return tuple(sorted(found, key=lambda each: -each[1].images_per_second))
+        way = Way(
+            config=config.model_dump(mode="json"),
+            images_per_second=point.estimate.value,
+            once_seconds=session.once_seconds(config, point.measurements),
+        )
+        best.setdefault((config.storage, config.cut, config.cache, config.cache_fraction), way)
+    return tuple(best.values())
 
 
-def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
+def _paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
     """Compare each storage form and cut that was measured with `chosen`, the fastest first."""
     points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
     rivals = [point for point in points if point.measurements[-1].conversion is None]
     if not rivals:
         return ()
     rival = max(rivals, key=lambda point: point.estimate.value)
-    best: dict[tuple[str, int], Point] = {}
-    for point in sorted(points, key=lambda point: point.estimate.value):
-        cost = point.measurements[-1].conversion
-        if cost is not None:
-            best[point.config.storage, cost.cut] = point
     won = None if chosen is None else session.points().get(chosen.key())
-    found = [_payback(session, point, rival, won) for point in best.values()]
-    return tuple(sorted(found, key=lambda each: -each.rate.value))
+    best: dict[tuple[str, int], Payback] = {}
+    for point in sorted(points, key=lambda point: -point.estimate.value):
+        if (cost := point.measurements[-1].conversion) is not None:
+            best.setdefault((point.config.storage, cost.cut), _payback(session, point, cost, rival, won))
+    return tuple(best.values())
 
 
-def _payback(session: Session, point: Point, rival: Point, won: Point | None) -> Payback:
-    cost, count = point.measurements[-1].conversion, session.facts.workload.samples
-    assert isinstance(cost, ConversionCost)
+def _payback(session: Session, point: Point, cost: ConversionCost, rival: Point, won: Point | None) -> Payback:
+    count = session.facts.workload.samples
     kept, other = _cost_profile(session, point), _cost_profile(session, rival)
     pays_after, epochs = costs.epochs_to_pay(kept, other, count), session.settings.epochs
     late = epochs is not None and (pays_after is None or pays_after > epochs)
@@ -157,16 +159,9 @@ def result(
         baselines=against,
         contests=() if best is None or proved is None else _contests(session, best, baselines, proved),
         whole_training=proved is not None and _counts_what_is_paid_once(proved),
-        effects=() if best is None else effects(best.config, session.surrogate(), scores),
-        ways=tuple(
-            Way(
-                config=config.model_dump(mode="json"),
-                images_per_second=cost.images_per_second,
-                once_seconds=cost.once_seconds,
-            )
-            for config, cost in ways(session)
-        ),
-        paybacks=paybacks(session, None if best is None else best.config),
+        effects=() if best is None else _effects(best.config, session.surrogate(), scores),
+        ways=_ways(session),
+        paybacks=_paybacks(session, None if best is None else best.config),
         devices=_device_counts(session),
         virtual_devices=workload.virtual_devices > 0,
         utilisation={} if chosen is None else _utilisation(session, chosen, against),
@@ -308,18 +303,11 @@ def _contests(
         ratios = [mine[block] / ran[block] for block in common]
         gain = proved.against.get(key) if best.key == proved.winner else None
         gain = gain or compare_pairs(ratios, [1.0] * len(ratios))
-        found.append(
-            Contest(
-                key=key,
-                config=session.points()[key].config.model_dump(mode="json"),
-                baseline=names.get(key),
-                ratio=gain.ratio,
-                low=gain.interval.low,
-                high=gain.interval.high if math.isfinite(gain.interval.high) else None,
-                pairs=gain.pairs,
-                blocks=tuple(ratios),
-            )
+        config = session.points()[key].config.model_dump(mode="json")
+        contest = Contest(
+            **_ratio(gain), key=key, config=config, baseline=names.get(key), pairs=gain.pairs, blocks=tuple(ratios)
         )
+        found.append(contest)
     return tuple(sorted(found, key=lambda each: -each.ratio))
 
 
@@ -356,7 +344,7 @@ def _drift(session: Session, baselines: Sequence[measurer.Baseline], proved: Con
 _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
 
 
-def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
+def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
     """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
     confirmation. Of several configurations with one other value the fastest counts, and measured ones before others.
     """
@@ -372,26 +360,25 @@ def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tup
     found = []
     for (setting, value), (was_measured, _, key) in best.items():
         mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
-        common = sorted(mine.keys() & its.keys())
-        gain = surrogate.compared(config.key(), key, len(common))
-        ratios = [mine[at] / its[at] for at in common]
+        ratios = [mine[at] / its[at] for at in sorted(mine.keys() & its.keys())]
+        pairs = compare_pairs(ratios, [1.0] * len(ratios)) if len(ratios) > 1 else None
+        low, high = (0.0, 0.0) if pairs is None else pairs.interval
         effect = Effect(
+            **_ratio(surrogate.compared(config.key(), key, len(ratios))),
             setting=setting,
             value=own[setting],
             other=value,
-            ratio=gain.ratio,
-            low=gain.interval.low,
-            high=gain.interval.high if math.isfinite(gain.interval.high) else None,
             measured=was_measured,
-            paired=_paired(ratios) if len(ratios) > 1 else None,
+            paired=None if pairs is None else Estimate(value=pairs.ratio, low=low, high=high),
         )
         found.append(effect)
     return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
 
 
-def _paired(ratios: Sequence[float]) -> Estimate:
-    gain = compare_pairs(ratios, [1.0] * len(ratios))
-    return Estimate(value=gain.ratio, low=gain.interval.low, high=gain.interval.high)
+def _ratio(gain: Comparison) -> dict[str, Any]:
+    """Return the fields of a `Ratio`."""
+    high = gain.interval.high if math.isfinite(gain.interval.high) else None
+    return {"ratio": gain.ratio, "low": gain.interval.low, "high": high}
 
 
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:

@@ -293,8 +293,8 @@ def finalist(session: Session, point: Point, baseline: str | None) -> Finalist:
     """Return a point as a finalist, with its resources."""
     facts = session.facts
     cache = costs.cache_bytes(point.config, facts.workload)
-    peaks = [trials.peak_bytes(each, cache) for each in point.measurements]
-    used = [peak for peak in peaks if peak is not None]
+    peaks = [trials.taken(each, cache).peak_rss_bytes for each in point.measurements]
+    used = [float(peak) for peak in peaks if peak is not None]
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return Finalist(key=point.key, config=point.config, cost=least, baseline=baseline, may_win=point.feasible)

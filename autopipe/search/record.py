@@ -57,12 +57,12 @@ class Record:
     @property
     def lost(self) -> str | None:
         """The reason why the study is not written down any more, or None."""
-        return None if self._kept is None else self._kept.lost
+        return self._kept and self._kept.lost
 
     @property
     def whole(self) -> optuna.Study:
         """The study in the storage; the one in memory if there is no storage, or if it has failed."""
-        return self.study if self._kept is None or self._kept.lost is not None else self._kept.study
+        return self.study if self._kept is None or self.lost is not None else self._kept.study
 
     def settle(self) -> None:
         """Put everything into the storage's one file, so that it can be copied."""
@@ -72,8 +72,8 @@ class Record:
     def rows(self) -> list[Row]:
         """Return all finished trials that ran a configuration, oldest first."""
         for trial in self.study.get_trials(deepcopy=False):
-            known = trial.number in self._rows or "config" not in trial.user_attrs or "refused" in trial.user_attrs
-            if trial.state.is_finished() and not known:
+            ran = "config" in trial.user_attrs and "refused" not in trial.user_attrs
+            if trial.number not in self._rows and trial.state.is_finished() and ran:
                 self._rows[trial.number] = Row.of(trial)
         return [self._rows[number] for number in sorted(self._rows)]
 

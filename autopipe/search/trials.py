@@ -53,19 +53,15 @@ def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float
     return convert + fill + median([each.first_batch_seconds for each in measurements])
 
 
-def peak_bytes(measurement: Measurement, cache_bytes: int | None) -> float | None:
-    """Return the peak memory of a training over all of the data, or None if it was not measured.
-
-    `measurement` is of a part of the data, whose cache holds no more than that; `cache_bytes` is the whole cache.
-    """
-    peak = measurement.resources.peak_rss_bytes
-    return None if peak is None else peak + (1 - measurement.data_share) * (cache_bytes or 0)
-
-
 def taken(measurement: Measurement, cache_bytes: int | None) -> Resources:
-    """Return the resources of a training over all of the data; `cache_bytes` as in `peak_bytes`."""
-    peak = peak_bytes(measurement, cache_bytes)
-    return measurement.resources.model_copy(update={"peak_rss_bytes": None if peak is None else int(peak)})
+    """Return the resources of a training over all of the data, with its whole cache of so many bytes; `measurement` may
+    be of a part of the data, whose cache holds no more than that.
+    """
+    took = measurement.resources
+    if took.peak_rss_bytes is None:
+        return took
+    peak = took.peak_rss_bytes + (1 - measurement.data_share) * (cache_bytes or 0)
+    return took.model_copy(update={"peak_rss_bytes": int(peak)})
 
 
 def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None = None) -> dict[str, float]:

@@ -38,10 +38,10 @@ def test_a_measurement_counts_with_its_pauses_however_often_it_is_repeated() -> 
 def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -> None:
     took = Resources(peak_rss_bytes=2000)
     part = measured(1.0, resources=took).model_copy(update={"data_share": 0.25})
-    assert trials.peak_bytes(part, 8000) == 8000.0
+    assert trials.taken(part, 8000).peak_rss_bytes == 8000
     assert trials.excesses(part, Limits(memory_bytes=5000), 8000) == {"memory_bytes": 3000.0}
     assert trials.excesses(part, Limits(memory_bytes=5000), 0) == {"memory_bytes": -3000.0}
-    assert trials.peak_bytes(measured(1.0), 8000) is None
+    assert trials.taken(measured(1.0), 8000).peak_rss_bytes is None
 
 
 def test_over_a_training_one_time_costs_count() -> None:
