@@ -57,7 +57,7 @@ class Record:
     @property
     def lost(self) -> str | None:
         """The reason why the study is not written down any more, or None."""
-        return self._kept and self._kept.lost
+        return None if self._kept is None else self._kept.lost
 
     @property
     def whole(self) -> optuna.Study:

@@ -105,6 +105,10 @@ class Surface:
     def allow(self, seconds: float | None) -> None:
         """Trials here are as short as they are."""
 
+    def alone(self, setup: ModelSetup) -> float:
+        """Return the model alone as it is read."""
+        return self.model_rate * self.scaling(setup.devices)
+
     def _ceiling(self, setup: ModelSetup) -> Ceiling:
         costs = (
             OpCost(name="read", part="fixed", seconds_per_image=self.read_seconds),
@@ -112,7 +116,7 @@ class Surface:
             OpCost(name="RandomFlip", part="fresh", seconds_per_image=self.augment_seconds),
             OpCost(name="Rescale", part="finish", seconds_per_image=self.cast_seconds),
         )
-        rate = self.model_rate * self.scaling(setup.devices)
+        rate = self.alone(setup)
         return Ceiling(
             model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
             model_core_seconds_per_image=self.model_core_seconds,
@@ -122,10 +126,16 @@ class Surface:
             **setup._asdict(),
         )
 
+    def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
+        """Do what a test has to happen before a trial; a failure is the trial's outcome."""
+        return None
+
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         """Draw a measurement around the true rate; end early, with fewer windows, where it cannot win."""
+        if (failure := self.before(config, effort)) is not None:
+            return failure
         self.measured.append((config.key(), effort))
         if self.fails(config):
             self.now += 1.0

@@ -17,7 +17,6 @@ import pytest
 from optuna.trial import TrialState
 
 from autopipe.errors import TrialError
-from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
@@ -43,12 +42,9 @@ class Breaking(Surface):
 
     harm: Callable[[], None]
 
-    def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
+    def before(self, config: PipelineConfig, effort: Effort) -> None:
         if len(self.measured) == BROKEN_AT:
             self.harm()
-        return super().measure(config, effort=effort, must_reach=must_reach)
 
 
 def searched(

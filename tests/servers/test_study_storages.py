@@ -9,7 +9,6 @@ import optuna
 import pytest
 import sqlalchemy
 
-from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
@@ -38,12 +37,9 @@ class Restarting(Surface):
 
     restart: Callable[[], None]
 
-    def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
+    def before(self, config: PipelineConfig, effort: Effort) -> None:
         if len(self.measured) == RESTARTED_AT:
             self.restart()
-        return super().measure(config, effort=effort, must_reach=must_reach)
 
 
 def searched(url: str | None, restart: Callable[[], None] = lambda: None, name: str = "autopipe") -> Searched:

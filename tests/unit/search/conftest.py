@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import pytest
 from optuna.samplers import RandomSampler
@@ -17,6 +18,7 @@ from autopipe.search.settings import Settings
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.surface import Surface
 
+T = TypeVar("T")
 SPACE = """
 schema_version: 1
 parameters:
@@ -41,6 +43,12 @@ parameters:
 @pytest.fixture
 def space() -> Space:
     return library.parse(SPACE, {"cores": 4, "gpus": 0})
+
+
+def some(value: T | None) -> T:
+    """Return a value that is there."""
+    assert value is not None
+    return value
 
 
 def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> Session:

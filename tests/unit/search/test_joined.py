@@ -13,7 +13,6 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import study
@@ -48,12 +47,9 @@ class Meeting(Surface):
 
     meet: Callable[[], object]
 
-    def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
+    def before(self, config: PipelineConfig, effort: Effort) -> None:
         if not self.measured:
             self.meet()
-        return super().measure(config, effort=effort, must_reach=must_reach)
 
 
 @dataclasses.dataclass

@@ -23,8 +23,9 @@ from autopipe.errors import TrialError
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import storage
-from autopipe.search.record import Record, open_record
+from autopipe.search import storage, study
+from autopipe.search.record import Record, best_elsewhere, open_record
+from autopipe.search.settings import Settings
 from autopipe.search.trials import AskedBy, Asker
 from tests.fakes.surface import Surface
 
@@ -368,3 +369,28 @@ def test_what_bounds_a_space_is_what_the_first_has_measured(url: str) -> None:
     facts = Surface().facts()
     measured = first.bounds(dataclasses.replace(facts, reads_at_once=4))
     assert second.bounds(dataclasses.replace(facts, reads_at_once=8)) == measured
+
+
+def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    best = {}
+    for name, workload, quirks in (("here", "w", 1), ("there", "w", 5), ("other", "v", 3)):
+        surface = Surface(cores=4, model_rate=60_000.0, quirks=quirks, seed=1, noise=0.01)
+        settings = Settings(
+            trials=8,
+            blocks=(0, 0),
+            study_name=name,
+            storage=url,
+            digests={"workload": workload},
+            clock=surface.clock,
+        )
+        ended = study.run(space, surface, surface.facts(), settings)
+        values = {row.key: row.value for row in ended.rows if row.value is not None and row.feasible}
+        best[name] = max(values, key=lambda key: values[key])
+    assert [config.key() for config in best_elsewhere(url, "w")] == list(dict.fromkeys([best["there"], best["here"]]))
+    assert [config.key() for config in best_elsewhere(url, "v")] == [best["other"]]
+
+
+def test_no_storage_and_an_empty_one_hold_nothing(tmp_path: Path) -> None:
+    assert best_elsewhere(None, "w") == []
+    assert best_elsewhere(f"sqlite:///{tmp_path / 'study.db'}", "w") == []

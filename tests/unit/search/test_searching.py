@@ -1,4 +1,4 @@
-"""A search: what it waits for, whose study it is, and what ap.tune refuses before."""
+"""A search on this machine: what is known before, what it waits for, whose study it is, and what ap.tune refuses."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from replaying.synthetic import measurement
 
 from autopipe.api import tuning
 from autopipe.api.tuning import tune
-from autopipe.artifact import pick
+from autopipe.artifact import codegen, pick
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
-from autopipe.hardware import machine
+from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
-from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
+from autopipe.measure.facts import Ceiling, Description, Limits, WrappedDataset
 from autopipe.measure.outcome import Agreement, Measurement, Verification
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.search import library, lock, searching
+from autopipe.search import library, lock, searching, storage
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Origin
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.values import JsonObject
+from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
+from tests.fakes.nvml import Device, FakeNvml
 from tests.fakes.surface import Surface
 
 
@@ -331,3 +333,68 @@ def test_an_argument_that_there_is_not_is_named_with_its_value(given: dict[str, 
     assert raised.value.message.endswith(f", but got {ends}")
     assert '.save("autopipe.json")' in str(raised.value.hint)
     assert "budget" in inspect.signature(tune).parameters
+
+
+FOUR = tuple(Device(uuid=f"GPU-{number}") for number in range(4))
+
+
+def described(accelerators: int = 0, virtual_devices: int = 0) -> Description:
+    return Description(
+        samples=100,
+        batch_size=32,
+        compact_bytes=10,
+        finished_bytes=40,
+        backend="jax",
+        accelerators=accelerators,
+        virtual_devices=virtual_devices,
+        mean_bytes=10.0,
+        data_digest="",
+        ops_digest="",
+        model_digest="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "visible", "devices", "reason"),
+    [
+        (4, None, 4, "Keras's jax backend sees 4 devices, NVML 4 devices"),
+        (2, "GPU-2,GPU-3", 2, "Keras's jax backend sees 2 devices, NVML 2 devices"),
+        (4, "3", 1, "Keras's jax backend sees 4 devices, NVML 1 device"),
+        (0, None, 1, "NVML sees 4 devices, but Keras's jax backend none: it trains on the CPU"),
+        (8, "", 1, "Keras's jax backend sees 8 devices, but NVML none, so that nothing could be told of more than one"),
+        (0, "", 1, "there is no accelerator"),
+    ],
+)
+def test_devices_are_those_that_keras_and_nvml_both_see(
+    accelerators: int, visible: str | None, devices: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(devices=FOUR))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert searching.devices_of(described(accelerators), len(gpu.detect())) == (devices, reason)
+
+
+def test_virtual_devices_are_called_so() -> None:
+    assert searching.devices_of(described(virtual_devices=2), 0) == (2, "2 virtual devices were asked for")
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("sqlite:////studies/a.db", "sqlite:////studies/a.db"),
+        ("postgresql://me:secret@host:5432/studies", "postgresql://me@host:5432/studies"),
+    ],
+)
+def test_the_storages_password_is_not_kept(url: str, kept: str) -> None:
+    assert storage.without_password(url) == kept
+
+
+def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
+    result = findings.result()
+    made = codegen.profile_of(result, DESCRIBED, profiles.hardware(), Settings())
+    assert made is not None
+    assert made.result == result
+    assert made.measured_at == result.ended_at
+    nothing = result.model_copy(update={"winner": None})
+    assert codegen.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None

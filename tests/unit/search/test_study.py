@@ -7,9 +7,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 from optuna.samplers import RandomSampler
 
@@ -17,7 +16,7 @@ from autopipe.errors import SpaceError, TrialError
 from autopipe.measure.costs import bounds
 from autopipe.measure.facts import Ceiling, Facts, Limits, ReadCosts, ReadRung
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Parameter, ParameterSpec, Space
@@ -42,9 +41,8 @@ from autopipe.search.trials import (
     TrialFinished,
     TrialStarted,
 )
-from autopipe.values import Estimate
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import SPACE, session_of
+from tests.unit.search.conftest import SPACE, session_of, some
 
 
 def settings(surface: Surface, **chosen: object) -> Settings:
@@ -64,26 +62,13 @@ def fed_by_four(*, quirks: int = 0, seed: int = 0) -> Surface:
     return Surface(quirks=quirks, seed=seed, model_rate=60_000.0)
 
 
-@pytest.mark.parametrize("quirks", range(1, 7))
+@pytest.mark.parametrize("quirks", [1, 3, 5])
 def test_the_winner_is_within_a_few_percent_of_the_best_there_is(space: Space, quirks: int) -> None:
     surface = Surface(quirks=quirks, seed=quirks, model_rate=60_000.0)
     ended = run(space, surface, budget_seconds=150.0)
     assert ended.result.proved
-    assert ended.best_config is not None
-    assert surface.true_rate(ended.best_config) >= 0.95 * top(space, surface)
+    assert surface.true_rate(some(ended.best_config)) >= 0.95 * top(space, surface)
     assert ended.result.seconds <= 160.0
-
-
-def test_what_is_reported_is_the_proofs_figure_and_holds_the_truth(space: Space) -> None:
-    surface = Surface(quirks=3, model_rate=60_000.0)
-    ended = run(space, surface)
-    assert ended.best_config is not None
-    rate = ended.result.images_per_second
-    assert rate is not None
-    blocks = [row for row in ended.rows if row.block is not None and row.key == ended.best_config.key()]
-    rates = [row.outcome.images_per_second.value for row in blocks if isinstance(row.outcome, Measurement)]
-    assert min(rates) <= rate.value <= max(rates)
-    assert rate.low <= surface.true_rate(ended.best_config) <= rate.high
 
 
 def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the_search() -> None:
@@ -93,37 +78,35 @@ def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the
     converted = library.parse(SPACE.replace("storage: [files]", "storage: [tfrecord]"), {"cores": 4, "gpus": 0})
     chosen = settings(surface, trials=6, limits=Limits(only={"cache": ("none",)}))
     ended = study.run(converted, surface, dataclasses.replace(told, workload=described), chosen)
-    assert ended.best_config is not None
-    assert ended.result.ceiling is not None
-    assert ended.best_config.storage == "tfrecord"
-    found = bounds(ended.result.ceiling, ended.best_config).images_per_second
-    assert found == ended.result.ceiling.bound_images_per_second
+    assert some(ended.best_config).storage == "tfrecord"
+    found = bounds(some(ended.result.ceiling), some(ended.best_config)).images_per_second
+    assert found == some(ended.result.ceiling).bound_images_per_second
 
 
-def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> None:
+def test_each_baseline_is_beaten_by_about_what_it_really_is_and_the_winners_rate_holds_the_truth(space: Space) -> None:
     surface = Surface(quirks=3, model_rate=60_000.0)
     ended = run(space, surface)
-    assert ended.best_config is not None
     assert [baseline.name for baseline in ended.result.baselines] == ["keras", "tfdata"]
+    best = some(ended.best_config)
     for baseline in ended.result.baselines:
-        gain = ended.result.contest(baseline)
-        assert gain is not None
-        truth = surface.true_rate(ended.best_config) / surface.true_rate(PipelineConfig.model_validate(baseline.config))
+        gain = some(ended.result.contest(baseline))
+        truth = surface.true_rate(best) / surface.true_rate(PipelineConfig.model_validate(baseline.config))
         assert gain.ratio == pytest.approx(truth, rel=0.05)
         assert gain.faster
-    assert ended.result.drift is not None
-    assert abs(ended.result.drift) < 0.05
+    assert abs(some(ended.result.drift)) < 0.05
+    blocks = [row for row in ended.rows if row.block is not None and row.key == best.key()]
+    rates = [row.outcome.images_per_second.value for row in blocks if isinstance(row.outcome, Measurement)]
+    rate = some(ended.result.images_per_second)
+    assert min(rates) <= rate.value <= max(rates)
+    assert rate.low <= surface.true_rate(best) <= rate.high
 
 
 class Taken(Surface):
     """Half as fast from the confirmation run on: others have taken the cores."""
 
-    def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
+    def before(self, config: PipelineConfig, effort: Effort) -> None:
         if effort is Effort.PROOF and self.decode_seconds == Surface.decode_seconds:
             self.decode_seconds *= 2
-        return super().measure(config, effort=effort, must_reach=must_reach)
 
 
 def test_a_machine_that_became_slower_shows_in_the_baselines_and_mere_noise_does_not(space: Space) -> None:
@@ -145,10 +128,8 @@ def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space
 def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Space) -> None:
     surface = Surface(model_rate=500.0, seed=2)  # any two workers will do
     ended = run(space, surface, reached_share=2.0, trials=40, budget_seconds=None, patience=99)
-    assert ended.best_config is not None
-    assert (ended.best_config.loader.worker_count() or 99) <= 2
-    assert ended.confirmation is not None
-    assert len(ended.confirmation.tied) > 1
+    assert (some(ended.best_config).loader.worker_count() or 99) <= 2
+    assert len(some(ended.confirmation).tied) > 1
 
 
 def with_devices(surface: Surface, gpus: int, **chosen: object) -> Searched:
@@ -163,8 +144,7 @@ def with_devices(surface: Surface, gpus: int, **chosen: object) -> Searched:
 def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has_baselines_of_its_own() -> None:
     surface = Surface(model_rate=900.0, read_seconds=1e-5, decode_seconds=1e-4, scaling=lambda devices: min(devices, 2))
     ended = with_devices(surface, 8)
-    assert ended.best_config is not None
-    assert ended.best_config.devices == 2
+    assert some(ended.best_config).devices == 2
     assert [each.devices for each in ended.result.devices] == [1, 2, 4]  # four bring nothing, so eight are not asked
     reasons = [drop.reason for drop in ended.result.left_out]
     assert "devices 8: the model alone is no faster so: 1.00 times the rate of devices 2" in reasons
@@ -186,27 +166,22 @@ def test_a_winner_whose_setup_there_was_no_time_to_measure_first_has_its_ceiling
     limits = Limits(only={"devices": (2,), "finish": ("host",)})
     surface = Slow(model_rate=900.0, scaling=float)
     ended = with_devices(surface, 2, limits=limits, budget_seconds=200.0, blocks=blocks, trials=12)
-    assert ended.best_config is not None
-    assert ended.best_config.model_setup == ModelSetup(devices=2, finish="host")
-    assert ended.result.ceiling is not None
-    assert ended.result.ceiling.setup == ended.best_config.model_setup
-    assert ended.result.winner is not None
-    assert ended.result.winner.limit is not None
+    assert some(ended.best_config).model_setup == ModelSetup(devices=2, finish="host")
+    assert some(ended.result.ceiling).setup == some(ended.best_config).model_setup
+    assert some(ended.result.winner).limit is not None
 
 
 def test_where_the_loader_is_the_limit_one_device_wins_the_tie() -> None:
     slow_loader = Surface(model_rate=600_000.0, scaling=float)
     ended = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
-    assert ended.best_config is not None
-    assert ended.best_config.devices == 1
+    assert some(ended.best_config).devices == 1
     assert [each.devices for each in ended.result.devices] == [1, 2]
 
 
 def test_devices_that_the_user_names_are_tried_whether_they_pay_or_not() -> None:
     surface = Surface(model_rate=900.0)
     ended = with_devices(surface, 4, limits=Limits(only={"devices": (4,)}), trials=8)
-    assert ended.best_config is not None
-    assert ended.best_config.devices == 4
+    assert some(ended.best_config).devices == 4
 
 
 def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
@@ -215,11 +190,9 @@ def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space
     assert ended.result.stop.reason is Reason.CEILING
     assert "The baseline" in ended.result.stop.message
     assert len(ended.rows) <= 8
-    assert ended.best_config is not None
-    assert ended.best_config.loader.worker_count() == 1  # the simplest that does
+    assert some(ended.best_config).loader.worker_count() == 1  # the simplest that does
     assert not ended.result.proved
-    assert ended.result.winner is not None
-    assert ended.result.winner.share_of_model == pytest.approx(1.0, abs=0.05)
+    assert some(ended.result.winner).share_of_model == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_search_that_reaches_the_ceiling_stops_there(space: Space) -> None:
@@ -232,34 +205,25 @@ def test_a_search_that_reaches_the_ceiling_stops_there(space: Space) -> None:
 
 def test_a_ceiling_that_came_out_too_low_does_not_end_a_search(space: Space) -> None:
     class Disturbed(Surface):
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            found = super()._ceiling(setup)
-            if self.measured:
-                return found
-            low = self.model_rate / 40
-            return found.model_copy(update={"model_images_per_second": Estimate(value=low, low=low, high=low)})
+        def alone(self, setup: ModelSetup) -> float:
+            return self.model_rate if self.measured else self.model_rate / 40
 
     surface = Disturbed(model_rate=60_000.0, quirks=1)
     ended = run(space, surface)
     assert ended.result.stop.reason is not Reason.CEILING
-    assert ended.best_config is not None
-    assert surface.true_rate(ended.best_config) >= 0.9 * top(space, surface)
-    assert ended.result.ceiling is not None
-    assert ended.result.ceiling.model_images_per_second.value == 60_000.0
+    assert surface.true_rate(some(ended.best_config)) >= 0.9 * top(space, surface)
+    assert some(ended.result.ceiling).model_images_per_second.value == 60_000.0
 
 
 def test_a_ceiling_below_what_was_trained_at_ends_no_search_however_often_it_is_read(space: Space) -> None:
     class Busy(Surface):
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            low = self.model_rate / 40
-            top = Estimate(value=low, low=low, high=low)
-            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+        def alone(self, setup: ModelSetup) -> float:
+            return self.model_rate / 40
 
     surface = Busy(model_rate=60_000.0, quirks=1)
     ended = run(space, surface)
     assert ended.result.stop.reason is not Reason.CEILING
-    assert ended.best_config is not None
-    assert surface.true_rate(ended.best_config) >= 0.9 * top(space, surface)
+    assert surface.true_rate(some(ended.best_config)) >= 0.9 * top(space, surface)
 
 
 def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_any_so_far(space: Space) -> None:
@@ -272,10 +236,8 @@ def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_
 
 def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> None:
     class SlowOnTheHost(Surface):
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            rate = 60.0 if setup.finish == "host" else 60_000.0  # the baselines finish on the host
-            top = Estimate(value=rate, low=rate, high=rate)
-            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+        def alone(self, setup: ModelSetup) -> float:
+            return 60.0 if setup.finish == "host" else 60_000.0  # the baselines finish on the host
 
     ended = run(space, SlowOnTheHost(model_rate=60_000.0, quirks=1))
     assert ended.result.stop.reason is not Reason.CEILING
@@ -288,19 +250,14 @@ def test_a_model_alone_that_is_slower_than_an_unsteady_training_ends_no_search(s
     class Shaken(Surface):
         readings = 0
 
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            found = super()._ceiling(setup)
+        def alone(self, setup: ModelSetup) -> float:
             self.readings += 1
-            low = 38_000.0
-            disturbed_now = self.readings <= disturbed + 2  # one for each finish
-            alone = {"model_images_per_second": Estimate(value=low, low=0.99 * low, high=1.01 * low)}
-            return found.model_copy(update=alone if disturbed_now else {})
+            return 38_000.0 if self.readings <= disturbed + 2 else 60_000.0  # one for each finish
 
     surface = Shaken(model_rate=60_000.0, quirks=1, noise=0.25)
     ended = run(space.only("devices", [1]), surface)
     assert ended.result.stop.reason is not Reason.CEILING
-    assert ended.result.ceiling is not None
-    assert (ended.result.ceiling.model_images_per_second.value > 38_000.0) == (disturbed == 2)
+    assert (some(ended.result.ceiling).model_images_per_second.value > 38_000.0) == (disturbed == 2)
 
 
 @pytest.mark.parametrize("block", [1, 2])
@@ -308,20 +265,17 @@ def test_who_fails_in_the_proof_is_left_out_and_does_not_win(space: Space, block
     class Breaking(Surface):
         proved: ClassVar[list[str]] = []
 
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
             if effort is Effort.PROOF and config.loader.kind in ("threads", "processes"):
                 self.proved.append(config.key())
                 if self.proved.count(self.proved[0]) >= block and config.key() == self.proved[0]:
                     return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FILL, message="too much")
-            return super().measure(config, effort=effort, must_reach=must_reach)
+            return None
 
     Breaking.proved.clear()
     ended = run(space, Breaking(model_rate=500.0, seed=2), reached_share=2.0, trials=12, budget_seconds=None)
     assert ended.result.proved
-    assert ended.best_config is not None
-    assert ended.best_config.key() != Breaking.proved[0]
+    assert some(ended.best_config).key() != Breaking.proved[0]
     assert Breaking.proved.count(Breaking.proved[0]) == block
 
 
@@ -337,40 +291,31 @@ def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
     class Slowing(Surface):
         """A machine that something else takes half of, from the confirmation run on."""
 
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
             if effort is Effort.PROOF:
                 self.model_rate = 1000.0
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
     ended = run(space, Slowing(model_rate=2000.0))
-    assert ended.result.ceiling is not None
     rate = ended.result.images_per_second
     assert rate is not None
-    assert rate.value < 0.6 * ended.result.ceiling.model_images_per_second.value
-    assert ended.confirmation is not None
-    assert ended.confirmation.reached_share is not None
-    assert 0.95 <= ended.confirmation.reached_share.value <= 1.0
-    assert ended.result.winner is not None
-    assert ended.result.winner.share_of_model == ended.confirmation.reached_share.value
+    assert rate.value < 0.6 * some(ended.result.ceiling).model_images_per_second.value
+    assert 0.95 <= some(some(ended.confirmation).reached_share).value <= 1.0
+    assert some(ended.result.winner).share_of_model == some(some(ended.confirmation).reached_share).value
 
 
 def test_who_is_far_behind_runs_in_one_block_and_the_result_says_so(space: Space) -> None:
     ended = run(space, fed_by_four(quirks=1))
     keras = next(each for each in ended.result.baselines if each.name == "keras")
-    assert ended.confirmation is not None
-    ran = {key: len(blocks) for key, blocks in ended.confirmation.rounds.items()}
-    assert ran[ended.confirmation.winner] >= 3
+    ran = {key: len(blocks) for key, blocks in some(ended.confirmation).rounds.items()}
+    assert ran[some(ended.confirmation).winner] >= 3
     assert ran[keras.key] == 1
-    gain = ended.result.contest(keras)
-    assert gain is not None
+    gain = some(ended.result.contest(keras))
     assert gain.high is not None
     assert gain.few
     assert gain.low < gain.ratio < gain.high
 
 
-@pytest.mark.parametrize("budget_seconds", [12.0, 16.0, 20.0, *np.arange(30.0, 54.0, 3.0)])
+@pytest.mark.parametrize("budget_seconds", [12.0, 20.0, 30.0, 39.0, 51.0])
 def test_the_budget_holds_within_ten_percent(space: Space, budget_seconds: float) -> None:
     ended = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=budget_seconds, patience=99)
     assert ended.result.seconds <= 1.1 * budget_seconds
@@ -424,7 +369,6 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
     assert ended.result.seconds <= 1.05 * 72.0
     (cut,) = [row for row in ended.rows if row.outcome is None]
     assert cut.key not in {each.key for each in ended.result.baselines}
-    assert ended.best_config is not None
 
 
 @pytest.mark.parametrize("required", [False, True])
@@ -503,10 +447,8 @@ class Theirs(Surface):
 def test_somebody_elses_code_is_compared_with_and_cannot_win(space: Space) -> None:
     ended = run(space, Theirs(model_rate=60_000.0), trials=12)
     theirs, unable = ended.result.baselines
-    assert ended.best_config is not None
-    assert not ended.best_config.loader.is_foreign
-    gain = ended.result.contest(theirs)
-    assert gain is not None
+    assert not some(ended.best_config).loader.is_foreign
+    gain = some(ended.result.contest(theirs))
     assert gain.ratio < 1
     assert (unable.images_per_second, unable.failure and unable.failure.message) == (None, "no arrays")
 
@@ -558,13 +500,11 @@ class Unlasting(Theirs):
 
     share = 0.1
 
-    def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
+    def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
         if effort is Effort.PROOF and not config.loader.is_foreign:
             self.now += 1.0
             return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FILL, message="too much")
-        return super().measure(config, effort=effort, must_reach=must_reach)
+        return None
 
 
 def test_where_all_fail_in_the_proof_another_is_the_best_and_baselines_do_not_run_on_alone(space: Space) -> None:
@@ -574,8 +514,7 @@ def test_where_all_fail_in_the_proof_another_is_the_best_and_baselines_do_not_ru
     failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
     assert len(failed) == 3
     assert not ended.result.proved
-    assert ended.best_config is not None
-    assert ended.best_config.key() not in failed
+    assert some(ended.best_config).key() not in failed
     assert not [each for each in verdict.notes(ended.result) if "failed in its confirmation" in each]
 
 
@@ -583,7 +522,6 @@ def test_the_only_one_that_there_is_stays_the_best_where_it_fails_in_the_proof_a
     only = space.only("loader", ["processes"]).only("processes.workers", [2]).only("cache", ["none"])
     one = only.only("finish", ["device"]).only("device_prefetch", [2]).only("devices", [1])
     ended = run(one, Unlasting(model_rate=60_000.0), budget_seconds=None)
-    assert ended.best_config is not None
     assert not ended.result.proved
     assert verdict.notes(ended.result) == [
         "The winner failed in its confirmation run, and may fail again: out of memory in fill: too much"
@@ -611,12 +549,9 @@ def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once
             self.now += 20.0
             return super().ceilings(setups)
 
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
             self.now += 10.0
             self.model_rate = 28.0 if len(self.measured) == 1 else 30.0
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
         def true_rate(self, config: PipelineConfig) -> float:
             return self.model_rate
@@ -625,8 +560,7 @@ def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once
     ended = run(space, surface, budget_seconds=120.0)
     assert ended.result.stop.reason is Reason.CEILING
     assert ended.result.stop.message.startswith("The best reaches")
-    assert ended.best_config is not None
-    assert ended.best_config.loader.worker_count() == 1
+    assert some(ended.best_config).loader.worker_count() == 1
     assert not ended.result.proved
     assert ended.result.seconds < 80
 
@@ -637,18 +571,13 @@ def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_
 
         share = 0.4
 
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            found = super()._ceiling(setup)
-            if self.measured:
-                return found
-            low = 0.4 * self.model_rate
-            return found.model_copy(update={"model_images_per_second": Estimate(value=low, low=low, high=low)})
+        def alone(self, setup: ModelSetup) -> float:
+            return self.model_rate if self.measured else 0.4 * self.model_rate
 
     ended = run(space, Misread(model_rate=900.0, noise=0.001))
     assert ended.result.proved
     theirs = next(each for each in ended.result.baselines if each.name == "theirs")
-    gain = ended.result.contest(theirs)
-    assert gain is not None
+    gain = some(ended.result.contest(theirs))
     assert gain.ratio < 0.5 or gain.ratio > 2
 
 
@@ -665,8 +594,7 @@ def test_what_has_to_be_beaten_is_compared_with_though_other_peoples_code_is_at_
     assert ended.result.stop.reason is Reason.CEILING
     assert ended.result.proved
     *_, rival = ended.result.baselines
-    gain = ended.result.contest(rival)
-    assert gain is not None
+    gain = some(ended.result.contest(rival))
     assert gain.faster
 
 
@@ -691,10 +619,8 @@ def test_several_steps_are_judged_beside_one_when_the_machine_may_have_been_busy
     readings = {1: iter(usual), 8: iter(eight)}
 
     class Shared(Surface):
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            rate = self.model_rate * next(readings[setup.steps_per_execution], 1.0)
-            top = Estimate(value=rate, low=rate, high=rate)
-            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+        def alone(self, setup: ModelSetup) -> float:
+            return self.model_rate * next(readings[setup.steps_per_execution], 1.0)
 
     steps = library.parse(f"{SPACE}  steps_per_execution: [1, 8]\n", {"cores": 4, "gpus": 0})
     ended = run(steps, Shared(model_rate=60_000.0))
@@ -705,14 +631,11 @@ def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same() -
     steps = library.parse(f"{SPACE}  steps_per_execution: [8]\n", {"cores": 4, "gpus": 0})
 
     class Slower(Surface):
-        def _ceiling(self, setup: ModelSetup) -> Ceiling:
-            rate = self.model_rate * (1.0 if setup.steps_per_execution == 1 else 0.9)
-            top = Estimate(value=rate, low=rate, high=rate)
-            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+        def alone(self, setup: ModelSetup) -> float:
+            return self.model_rate * (1.0 if setup.steps_per_execution == 1 else 0.9)
 
     ended = run(steps, Slower(model_rate=60_000.0))
-    assert ended.best_config is not None
-    assert ended.best_config.steps_per_execution == 8
+    assert some(ended.best_config).steps_per_execution == 8
 
 
 @pytest.mark.parametrize(
@@ -729,7 +652,6 @@ def test_where_nothing_waits_a_space_of_many_workers_or_reads_is_searched_all_th
     written = usual | many
     asked = library.parse(json.dumps({"schema_version": 1, "parameters": written}), {"cores": 4, "gpus": 0})
     ended = run(asked, Alone(model_rate=60_000.0))
-    assert ended.best_config is not None
     assert ended.result.stop.message == "Every configuration that can run has been measured."
 
 
@@ -768,8 +690,7 @@ def test_over_epochs_a_slow_first_batch_does_not_hold_a_search_at_the_ceiling(sp
 def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
     surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
     ended = run(space, surface, epochs=2, budget_seconds=None, patience=99)
-    assert ended.best_config is not None
-    assert ended.best_config.cache == "none"
+    assert some(ended.best_config).cache == "none"
 
 
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
@@ -812,23 +733,6 @@ def test_the_model_alone_in_all_its_other_setups_takes_no_more_than_a_quarter_of
     assert spent == [pytest.approx(3.0 + 20.0)]
 
 
-def test_the_winner_has_a_ceiling_though_there_was_no_time_for_its_setup_at_the_start(space: Space) -> None:
-    class Slow(Surface):
-        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-            self.now += 40.0
-            return super().ceilings(setups)
-
-        def true_rate(self, config: PipelineConfig) -> float:
-            return super().true_rate(config) * (1.0 if config.model_setup.finish == "host" else 0.05)
-
-    surface = Slow(model_rate=60_000.0)
-    few = settings(surface, budget_seconds=64.0, trials=3, finalists=1, blocks=(2, 2))
-    usual = study.run(space, surface, surface.facts(), few)
-    assert usual.best_config is not None
-    assert usual.result.ceiling is not None
-    assert usual.result.ceiling.setup == usual.best_config.model_setup
-
-
 def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
     surface = fed_by_four()
     session = session_of(space, surface, limits=Limits(workers=1))
@@ -842,12 +746,9 @@ def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) 
 
 def test_a_trial_that_was_cut_off_is_none_that_brought_no_gain(space: Space) -> None:
     class Impatient(Surface):
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
             if self.measured:
                 raise KeyboardInterrupt
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
     session = session_of(space, Impatient())
     first, second, *_ = session.trimmed.candidates
@@ -860,11 +761,9 @@ def test_a_trial_that_was_cut_off_is_none_that_brought_no_gain(space: Space) -> 
 
 def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: Space) -> None:
     class Once(Surface):
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
             if effort is Effort.PROOF or all(key != config.key() for key, _ in self.measured):
-                return super().measure(config, effort=effort, must_reach=must_reach)
+                return None
             self.now += 1.0
             return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="once is enough")
 
@@ -873,37 +772,34 @@ def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: S
     assert set(looks.values()) == {1}
 
 
-def test_trials_are_a_budget(space: Space) -> None:
-    ended = run(space, fed_by_four(quirks=1), trials=9, budget_seconds=None, patience=99)
-    assert ended.result.stop.reason is Reason.TRIALS
-    assert len([row for row in ended.rows if row.block is None]) == 9
+@pytest.mark.parametrize(
+    ("only", "chosen", "reason"),
+    [
+        ({}, {"trials": 9, "patience": 99}, Reason.TRIALS),
+        ({}, {"trials": 999, "patience": 8}, Reason.NO_GAIN),
+        (
+            {"loader": ["processes"], "finish": ["device"], "processes.workers": [1, 2]},
+            {"trials": 999, "patience": 99},
+            Reason.EXHAUSTED,
+        ),
+    ],
+    ids=["trials", "no gain", "a small space"],
+)
+def test_a_search_without_a_budget_ends(
+    space: Space, only: dict[str, list[Value]], chosen: dict[str, Any], reason: Reason
+) -> None:
+    for name, values in only.items():
+        space = space.only(name, values)
+    ended = run(space, fed_by_four(quirks=1), budget_seconds=None, **chosen)
+    assert ended.result.stop.reason is reason
+    assert reason is not Reason.TRIALS or len([row for row in ended.rows if row.block is None]) == 9
 
 
 def test_a_budget_of_trials_that_other_peoples_code_uses_up_leaves_one_for_what_can_be_used(space: Space) -> None:
     ended = run(space, Theirs(model_rate=60_000.0), trials=1, budget_seconds=None)
-    assert ended.best_config is not None
     assert ended.result.proved
     assert [row.origin.asker for row in ended.rows if row.block is None] == [Asker.BASELINE, Asker.SEED]
     assert ended.result.stop.message == "1 trial was allowed, and 2 have run, the baselines among them."
-
-
-def test_time_is_a_budget_that_keeps_room_for_the_proof(space: Space) -> None:
-    surface = fed_by_four(quirks=1)
-    ended = run(space, surface, trials=999, budget_seconds=60.0, patience=99)
-    assert ended.result.stop.reason is Reason.TIME
-    assert ended.result.proved
-    assert ended.result.seconds <= 66.0
-
-
-def test_no_gain_for_long_ends_the_search(space: Space) -> None:
-    ended = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=8)
-    assert ended.result.stop.reason is Reason.NO_GAIN
-
-
-def test_a_small_space_is_exhausted(space: Space) -> None:
-    small = space.only("loader", ["processes"]).only("finish", ["device"]).only("processes.workers", [1, 2])
-    ended = run(small, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=99)
-    assert ended.result.stop.reason is Reason.EXHAUSTED
 
 
 def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) -> None:
@@ -947,8 +843,7 @@ def test_a_repeat_is_one_more_measurement_of_the_same_point(space: Space) -> Non
 def test_failures_are_values_and_the_search_goes_on(space: Space) -> None:
     surface = Surface(fails=lambda config: config.loader.kind in ("threads", "keras"), model_rate=60_000.0)
     ended = run(space, surface)
-    assert ended.best_config is not None
-    assert ended.best_config.loader.kind in ("processes", "tfdata")
+    assert some(ended.best_config).loader.kind in ("processes", "tfdata")
     keras = ended.result.baselines[0]
     assert keras.images_per_second is None
     assert isinstance(keras.failure, TrialFailure)
@@ -965,60 +860,34 @@ def test_limits_hold_for_the_winner(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     limits = Limits(memory_bytes=3 * 2**30, workers=3, only={"loader": ("threads", "processes")})
     ended = run(space, surface, limits=limits)
-    assert ended.best_config is not None
-    assert ended.best_config.loader.kind in ("threads", "processes")
-    assert (ended.best_config.loader.worker_count() or 99) <= 3
-    assert (surface.resources(ended.best_config).peak_rss_bytes or 0) <= limits.memory_bytes  # type: ignore[operator]
+    assert some(ended.best_config).loader.kind in ("threads", "processes")
+    assert (some(ended.best_config).loader.worker_count() or 99) <= 3
+    assert (surface.resources(some(ended.best_config)).peak_rss_bytes or 0) <= limits.memory_bytes  # type: ignore[operator]
     assert any("--max-workers" in drop.reason for drop in ended.result.left_out)
 
 
 def test_what_breaks_a_limit_when_measured_does_not_win(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     ended = run(space, surface, limits=Limits(cpu_percent=250.0))
-    assert ended.best_config is not None
-    assert (surface.resources(ended.best_config).cpu_percent or 999) <= 250.0
+    assert (surface.resources(some(ended.best_config)).cpu_percent or 999) <= 250.0
 
 
 def test_few_epochs_do_not_pay_for_a_cache_that_many_do(space: Space) -> None:
     surface = Surface(decode_seconds=0.004, model_rate=60_000.0, sample_count=50_000, noise=0.002)
     once = run(space, surface, epochs=1, budget_seconds=None)
     often = run(space, surface, epochs=100, budget_seconds=None)
-    assert once.best_config is not None
-    assert often.best_config is not None
-    assert often.best_config.cache == "memory"
+    assert some(often.best_config).cache == "memory"
     scored = {row.key: row.value for row in once.rows if row.block is None and row.value is not None}
     steady = {row.key: row.outcome.images_per_second.value for row in once.rows if isinstance(row.outcome, Measurement)}
     cached = [row.key for row in once.rows if row.config.cache == "memory" and row.key in scored]
     assert all(scored[key] < 0.5 * steady[key] for key in cached)
 
 
-def test_ctrl_c_gives_the_best_so_far(space: Space) -> None:
-    class Impatient(Surface):
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
-            if len(self.measured) == 5:
-                raise KeyboardInterrupt
-            return super().measure(config, effort=effort, must_reach=must_reach)
-
-    ended = run(space, Impatient(quirks=1, model_rate=60_000.0))
-    assert ended.result.interrupted
-    assert ended.result.stop.reason is Reason.INTERRUPTED
-    assert not ended.result.proved
-    best = max((row for row in ended.rows if row.value is not None), key=lambda row: row.value or 0.0)
-    assert ended.best_config == best.config
-    assert len(ended.rows) == 6
-    assert ended.rows[-1].outcome is None
-
-
 def test_ctrl_c_in_the_proof_uses_the_blocks_that_are_there(space: Space) -> None:
     class Impatient(Surface):
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
             if sum(done is Effort.PROOF for _, done in self.measured) == 11:
                 raise KeyboardInterrupt
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
     ended = run(space, Impatient(quirks=1, model_rate=60_000.0))
     assert ended.result.interrupted
@@ -1038,7 +907,6 @@ def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(spac
         run(space, Broken(), url)
     ended = run(space, Surface(quirks=1), url)
     assert ended.rows[0].outcome is None
-    assert ended.best_config is not None
 
 
 def test_the_same_seed_gives_the_same_search(space: Space) -> None:
@@ -1164,7 +1032,6 @@ def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     ended = run(space, surface, limits=Limits(only={"loader": ("processes",)}))
     assert [baseline.images_per_second is not None for baseline in ended.result.baselines] == [True, True]
-    assert ended.best_config is not None
 
 
 def test_nothing_that_can_run_is_an_error_before_anything_is_measured(space: Space) -> None:
@@ -1199,8 +1066,7 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win(con
     ended = run(converting, surface, limits=Limits(convert=False, only=only), budget_seconds=300.0)
     advised = [row for row in ended.rows if row.origin.asker is Asker.ADVICE]
     assert {row.config.storage for row in advised} == {"array"}
-    assert ended.best_config is not None
-    assert ended.best_config.storage == "files"
+    assert some(ended.best_config).storage == "files"
     best = max(row.value for row in ended.rows if row.value is not None)
     assert best == max(row.value for row in advised if row.value is not None)
 
@@ -1222,8 +1088,7 @@ def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) ->
     ended = run(space, surface, known=known, budget_seconds=300.0)
     assert ended.result.stop.reason is Reason.CEILING
     assert "seed:cheaper" in {str(row.origin) for row in ended.rows}
-    assert ended.best_config is not None
-    assert (ended.best_config.loader.worker_count() or 99) < 8
+    assert (some(ended.best_config).loader.worker_count() or 99) < 8
 
 
 def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
@@ -1262,11 +1127,8 @@ def test_the_reads_that_fill_a_cache_count_as_a_part_of_its_trial(at_once: int) 
             known = super().facts()
             return dataclasses.replace(known, workload=known.workload.model_copy(update={"batch_size": 128}))
 
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
             self.now += 512 * 0.08 / (config.loader.reads_at_once() or 4) if config.cache == "memory" else 0.0
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
     written = {"loader": ["threads"], "threads.workers": [2, 4], "threads.read_ahead": [at_once, 16], **CACHED}
     far = library.parse(json.dumps({"schema_version": 1, "parameters": written}), {"cores": 4, "gpus": 0})
@@ -1297,7 +1159,5 @@ def test_values_that_are_measured_are_tried_and_stay_the_studys(tmp_path: Path) 
 def test_reads_count_beside_the_model_on_more_devices_too() -> None:
     surface = Far(model_rate=900.0, read_seconds=1e-5, decode_seconds=1e-4, scaling=lambda devices: min(devices, 2))
     ended = with_devices(surface, 8)
-    assert ended.best_config is not None
-    assert ended.result.ceiling is not None
-    assert (ended.best_config.devices, ended.result.ceiling.devices) == (2, 2)
-    assert ended.result.ceiling.reads is not None
+    assert (some(ended.best_config).devices, some(ended.result.ceiling).devices) == (2, 2)
+    assert some(ended.result.ceiling).reads is not None

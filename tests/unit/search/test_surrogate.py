@@ -3,14 +3,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution, IntDistribution
 
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import Params, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
+from autopipe.search import study, surrogate
 from autopipe.search.feasible import trim
-from autopipe.search.surrogate import Array, Features, Reading, Surrogate, expected_gain
+from autopipe.search.settings import Settings
+from autopipe.search.surrogate import (
+    Array,
+    Features,
+    Reading,
+    SamplerContext,
+    Surrogate,
+    SurrogateSampler,
+    distributions,
+    expected_gain,
+)
+from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
 
 SURFACE = Surface(quirks=1)
@@ -125,3 +139,92 @@ def test_other_readings_change_what_is_believed_and_not_what_was_learnt() -> Non
     other = surrogate.instead({"memory": Reading(-1.0, 1e-4)})
     assert other.learnt == surrogate.learnt
     assert other.value("memory") < 0.5 < other.value("none")
+
+
+class Search:
+    """A search whose trials are true rates."""
+
+    def __init__(self, space: Space) -> None:
+        surface = Surface()
+        self.candidates = {each.key: each.config for each in trim(space, surface.facts()).candidates}
+        self.worth: dict[str, float | None] = {}
+        self._rate = surface.true_rate
+        self._features = Features(self.candidates, 4, self._trend)
+        context = SamplerContext(
+            space=space,
+            candidates=sorted(trim(space, surface.facts()).candidates, key=lambda each: -self._trend(each.config)),
+            seed=0,
+            trend=self._trend,
+            worth=lambda: self.worth,
+            surrogate=self._surrogate,
+        )
+        self.sampler = SurrogateSampler(context)
+
+    def run(self) -> list[float]:
+        """Try all candidates, and return their rates."""
+        while (chosen := self.sampler.choose(self.worth)) is not None:
+            assert chosen.key not in self.worth
+            self.worth[chosen.key] = self._rate(chosen.config)
+        return [rate for rate in self.worth.values() if rate is not None]
+
+    def _trend(self, config: PipelineConfig) -> float:
+        return math.log(self._rate(config))
+
+    def _surrogate(self) -> Surrogate:
+        readings = [(key, Reading(math.log(rate), 0.0)) for key, rate in self.worth.items() if rate is not None]
+        return Surrogate(self._features, readings)
+
+
+def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> None:
+    search = Search(space.only("loader", ["processes"]))
+    assert len(search.run()) == len(search.candidates)
+
+
+def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:
+    rates = Search(space.only("loader", ["threads", "tfdata"]).only("threads.queue_size", [8])).run()
+    reachable = [rate >= 0.3 * max(rates) for rate in rates]
+    assert not all(reachable)
+    assert reachable == sorted(reachable, reverse=True)
+
+
+def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> None:
+    surface = Surface(fails=lambda config: config.loader.kind == "processes", quirks=2)
+    settings = Settings(trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
+    ended = study.run(space, surface, surface.facts(), settings)
+    assert 1 <= ended.result.failed <= 5
+    assert ended.best_config is not None
+
+
+def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
+    mine = optuna.create_study(direction="maximize", sampler=Search(space).sampler)
+    trial = mine.ask(distributions(space))
+    assert space["loader"].values.count(trial.params["loader"]) == 1
+
+
+def test_a_range_is_drawn_as_whole_numbers_and_choices_as_they_are(space: Space) -> None:
+    drawn_from = surrogate.distributions(space)
+    assert drawn_from["threads.workers"] == IntDistribution(1, 8, log=True)
+    assert drawn_from["processes.workers"] == IntDistribution(1, 5)
+    assert drawn_from["tfdata.num_parallel_calls"] == CategoricalDistribution(("auto", 4))
+
+
+def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for _ in range(20):
+        trial = study.ask()
+        params = surrogate.suggest(space, trial)
+        assert holds(space, params)
+        assert trial.params == params
+
+
+def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) -> None:
+    outside: Params = {
+        "loader": "threads",
+        "threads.workers": 99,
+        "threads.queue_size": 8,
+        "cache": "none",
+        "storage": "array",
+    }
+    assert surrogate.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "cache": "none"}
+    without = space.only("loader", ["threads"])
+    assert surrogate.fitting(without, {"loader": "keras", "keras.workers": 1, "cache": "none"}) == {"cache": "none"}
