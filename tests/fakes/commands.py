@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +53,14 @@ def succeeded(done: Done) -> Done:
 def content(folder: Path) -> dict[str, bytes]:
     """The files in a folder but for hidden ones."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+
+
+@contextlib.contextmanager
+def forgotten(folder: Path) -> Iterator[None]:
+    """Forget what was imported from a folder, and where it was looked for, as if a process of its own had done it."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]

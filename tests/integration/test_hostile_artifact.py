@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import autopipe as ap
 from autopipe.artifact import codegen, factory
+from autopipe.artifact.artifact import stored
 from autopipe.artifact.schema import FileReference
+from autopipe.errors import ArtifactError, WorkloadError
 from autopipe.measure import fingerprint
-from tests.fakes.commands import autopipe, python
+from tests.fakes.commands import forgotten
 from tests.fakes.profiles import digest, profile
 from tests.fakes.workload_script import TRAIN
 
@@ -23,12 +28,18 @@ def main():
 
 main()
 """
-USE_MODULE = "import sys; sys.path.insert(0, {folder!r}); import tuned_pipeline as t; t.make_loader().close()"
-USE_LOAD = "import autopipe as ap; ap.load({artifact!r}).make_loader().close()"
+
+
+def use_module(artifact: Path) -> None:
+    runpy.run_path(str(artifact.with_name("tuned_pipeline.py")))["make_loader"]().close()
+
+
+def use_load(artifact: Path) -> None:
+    ap.load(artifact).make_loader().close()
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A workload with functions beside it, its artefact and module in tuned/, and a file to be tricked into running."""
     home = tmp_path / "home"
     folder = home / "tuned"
@@ -43,7 +54,9 @@ def project(tmp_path: Path) -> Path:
         named=FileReference(path=str(home / "train.py")),
     )
     codegen.write(tuned, folder)
-    return home
+    monkeypatch.chdir(home)
+    with forgotten(tmp_path):
+        yield home
 
 
 def _edit(project: Path, workload: dict[str, Any] | None) -> Path:
@@ -70,15 +83,14 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("workload", HOSTILE, ids=lambda each: f"{each['kind']}-{each.get('attribute')}")
-@pytest.mark.parametrize("use", [USE_MODULE, USE_LOAD], ids=["module", "load"])
-def test_an_artefact_cannot_choose_what_the_generated_module_runs(
-    project: Path, workload: dict[str, Any], use: str
+@pytest.mark.parametrize("use", [use_module, use_load, stored])
+def test_an_artefact_cannot_choose_what_the_generated_module_or_a_command_runs(
+    project: Path, workload: dict[str, Any], use: Any
 ) -> None:
     path = _edit(project, workload)
-    done = python("-c", use.format(folder=str(path.parent), artifact=str(path)), cwd=project)
-    assert done.returncode == 1
-    assert "ArtifactError" in done.stderr
-    assert "autopipe repoint" in done.stderr
+    with pytest.raises(ArtifactError, match="One of both was changed") as caught:
+        use(path)
+    assert "autopipe repoint" in str(caught.value.hint)
     assert _ran(project) == []
 
 
@@ -86,8 +98,8 @@ def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> N
     workload = {"kind": "file", "path": "../train.py", "attribute": "workload", "origin": str(project / "evil.py")}
     path = _edit(project, workload)
     (project / "train.py").unlink()
-    done = python("-c", USE_LOAD.format(artifact=str(path)), cwd=project)
-    assert "is gone" in done.stderr
+    with pytest.raises(ArtifactError, match="is gone"):
+        use_load(path)
     assert _ran(project) == []
 
 
@@ -104,8 +116,8 @@ def test_without_a_module_an_artefact_names_files_of_its_own_folder_only(
 ) -> None:
     path = _edit(project, workload)
     path.with_name("tuned_pipeline.py").unlink()
-    done = python("-c", USE_LOAD.format(artifact=str(path)), cwd=project)
-    assert said in done.stderr
+    with pytest.raises(ArtifactError, match=said):
+        use_load(path)
     assert _ran(project) == []
 
 
@@ -113,24 +125,16 @@ def test_without_a_module_no_function_is_called(project: Path) -> None:
     (project / "tuned" / "train.py").write_text((project / "train.py").read_text())
     path = _edit(project, {"kind": "file", "path": "train.py", "attribute": "danger"})
     path.with_name("tuned_pipeline.py").unlink()
-    done = python("-c", USE_LOAD.format(artifact=str(path)), cwd=project)
-    assert "what an artefact alone names is not called" in done.stderr
+    with pytest.raises(WorkloadError, match="what an artefact alone names is not called"):
+        use_load(path)
     assert _ran(project) == []
 
 
-@pytest.mark.parametrize("command", ["check", "retune"])
-def test_a_command_holds_an_artefact_to_the_module_as_well(project: Path, command: str) -> None:
-    path = _edit(project, HOSTILE[0])
-    done = autopipe(command, path, cwd=project)
-    assert done.returncode == 2
-    assert "One of both was changed" in done.stderr
-    assert _ran(project) == []
-
-
-def test_a_function_that_the_module_names_is_called(project: Path) -> None:
+def test_a_function_that_the_module_names_is_called(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tune was of `train.py:make`: the user named it."""
     named = FileReference(path="../train.py", attribute="make")
     path = _edit(project, named.model_dump(exclude_none=True))
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(named, path.name))
-    done = python("-c", USE_MODULE.format(folder=str(path.parent)), cwd=Path("/"))
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir("/")
+    with pytest.warns(factory.ProfileWarning, match="Rescale was added"):
+        use_module(path)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from autopipe.artifact import codegen, factory
 from autopipe.artifact.schema import FileReference
+from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
 from autopipe.measure.trial.workload_import import load_workload
-from tests.fakes.commands import ROOT, python, succeeded
+from tests.fakes.commands import ROOT, forgotten, python, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 
 TRAIN = """
@@ -30,32 +33,41 @@ workload = ap.Workload(
 )
 """
 
-USE = """
-import sys; sys.path[:0] = [{root!r}, {folder!r}]
-import tuned_pipeline as t
-with t.make_loader() as loader:
-    print("batches", sum(len(x) for x, y in loader.batches(0)), t.CONFIG.loader.workers)
-"""
-
 
 @pytest.fixture(params=["tuned"])
-def project(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]:
+def project(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Path, Path]]:
     """The folder of a workload file, and that of its artefact: below it, unless a test says otherwise."""
     home = tmp_path / "home"
     folder = home / request.param
     folder.mkdir(parents=True)
     (home / "train.py").write_text(TRAIN)
-    machine = fingerprint.detect().model_copy(update={"keras_backend": "tensorflow"})
-    here = profile(hardware=machine, workload=digest(samples=16, batch_size=4, op_list=HALVED))
+    here = profile(
+        hardware=fingerprint.detect().model_copy(update={"keras_backend": BACKEND}),
+        workload=digest(samples=16, batch_size=4, op_list=HALVED),
+    )
     named = FileReference(path=str(home / "train.py"))
     tuned = factory.of_profile(here, lambda: load_workload(f"{home / 'train.py'}:workload"), named=named)
     codegen.write(tuned, folder)
-    return home, folder
+    monkeypatch.chdir("/")
+    with forgotten(tmp_path):
+        yield home, folder
 
 
 def _run(code: str, cwd: Path | str = "/", *, warnings: str = "error") -> str:
-    done = succeeded(python("-W", warnings, "-c", code, cwd=cwd, backend="tensorflow"))
+    done = succeeded(python("-W", warnings, "-c", code, cwd=cwd, backend=BACKEND))
     return done.stdout
+
+
+BACKEND = keras_backend() or "tensorflow"  # of this process
+
+
+def _use(folder: Path) -> tuple[int, int]:
+    """Return how many samples the module's loader gives, and its workers."""
+    made = runpy.run_path(str(folder / "tuned_pipeline.py"))
+    with made["make_loader"]() as loader:
+        return sum(len(x) for x, _ in loader.batches(0)), made["CONFIG"].loader.workers
 
 
 side_by_side_too = pytest.mark.parametrize("project", [".", "tuned"], indirect=True)
@@ -64,7 +76,7 @@ side_by_side_too = pytest.mark.parametrize("project", [".", "tuned"], indirect=T
 @side_by_side_too
 def test_it_works_from_any_working_directory(project: tuple[Path, Path]) -> None:
     _, folder = project
-    assert _run(USE.format(root=str(ROOT), folder=str(folder))) == "batches 16 2\n"
+    assert _use(folder) == (16, 2)
 
 
 @side_by_side_too
@@ -72,7 +84,7 @@ def test_it_works_after_the_project_was_moved(project: tuple[Path, Path], tmp_pa
     home, folder = project
     home.rename(tmp_path / "new")
     moved = tmp_path / "new" / folder.relative_to(home)
-    assert _run(USE.format(root=str(ROOT), folder=str(moved))) == "batches 16 2\n"
+    assert _use(moved) == (16, 2)
 
 
 @side_by_side_too
@@ -82,7 +94,7 @@ def test_it_works_after_its_folder_was_moved_alone(project: tuple[Path, Path], t
     shutil.copytree(folder, moved)
     if folder.name == "tuned":
         shutil.rmtree(folder)
-    assert _run(USE.format(root=str(ROOT), folder=str(moved))) == "batches 16 2\n"
+    assert _use(moved) == (16, 2)
 
 
 def test_it_imports_no_framework_and_no_workload_before_it_is_used(project: tuple[Path, Path]) -> None:
@@ -111,7 +123,7 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         print(pool.map(count, [(0, 2), (1, 2)]))
 """)
-    done = python(script, cwd="/", backend="tensorflow")
+    done = python(script, cwd="/", backend=BACKEND)
     assert (done.returncode, done.stdout) == (0, "[8, 8]\n"), done.stderr
 
 
@@ -133,7 +145,8 @@ def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Pa
     """What is trained is the workload's matter; a warning says that the figures are old."""
     home, folder = project
     (home / "train.py").write_text(TRAIN.replace("batch_size=4", "batch_size=8"))
-    assert _run(USE.format(root=str(ROOT), folder=str(folder)), warnings="default") == "batches 16 2\n"
+    with pytest.warns(factory.ProfileWarning, match="the batch size was 4 and is 8"):
+        assert _use(folder) == (16, 2)
 
 
 @pytest.mark.slow

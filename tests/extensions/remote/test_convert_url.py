@@ -166,11 +166,12 @@ def test_a_password_in_the_url_of_a_set_is_refused() -> None:
 
 def test_images_may_lie_behind_a_url(home: Path, autopipe: Autopipe) -> None:
     system = fsspec.filesystem("memory")
-    for file in (home / "photos").rglob("*.png"):
+    files = list((home / "photos").rglob("*.png"))
+    for file in files:
         system.pipe_file(f"memory://cli-images/{file.parent.name}/{file.name}", file.read_bytes())
     ended = autopipe("convert", "--images", "memory://cli-images", "--to", "tfrecord", "--batch-size", 2, "--verify")
     assert ended.status == 0, ended.err
-    assert "verified  every file, and 8 samples against the source" in ended.err
+    assert f"verified  every file, and {len(files)} samples against the source" in ended.err
 
 
 @pytest.mark.parametrize("form", ["tf.data", "keras"])

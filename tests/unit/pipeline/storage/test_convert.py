@@ -20,6 +20,7 @@ from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import HEADER_NAME, find, open_set, verify
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.commands import content
 
 COUNT = 100  # 8 shards, 7 of them of 13 samples
 ARRAY = STORAGES["array"]
@@ -54,10 +55,6 @@ def fail_at(index: int) -> Callable[[int], None]:
             raise BadSampleError(f"sample {index} is broken")
 
     return on_read
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
 
 
 @pytest.fixture
