@@ -60,17 +60,10 @@ def _words(*values: int) -> NDArray[np.uint64]:
 
 
 def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, draws: int) -> NDArray[np.float64]:
-    """Return the random numbers of one op for some samples of one epoch.
+    """Return the random numbers of one op for some samples of one epoch: in [0, 1), shape (samples, draws), float64.
 
-    Args:
-        seed: the workload's seed.
-        epoch: the epoch's number, from 0.
-        indices: sample indices, shape (n,).
-        stream: the op's position in the op list; two ops never share numbers.
-        draws: how many numbers the op needs for each sample.
-
-    Returns:
-        Numbers in [0, 1), shape (n, draws), float64, a function of the arguments alone.
+    They are a function of the arguments alone; `stream` is the op's position in the op list, so that two ops never
+    share numbers.
     """
     state = _absorb(_words(seed, epoch, stream), np.asarray(indices).astype(np.uint64))
     bits = _absorb_mixed(state[:, None], _mixed_counters(draws))

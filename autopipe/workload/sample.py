@@ -35,14 +35,9 @@ class Structure:
 
     @classmethod
     def of(cls, value: Any, is_image: Callable[[Path, Any], bool]) -> Structure | None:
-        """Return the structure of a value of `read`; None for x alone and for (x, y), each one part.
-
-        Args:
-            value: x, (x, y) or (x, y, sample_weight).
-            is_image: returns True, by the path and value of a part of x, if ops on images act on it.
-
-        Raises:
-            DataError: the value has another form.
+        """Return the structure of x, (x, y) or (x, y, sample_weight); None for x alone and for (x, y), each one part.
+        Raise DataError if the value has another form. `is_image` tells, by path and value, if ops on images act on a
+        part of x.
         """
         slots = slots_of(value)
         if len(slots) == len(SLOTS) and slots[1] is None and slots[2] is not None:

@@ -44,16 +44,8 @@ class Selection:
     def of(
         cls, x: Names, y: Names | None, sample_weight: Names | None, called: tuple[str, str] = ("x", "y")
     ) -> Selection:
-        """Return the selection of a user's arguments.
-
-        Args:
-            x: the columns of x.
-            y: those of y; None for x alone.
-            sample_weight: those that weight samples in the loss; None for no weights.
-            called: the source's own names of its arguments x and y.
-
-        Raises:
-            DataError: an argument names no columns, or there are weights without targets.
+        """Return the selection of a user's arguments, which the source itself calls `called`. Raise DataError if one
+        names no columns, or if there are weights without targets.
         """
         if y is None and sample_weight is not None:
             raise DataError(f"`sample_weight` weights the loss of targets, but there is no `{called[1]}`.")

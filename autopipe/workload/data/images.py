@@ -188,18 +188,11 @@ def check_split(validation_split: float | None, subset: str | None) -> None:
 def part_of(
     classes: Sequence[Sequence[Found]], validation_split: float, subset: str, seed: int | None
 ) -> list[list[int]]:
-    """Return the files of each class that belong to the part, as their numbers in the given order.
+    """Return the files of each class that belong to the part, as their numbers in the given order. Raise DataError if
+    one of both parts would be empty.
 
-    Keras lists the files by folder and name, shuffles all by NumPy's `RandomState(seed)`, and validates on the last.
-
-    Args:
-        classes: the files of each class, in the order of the classes.
-        validation_split: share of the files that are for validation.
-        subset: "training" or "validation".
-        seed: None for Keras's `shuffle=False`: the last files, class by class.
-
-    Raises:
-        DataError: one of both parts would be empty.
+    Keras lists the files by folder and name, shuffles all by NumPy's `RandomState(seed)`, and validates on the last;
+    without a seed (`shuffle=False`) these are the last ones class by class.
     """
     order = [
         (label, number)

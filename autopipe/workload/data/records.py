@@ -85,17 +85,11 @@ def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
-    """Return the offset of each record of a file, and, last, the file's size.
+    """Return the offset of each record of a file, and, last, the file's size. Raise DataError if the file is missing,
+    no regular file, no TFRecord file, compressed, or cut short.
 
-    The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
-
-    Args:
-        path: the file, or a URL.
-        size: of the object behind a URL, in bytes.
-        version: a tag that changes with the content behind a URL.
-
-    Raises:
-        DataError: the file is missing, no regular file, no TFRecord file, compressed, or cut short.
+    The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same. The
+    size in bytes and a `version` that changes with the content are given for an object behind a URL.
     """
     if size is None:
         try:

@@ -104,14 +104,10 @@ def symmetric(limit: float, number: Any) -> Any:
 
 
 def box(size: tuple[int, int], area: Range, ratio: Range, random: Any) -> Box:
-    """Return a rectangle inside an image of `size` (height, width), from four random numbers.
+    """Return a rectangle inside an image of `size`, from four random numbers: of its area, ratio, top and left.
 
-    Args:
-        size: height and width of the image in pixels.
-        area: the smallest and the largest share of the image.
-        ratio: width to height, the smallest and the largest; drawn evenly on a logarithmic scale. A rectangle that
-            would be larger than the image is cut to it.
-        random: four numbers: area, ratio, top, left.
+    The area is a share of the image; the ratio, of width to height, is drawn evenly on a logarithmic scale. A rectangle
+    that would be larger than the image is cut to it.
     """
     share, aspect = between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
     height = _side(size[0], (size[0] * size[1] * share / aspect) ** 0.5)
@@ -149,17 +145,8 @@ def _side(most: int, wanted: float) -> int:
 def checked_range(
     op: object, name: str, *, least: float = 0.0, most: float = float("inf"), above: bool = False
 ) -> None:
-    """Convert an op's range to a tuple of two floats, and refuse an invalid one.
-
-    Args:
-        op: a frozen dataclass.
-        name: of its setting.
-        least: the smallest lower end.
-        most: the largest upper end.
-        above: True if the lower end must be more than `least`.
-
-    Raises:
-        ConfigError: it is no pair of numbers in order within the limits.
+    """Convert an op's range to a tuple of two floats. Raise ConfigError if it is no pair of numbers in order within the
+    limits; `above` excludes `least` itself.
     """
     value = getattr(op, name)
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, int | float) for end in value):

@@ -97,12 +97,8 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 
 def make_plan(workload: Workload) -> Plan:
-    """Split the ops of a workload and find the fields of a sample after each.
-
-    Raises:
-        DataError: a sample cannot be read or decoded.
-        OpError: an op fails on a sample.
-        WorkloadError: samples differ in shape, and a batch needs equal shapes.
+    """Split the ops of a workload and find the fields of a sample after each. Raise DataError if a sample cannot be
+    read or decoded, OpError if an op fails on one, and WorkloadError if samples that are to be batched differ in shape.
     """
     samples, structure = _probe_samples(workload)
     source = _merge(_describe(workload.data, samples[0][1], structure), [sample for _, sample in samples])
