@@ -13,15 +13,17 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from autopipe.errors import AutopipeError, ConfigError, WorkloadError, near, shortened
 from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
-from autopipe.pipeline.space import Parameter, Space
 from autopipe.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from autopipe.pipeline.space import Space
 
 _COUNT_SECONDS = 20.0
 _DEVICE_PREFETCH: Final = (0, 2)
@@ -94,6 +96,8 @@ def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
 
 def space(parameters: Mapping[str, Sequence[Value]]) -> Space:
     """Return the search space of a wrapped dataset with these parameters."""
+    from autopipe.pipeline.space import Parameter, Space  # which a training does not need
+
     knobs = (
         Parameter(name=f"wrapped.{name}", values=tuple(values), when=(("loader", ("wrapped",)),))
         for name, values in parameters.items()

@@ -62,18 +62,12 @@ def names(steps: Any) -> list[str]:
     return [type(getattr(step, "op", step)).__name__ for step in steps]
 
 
-def test_finish_on_the_device_leaves_the_cheap_end_to_it(photos: Path) -> None:
-    found = job(photos, finish="device")
-    assert names(found.recipe.steps) == ["Decode", "Resize", "RandomFlip"]
-    assert names(found.finish.ops) == ["Rescale"]
-    assert str(found.recipe.spec.x.dtype) == "uint8"
-
-
-def test_finish_on_the_host_leaves_nothing(photos: Path) -> None:
-    found = job(photos, finish="host")
-    assert names(found.recipe.steps) == ["Decode", "Resize", "RandomFlip", "Rescale"]
-    assert found.finish.is_identity
-    assert str(found.recipe.spec.x.dtype) == "float32"
+@pytest.mark.parametrize(("finish", "left", "dtype"), [("device", 1, "uint8"), ("host", 0, "float32")])
+def test_finish_leaves_the_cheap_end_to_the_device_or_nothing(photos: Path, finish: str, left: int, dtype: str) -> None:
+    found, ops = job(photos, finish=finish), ["Decode", "Resize", "RandomFlip", "Rescale"]
+    assert names(found.recipe.steps) == ops[: 4 - left]
+    assert names(found.finish.ops) == ops[4 - left :]
+    assert (found.finish.is_identity, str(found.recipe.spec.x.dtype)) == (left == 0, dtype)
 
 
 def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
@@ -271,14 +265,12 @@ def test_nothing_to_evaluate_is_refused(photos: Path) -> None:
         evaluation_loader(workload(photos), PipelineConfig(loader=Threads(workers=1)), Few(photos, 0))
 
 
-def test_an_impossible_shard_is_refused(photos: Path) -> None:
+def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
+    config = PipelineConfig(loader=Threads(workers=1))
     with pytest.raises(ConfigError, match="shard"):
-        build_loader(workload(photos), PipelineConfig(loader=Threads(workers=1)), shard=(2, 2))
-
-
-def test_what_cannot_be_batched_is_refused(photos: Path) -> None:
+        build_loader(workload(photos), config, shard=(2, 2))
     with pytest.raises(WorkloadError, match="one size"):
-        build_loader(workload(photos, ops=[Decode()]), PipelineConfig(loader=Threads(workers=1)))
+        build_loader(workload(photos, ops=[Decode()]), config)
 
 
 class _FirstBroken:

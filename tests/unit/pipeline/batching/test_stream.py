@@ -44,17 +44,6 @@ def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStre
             assert taken.result() == [f"{epoch}.{batch}" for batch in range(5)]
 
 
-def test_two_workers_and_a_consumer_get_along(stream: BatchStream[str]) -> None:
-    threads = [threading.Thread(target=work, args=(stream,)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for epoch in (0, 1, 7):
-        assert list(stream.take_epoch(epoch, 0, last=False)) == [f"{epoch}.{batch}" for batch in range(5)]
-    stream.close()
-    for thread in threads:
-        thread.join()
-
-
 def test_no_more_is_given_out_than_there_is_room_for(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(next, started(stream, 0))
