@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import gc
 import importlib
 import inspect
@@ -58,12 +59,6 @@ def mask(number: int) -> bytes:
     return b"mask %d" % number
 
 
-def written(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A source, and what it has to give.
@@ -79,6 +74,12 @@ class Case:
     sample: Callable[[int], Parts]
     file: str | None
     cut: Callable[[Path], object] | None = Path.unlink
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
 
 
 def folder(root: Path, count: int) -> Source:
@@ -113,42 +114,31 @@ def pairs(root: Path, count: int) -> Source:
     return ImagePairs(root / "images", root / "masks")
 
 
-def table(label: str | None) -> Callable[[Path, int], Source]:
+def table(header: str, cells: Callable[[int], object], **options: Any) -> Callable[[Path, int], Source]:
+    """Return what makes a table of these columns and cells behind the path."""
+
     def make(root: Path, count: int) -> Source:
-        rows = [f"{written(root / f'{number:06}.jpg', image(number)).name},{7 * number}" for number in range(count)]
-        written(root / "all.csv", "\n".join(["path,label", *rows, ""]).encode())
-        return Table(root / "all.csv", label=label)
+        rows = [f"{written(root / f'{n:06}.jpg', image(n)).name},{cells(n)}" for n in range(count)]
+        written(root / "all.csv", "\n".join([f"path,{header}", *rows, ""]).encode())
+        return Table(root / "all.csv", **options)
 
     return make
 
 
-def table_of_two(root: Path, count: int) -> Source:
-    rows = [f"{written(root / f'{number:06}.jpg', image(number)).name},{number},0.5" for number in range(count)]
-    written(root / "all.csv", "\n".join(["path,a,b", *rows, ""]).encode())
-    return Table(root / "all.csv", label=["a", "b"])
+def records(root: Path, count: int, *, raw: bool = False, **keys: Any) -> Source:
+    def values(number: int) -> dict[str, bytes | int]:
+        if raw:
+            return {"pixels": rows(count)[0][number].tobytes(), "label": 7 * number}
+        return {"image/encoded": image(number), "image/class/label": number, "mask": mask(number)}
 
-
-def records(root: Path, count: int, **keys: Any) -> Source:
     for shard in range(2):
         numbers = range(shard * count // 2, (shard + 1) * count // 2)
-        values: list[dict[str, bytes | int]] = [
-            {"image/encoded": image(n), "image/class/label": n, "mask": mask(n)} for n in numbers
-        ]
-        written(root / f"{shard}.tfrecord", b"".join(frame(serialise(value)) for value in values))
+        written(root / f"{shard}.tfrecord", b"".join(frame(serialise(values(number))) for number in numbers))
     return TFRecords(root / "*.tfrecord", **keys)
 
 
-def masked_records(root: Path, count: int) -> Source:
-    return records(root, count, mask_key="mask")
-
-
 def raw_records(root: Path, count: int) -> Source:
-    pixels, _ = rows(count)
-    for shard in range(2):
-        numbers = range(shard * count // 2, (shard + 1) * count // 2)
-        values: list[dict[str, bytes | int]] = [{"pixels": pixels[n].tobytes(), "label": 7 * n} for n in numbers]
-        written(root / f"{shard}.tfrecord", b"".join(frame(serialise(value)) for value in values))
-    return TFRecords(root / "*.tfrecord", image_key="pixels", label_key="label", shape=(2, 2, 3))
+    return records(root, count, raw=True, image_key="pixels", label_key="label", shape=(2, 2, 3))
 
 
 def rows(count: int) -> tuple[Any, Any]:
@@ -160,10 +150,13 @@ def arrays(root: Path, count: int) -> Source:
     return Arrays(*rows(count))
 
 
+def sliced(root: Path, count: int) -> Source:
+    return Arrays(*(part[::2] for part in rows(2 * count)))
+
+
 def mapped(root: Path, count: int) -> Source:
-    root.mkdir(parents=True, exist_ok=True)
-    for name, array in zip(("x.npy", "y.npy"), rows(count), strict=True):
-        np.save(root / name, array)
+    for name, array in zip("xy", rows(count), strict=True):
+        np.save(written(root / f"{name}.npy", b""), array)
     return Arrays(root / "x.npy", root / "y.npy")
 
 
@@ -173,9 +166,8 @@ def row(number: int) -> Parts:
 
 
 def npz(root: Path, count: int) -> Source:
-    root.mkdir(parents=True, exist_ok=True)
     x, y = rows(count)
-    np.savez_compressed(root / "set.npz", x=x, y=y)
+    np.savez_compressed(written(root / "set.npz", b""), x=x, y=y)
     return NPZ(root / "set.npz")
 
 
@@ -199,10 +191,9 @@ def columns_of_several(count: int) -> dict[str, Any]:
 
 
 def npz_of_several(root: Path, count: int) -> Source:
-    root.mkdir(parents=True, exist_ok=True)
     x, y = rows(count)
     features, weight = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
-    np.savez(root / "set.npz", image=x, features=features, label=y, weight=weight)
+    np.savez(written(root / "set.npz", b""), image=x, features=features, label=y, weight=weight)
     return NPZ(root / "set.npz", x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
 
 
@@ -218,11 +209,6 @@ def spoil(file: Path) -> None:
     file.write_bytes(content)
 
 
-def sliced(root: Path, count: int) -> Source:
-    x, y = rows(2 * count)
-    return Arrays(x[::2], y[::2])
-
-
 def every_other_row(number: int) -> Parts:
     x, y = rows(2 * COUNT)
     return x[2 * number], y[2 * number]
@@ -235,13 +221,17 @@ CASES = {
         half, lambda number: (image(2 * number), np.array([0, 1], np.float32)), "1/000000.jpg"
     ),
     "ImagePairs": Case(pairs, lambda number: (image(number), mask(number)), "masks/000000.png"),
-    "Table": Case(table("label"), lambda number: (image(number), 7 * number), "000000.jpg"),
+    "Table": Case(table("label", lambda n: 7 * n), lambda number: (image(number), 7 * number), "000000.jpg"),
     "Table of two labels": Case(
-        table_of_two, lambda number: (image(number), np.array([number, 0.5], np.float32)), "000000.jpg"
+        table("a,b", lambda n: f"{n},0.5", label=["a", "b"]),
+        lambda number: (image(number), np.array([number, 0.5], np.float32)),
+        "000000.jpg",
     ),
-    "Table without labels": Case(table(None), lambda number: (image(number),), "000000.jpg"),
+    "Table without labels": Case(table("label", str, label=None), lambda number: (image(number),), "000000.jpg"),
     "TFRecords": Case(records, lambda number: (image(number), number), "0.tfrecord", spoil),
-    "TFRecords with masks": Case(masked_records, lambda number: (image(number), mask(number)), "0.tfrecord", spoil),
+    "TFRecords with masks": Case(
+        functools.partial(records, mask_key="mask"), lambda number: (image(number), mask(number)), "0.tfrecord", spoil
+    ),
     "TFRecords of raw pixels": Case(raw_records, row, "0.tfrecord", spoil),
     "Arrays": Case(arrays, row, None, None),
     "Arrays with gaps": Case(sliced, every_other_row, None, None),

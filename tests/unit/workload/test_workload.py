@@ -169,18 +169,13 @@ def test_a_library_between_the_script_and_the_source_does_not_count(
     assert len(_imported(home, f"data = {SOURCES['library']}").data) == 4
 
 
-@pytest.mark.parametrize("how", ["-c", "-"])
-def test_an_interpreter_starts_at_the_working_directory(home: Path, how: str) -> None:
-    code = "import autopipe as ap; print(len(ap.ImageFolder('photos')))"
-    arguments = [sys.executable, "-W", "error", *(["-c", code] if how == "-c" else ["-"])]
-    done = subprocess.run(arguments, input=code, cwd=home, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
-
-
-def test_a_notebooks_cell_starts_at_the_working_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file", ["/tmp/ipykernel_1/1.py", "<string>", "<stdin>"])
+def test_a_notebooks_cell_and_an_interpreter_start_at_the_working_directory(
+    home: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(home)
     cell: dict[str, object] = {"__name__": "__main__"}
-    exec(compile("import autopipe as ap\ndata = ap.ImageFolder('photos')", "/tmp/ipykernel_1/1.py", "exec"), cell)
+    exec(compile("import autopipe as ap\ndata = ap.ImageFolder('photos')", file, "exec"), cell)
     assert len(cell["data"]) == 4  # type: ignore[arg-type]  # a source
 
 
