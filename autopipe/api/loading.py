@@ -97,7 +97,7 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
                 return
             _retune(path, workload, seconds, allow_outside=allow_outside)
     except (AutopipeError, OSError) as error:  # a lock that is never released is an OSError, too
-        said = f"This machine has no profile in `{path}`, and a retune came to nothing: {error}"
+        said = f"This machine has no profile in `{path}`, and a retune failed: {error}"
         warnings.warn(said, ProfileWarning, stacklevel=3)
 
 

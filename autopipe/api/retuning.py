@@ -140,7 +140,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         error = nothing_measured(done.result)
         if done.result.interrupted:
             raise error
-        said = f"The retune of `{stored.path}` came to nothing, and what is there is used: {error}"
+        said = f"The retune of `{stored.path}` failed, so the present profile is used: {error}"
         warnings.warn(said, ProfileWarning, stacklevel=2)
     named = stored.workload
     return factory.load(

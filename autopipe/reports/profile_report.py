@@ -15,7 +15,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import StepTime
 from autopipe.reports import ladder, page, plots, verdict, wording
 from autopipe.reports.drawing import NARROW
-from autopipe.reports.page import Column, Row, Section, Table
+from autopipe.reports.page import Column, Row, Section, Table, words_column
 
 SCHEMA_VERSION = 1
 MOST = 6
@@ -125,10 +125,14 @@ def _steps(step_times: Sequence[StepTime]) -> Section | None:
     """Make the section of the model's own time of a step by mode; None if it was not measured."""
     if not step_times:
         return None
+
+    def interval(row: Row) -> str:
+        return " to ".join(wording.milliseconds(row["step_seconds"][end]) for end in ("low", "high"))
+
     columns = (
-        Column("", lambda row: row["mode"], numeric=False),
+        words_column("", "mode"),
         Column("a step", lambda row: wording.milliseconds(row["step_seconds"]["value"])),
-        Column("95 % interval", _step_interval),
+        Column("95 % interval", interval),
         Column("images", lambda row: str(row["batch_size"])),
         Column("images/s", lambda row: wording.rate(row["images_per_second"])),
         Column("first call", lambda row: wording.seconds(row["first_call_seconds"])),
@@ -137,14 +141,10 @@ def _steps(step_times: Sequence[StepTime]) -> Section | None:
     return Section(
         key="steps",
         title="How long does the model itself take?",
-        text="A step on a batch that is there, compiled and warm, without a loader. The first call compiles.",
-        table=Table(columns=columns, rows=rows),
+        text="A step on a batch that is on the device already, compiled and warm, without a loader. The first call "
+        "compiles.",
+        table=Table(columns, rows),
     )
-
-
-def _step_interval(row: Row) -> str:
-    took = row["step_seconds"]
-    return f"{wording.milliseconds(took['low'])} to {wording.milliseconds(took['high'])}"
 
 
 def _circumstances(profile: Profile) -> Section:
@@ -170,12 +170,11 @@ def _circumstances(profile: Profile) -> Section:
     found += [("data digest", result.data)] if result.data else []
     found.append(("digests", f"ops {workload.ops}, model {workload.model or 'none'}"))
     rows: list[Row] = [{"name": name, "value": value} for name, value in found]
-    columns = (Column("", lambda row: row["name"], numeric=False), Column("", lambda row: row["value"], numeric=False))
     return Section(
         key="circumstances",
         title="On which machine, with which data?",
-        text="Figures hold for these; `autopipe check` says whether they still do.",
-        table=Table(columns=columns, rows=rows),
+        text="The figures hold for these; `autopipe check` says whether they still do.",
+        table=Table((words_column("", "name"), words_column("", "value")), rows),
     )
 
 
@@ -219,7 +218,7 @@ def _sentence(found: Sequence[tuple[Artifact, Profile]]) -> str:
     apart = first.has_interval and last.has_interval and (last.low > first.high or last.high < first.low)
     said = f"{wording.rate(first.value)} images/s and {wording.rate(last.value)}"
     if not apart:
-        return f"{said}: no difference that their intervals would tell."
+        return f"{said}: no measurable difference, because their intervals overlap."
     which = wording.times(ratio) if ratio >= 1 else wording.times(1 / ratio)
     return f"{said}: the last is {which} {'faster' if ratio >= 1 else 'slower'} than the first."
 
@@ -239,20 +238,19 @@ def _title(profile: Profile) -> str:
 
 
 def _compared(found: Sequence[tuple[Artifact, Profile]]) -> Table:
-    columns = [_column(number, profile) for number, (_, profile) in enumerate(found)]
+    def column(number: int, profile: Profile) -> Column:
+        return Column(_title(profile), lambda row: row["values"][number], numeric=False)
+
     told = [dict(_told(profile)) for _, profile in found]
     names = dict.fromkeys(name for each in told for name in each)
     rows: list[Row] = [{"name": name, "values": [each.get(name, "") for each in told]} for name in names]
-    return Table(columns=(Column("", lambda row: row["name"], numeric=False), *columns), rows=rows)
-
-
-def _column(number: int, profile: Profile) -> Column:
-    return Column(_title(profile), lambda row: row["values"][number], numeric=False)
+    columns = [column(number, profile) for number, (_, profile) in enumerate(found)]
+    return Table((words_column("", "name"), *columns), rows)
 
 
 def _told(profile: Profile) -> list[tuple[str, str]]:
     """Return the rows of the comparison for a profile, as text."""
-    result, best, hardware = profile.result, profile.winner, profile.hardware
+    result, best = profile.result, profile.winner
     rival = verdict.compared_with(result)
     times = None if rival is None else result.times_faster(rival)
     share, alone = best.share_of_model, result.ceiling
@@ -266,6 +264,6 @@ def _told(profile: Profile) -> list[tuple[str, str]]:
     rates = [(each.name, each.images_per_second) for each in result.baselines]
     found += [(name, wording.rates(rate)) for name, rate in rates if rate is not None]
     found += [(f"an image: {each.name}", wording.milliseconds(each.whole)) for each in ladder.steps(result)]
-    versions = ", ".join(f"{name} {version}" for name, version in hardware.packages.items())
-    found += [("machine", wording.machine(hardware)), ("data on", hardware.storage), ("versions", versions)]
+    shown = {row["name"]: row["value"] for row in _circumstances(profile).table.rows}
+    found += [(name, shown[name]) for name in ("machine", "data on", "versions")]
     return [*found, ("trust", verdict.trust_text(result))]

@@ -14,8 +14,8 @@ from autopipe.artifact import pick
 from autopipe.measure import bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
-from autopipe.measure.costs import Bounds, Kind, Limit
-from autopipe.measure.facts import FEWEST_OF_A_TAIL, Ceiling, SampleTail
+from autopipe.measure.costs import Kind, Limit
+from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
 from autopipe.measure.stats import student_t_95
 from autopipe.pipeline.config import PipelineConfig
@@ -156,33 +156,23 @@ def _cause(result: Result, rival: Baseline) -> str:
     limits = cost_model.bounds(ceiling, pick.parse_config(rival.config))
     most = max(rate.value, limits.images_per_second)
     found = bottleneck.bottleneck(limits, most, rate.value / limits.model_images_per_second).limit
-    if found is None:
-        return ""
-    match found.kind:
-        case Kind.STORAGE_LATENCY:
-            reads = ceiling.reads
-            wait = limits.work.read_wait_seconds if reads is None else reads.latency_seconds
+    work = limits.work
+    match found:
+        case Limit(kind=Kind.STORAGE_LATENCY):
+            wait = work.read_wait_seconds if ceiling.reads is None else ceiling.reads.latency_seconds
             return f"Waiting for reads was the bottleneck ({_ms(wait)} per read). "
-        case Kind.STORAGE_BANDWIDTH:
+        case Limit(kind=Kind.STORAGE_BANDWIDTH):
             return f"The storage was the bottleneck ({wording.rate(found.images_per_second)} images/s). "
-        case Kind.PYTHON_LOCK:
-            held = _ms(limits.work.lock_seconds)
+        case Limit(kind=Kind.PYTHON_LOCK):
+            held = _ms(work.lock_seconds)
             return f"{found.op} was the bottleneck: it holds Python's lock ({held} per image). "
-        case Kind.OP:
-            return _op(limits, ceiling, found)
-        case _:
-            return ""
-
-
-def _op(limits: Bounds, ceiling: Ceiling, found: Limit) -> str:
-    dearest = next((op for op in limits.work.paid if op.name == found.op), None)
-    if dearest is None:
-        return ""
-    model, loader = ceiling.model_core_seconds_per_image, limits.work.core_seconds
-    if model > loader:
-        return f"Model and loader shared the cores ({_ms(model)} and {_ms(loader)} per image). "
-    takes = dearest.wall_seconds_per_image if found.workers else dearest.seconds_per_image
-    return f"{dearest.name} was the bottleneck ({_ms(takes)} per image). "
+        case Limit(kind=Kind.OP) if dearest := next((op for op in work.paid if op.name == found.op), None):
+            model = ceiling.model_core_seconds_per_image
+            if model > work.core_seconds:
+                return f"Model and loader shared the cores ({_ms(model)} and {_ms(work.core_seconds)} per image). "
+            takes = dearest.wall_seconds_per_image if found.workers else dearest.seconds_per_image
+            return f"{dearest.name} was the bottleneck ({_ms(takes)} per image). "
+    return ""
 
 
 def _does(best: Winner, rival: Baseline | None) -> str:

@@ -42,7 +42,7 @@ def why_not(config: PipelineConfig, facts: Facts) -> str | None:
 
 def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if config.loader.is_foreign:
-        yield "foreign code is there to be compared with"
+        yield "foreign code is only a baseline"
     params = from_config(config) if facts.limits.only or facts.workload.impossible else {}
     for name, values in facts.limits.only.items():
         if name in params and params[name] not in values:

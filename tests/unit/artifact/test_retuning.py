@@ -148,7 +148,7 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
         with pytest.raises(SearchInterruptedError):
             ap.retune(path)
     else:
-        with pytest.warns(ProfileWarning, match="came to nothing, and what is there is used: No configuration could"):
+        with pytest.warns(ProfileWarning, match="failed, so the present profile is used: No configuration could"):
             assert ap.retune(path).profile == known.profiles[0]
 
 
