@@ -14,21 +14,17 @@ from autopipe import again
 from autopipe.errors import MissingExtraError
 
 
-def test_without_an_activated_environment_the_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert again.autopipe("check", Path("my models/a.json")) == f"{sys.executable} -m autopipe check 'my models/a.json'"
-    assert again.python("-c", "pass") == f"{sys.executable} -c pass"
-
-
-def test_in_an_activated_environment_the_commands_have_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("activated", [False, True])
+def test_commands_have_their_names_only_in_an_activated_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activated: bool
 ) -> None:
     for name in ("python", "autopipe"):
         (tmp_path / name).touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path) if activated else "/nowhere")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert again.autopipe("check", "a.json") == "autopipe check a.json"
-    assert again.python("-c", "pass") == "python -c pass"
+    python, ours = ("python", "autopipe") if activated else (sys.executable, f"{sys.executable} -m autopipe")
+    assert again.autopipe("check", Path("my models/a.json")) == f"{ours} check 'my models/a.json'"
+    assert again.python("-c", "pass") == f"{python} -c pass"
 
 
 def test_the_command_that_goes_on_is_the_same_but_for_a_new_study(monkeypatch: pytest.MonkeyPatch) -> None:

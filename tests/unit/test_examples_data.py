@@ -52,24 +52,16 @@ def read_rgb(path: Path) -> NDArray[Any]:
     return np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
 
 
-def test_photos_are_jpeg_files_of_about_500x375_in_eight_class_folders(tmp_path: Path) -> None:
-    assert maker("photos").make(tmp_path / "demo", per_class=2) == 16
-    files = sorted((tmp_path / "demo").glob("*/*.jpg"))
-    assert len(files) == 16
-    assert len({file.parent.name for file in files}) == 8
-    for file in files:
-        height, width, channels = read_rgb(file).shape
-        assert 330 <= height <= 420
-        assert 440 <= width <= 560
-        assert channels == 3
-
-
-def test_photos_replace_an_older_set_and_leave_nothing_else(tmp_path: Path) -> None:
+def test_photos_are_jpeg_files_of_about_500x375_in_eight_folders_and_replace_older_ones(tmp_path: Path) -> None:
     make = maker("photos").make
     make(tmp_path / "demo", per_class=2)
-    make(tmp_path / "demo", per_class=1)
-    assert len(list((tmp_path / "demo").glob("*/*.jpg"))) == 8
+    assert make(tmp_path / "demo", per_class=1) == 8
+    files = sorted((tmp_path / "demo").glob("*/*.jpg"))
+    assert len({file.parent.name for file in files}) == len(files) == 8
     assert [entry.name for entry in tmp_path.iterdir()] == ["demo"]
+    for file in files:
+        height, width, channels = read_rgb(file).shape
+        assert (330 <= height <= 420, 440 <= width <= 560, channels) == (True, True, 3)
 
 
 def test_segmentation_masks_hold_only_colours_of_the_palette(tmp_path: Path) -> None:

@@ -103,11 +103,8 @@ def test_its_package_is_named_by_the_extra_where_it_is_missing(photos: Path, mon
         build_loader(workload(photos, ANY_JPEG), DALI)
 
 
-def test_pixels_that_differ_are_told_for_each_device() -> None:
-    assert "one level of 256" in str(Dali(num_threads=2).pixels_differ())
-    assert "never measured" in str(Dali(num_threads=2, device="gpu").pixels_differ())
-
-
-def test_knobs_say_what_would_run() -> None:
+def test_it_says_what_would_run_and_how_pixels_differ() -> None:
     dali = Dali(num_threads=3, prefetch_queue_depth=4)
     assert (dali.worker_count(), dali.buffered_batches()) == (3, 5)
+    assert "one level of 256" in str(dali.pixels_differ())
+    assert "never measured" in str(Dali(num_threads=2, device="gpu").pixels_differ())

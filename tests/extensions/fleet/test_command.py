@@ -12,13 +12,13 @@ from tests.fakes.profiles import artifact
 from tests.unit.cli.conftest import Autopipe
 
 
-def test_a_fleet_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: Path) -> None:
-    files.write(artifact(), tmp_path / "a.json")
+def test_a_fleet_or_one_artefact_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: Path) -> None:
+    path = files.write(artifact(), tmp_path / "a.json")
     ended = autopipe("fleet", tmp_path)
     assert (ended.status, "Imaginary" in ended.out) == (0, True)
     page = tmp_path / "fleet.html"
-    ended = autopipe("fleet", tmp_path, "--json", "--html", page)
-    assert json.loads(ended.out)[0]["images_per_second"] == 1000.0
+    (member,) = json.loads(autopipe("fleet", path, "--json", "--html", page).out)
+    assert (member["place"], member["images_per_second"]) == (str(path), 1000.0)
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
@@ -48,14 +48,6 @@ def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -
     assert optuna.get_all_study_names(url) == []
 
 
-def test_a_study_of_one_trial_is_told_as_that(autopipe: Autopipe, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    study = optuna.create_study(storage=url, study_name="tried once")
-    study.set_user_attr("digests", {"workload": "w"})
-    study.add_trial(optuna.trial.create_trial(value=1.0))
-    assert "would delete  tried once (1 trial, " in autopipe("fleet", url, "--prune", "--older-than", "0d").err
-
-
 def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     for name in ("just begun", "begun long ago"):
@@ -63,19 +55,8 @@ def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_p
     optuna.load_study(study_name="begun long ago", storage=url).set_user_attr("began", "2020-01-01T00:00:00+00:00")
     assert "deleted  begun long ago" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
     assert optuna.get_all_study_names(url) == ["just begun"]
-
-
-def test_what_cannot_be_pruned_is_said(autopipe: Autopipe, tmp_path: Path) -> None:
-    assert "is not the URL of one" in autopipe("fleet", tmp_path, "--prune").err
-    ended = autopipe("fleet", "sqlite:///a.db", "--prune", "--older-than", "soon")
-    assert (ended.status, "180d" in ended.err) == (2, True)
-
-
-def test_an_age_before_the_calendar_begins_is_that_of_no_study(autopipe: Autopipe, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    optuna.create_study(storage=url, study_name="never run").set_user_attr("digests", {"workload": "w"})
-    ended = autopipe("fleet", url, "--prune", "--older-than", "9999999999d", "--yes")
-    assert (ended.status, ended.err) == (0, "no study is so old\n")
+    before_the_calendar = autopipe("fleet", url, "--prune", "--older-than", "9999999999d", "--yes")
+    assert (before_the_calendar.status, before_the_calendar.err) == (0, "no study is so old\n")
 
 
 @pytest.mark.parametrize(("kind", "written"), [("sqlite", "50%25%3F"), ("journal", "50%?"), ("journal", "50%20")])
@@ -99,22 +80,18 @@ def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autop
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_artefact_is_a_fleet_too(autopipe: Autopipe, tmp_path: Path) -> None:
-    path = files.write(artifact(), tmp_path / "a.json")
-    ended = autopipe("fleet", path, "--json")
-    assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, [str(path)])
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((".", "--older-than", "30d"), "`--older-than` has no effect without `--prune`"),
         ((".", "--yes"), "`--yes` has no effect without `--prune`"),
         (("sqlite:///a.db", "--prune", "--json"), "`--json` has no effect with `--prune`"),
+        ((".", "--prune"), "`--prune` deletes studies of a storage, but `.` is not the URL of one."),
+        (("sqlite:///a.db", "--prune", "--older-than", "soon"), "`--older-than` must be a number of days such as 180d"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_an_option_that_would_have_no_effect_is_refused_by_name(
+def test_an_option_that_cannot_be_is_refused_by_name(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -21,27 +21,20 @@ ROWS = Arrays(np.zeros((6, 4, 4, 3), np.uint8), np.arange(6))
 
 
 @pytest.mark.parametrize(
-    ("config", "canonical"),
+    ("config", "canonical", "workers", "buffered"),
     [
-        (Grain(num_threads=9, buffer_size=2), Grain(num_threads=2, buffer_size=2)),
-        (Grain(num_threads=1, workers=3, buffer_size=4), Grain(num_threads=1, workers=3, buffer_size=6)),
+        (Grain(num_threads=9, buffer_size=2), Grain(num_threads=2, buffer_size=2), 2, 3),
+        (Grain(num_threads=3, buffer_size=8), Grain(num_threads=3, buffer_size=8), 3, 9),
+        (Grain(num_threads=2, workers=3, buffer_size=4), Grain(num_threads=2, workers=3, buffer_size=6), 6, 15),
     ],
 )
-def test_what_runs_alike_has_one_form(config: Grain, canonical: Grain) -> None:
+def test_what_runs_alike_has_one_form_and_says_what_would_run(
+    config: Grain, canonical: Grain, workers: int, buffered: int
+) -> None:
     made = PipelineConfig(loader=config)
     assert made.loader == canonical
+    assert (canonical.worker_count(), canonical.buffered_batches()) == (workers, buffered)
     assert PipelineConfig.model_validate_json(made.model_dump_json()) == made
-
-
-@pytest.mark.parametrize(
-    ("config", "workers", "buffered"),
-    [
-        (Grain(num_threads=3, buffer_size=8), 3, 9),
-        (Grain(num_threads=2, workers=2, buffer_size=4), 4, 10),
-    ],
-)
-def test_knobs_say_what_would_run(config: Grain, workers: int, buffered: int) -> None:
-    assert (config.worker_count(), config.buffered_batches()) == (workers, buffered)
 
 
 def test_a_loader_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

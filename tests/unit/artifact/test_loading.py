@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.search.test_unmeasured import Failing
 
 import autopipe as ap
 from autopipe.api import retuning
@@ -23,7 +24,6 @@ from autopipe.search import library, study
 from autopipe.search.settings import Settings
 from autopipe.workload.workload import Workload
 from tests.fakes.profiles import artifact, profile
-from tests.unit.search.test_unmeasured import Failing
 
 
 @pytest.fixture

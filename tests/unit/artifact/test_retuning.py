@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.search.test_unmeasured import Failing
 
 import autopipe as ap
 from autopipe.api import retuning
@@ -29,7 +30,6 @@ from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
-from tests.unit.search.test_unmeasured import Failing
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))

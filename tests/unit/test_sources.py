@@ -1,4 +1,4 @@
-"""Text is written as UTF-8, whatever the user's locale: a folder's name may hold any letter."""
+"""The package as text: no file is too long, and no text is written in the encoding of the user's locale."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 
 import autopipe
 
-PACKAGE = Path(autopipe.__file__).parent
+FILES = sorted(Path(autopipe.__file__).parent.rglob("*.py"))
+
+
+def test_no_file_of_the_package_has_more_than_600_lines() -> None:
+    """A file is a topic that a reader wants whole, and no more (CONTRIBUTING.md)."""
+    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in FILES}
+    assert {path: length for path, length in lengths.items() if length > 600} == {}
 
 
 def leaves_it_to_the_locale(call: ast.Call) -> bool:
@@ -23,8 +29,8 @@ def leaves_it_to_the_locale(call: ast.Call) -> bool:
 
 def test_no_text_is_written_in_the_encoding_of_the_locale() -> None:
     found = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno}"
-        for path in sorted(PACKAGE.rglob("*.py"))
+        f"{path}:{node.lineno}"
+        for path in FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and leaves_it_to_the_locale(node)
     ]
