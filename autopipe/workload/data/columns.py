@@ -208,7 +208,7 @@ class NPZ(Arrays):
     def __init__(
         self, path: str | os.PathLike[str], x: Names = "x", y: Names | None = "y", sample_weight: Names | None = None
     ) -> None:
-        self._archive = Path(located(path)).absolute()
+        self._archive = Path(located(path))
         selection = Selection.of(x, y, sample_weight)
         files = _unpacked(self._archive, selection.columns)
         try:

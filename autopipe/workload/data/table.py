@@ -327,8 +327,13 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
                     continue
                 row = reader.line_num + 1
                 values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
-                _require_cells(path, dict(zip((path, *labels_in), values, strict=True)), row, file)
-                _require_no_more(cells, header, row, file)
+                _require_cells(dict(zip((path, *labels_in), values, strict=True)), values[0], row, file)
+                if any(map(str.strip, cells[len(header) :])):  # an unquoted separator has shifted the cells
+                    raise DataError(
+                        f"Row {row} of `{file}` must have a cell for each of the {len(header)} columns, but has "
+                        f"{len(cells)}.",
+                        hint="Put quotes around texts that hold the separator.",
+                    )
                 paths.append(values[0])
                 for column, value in zip(labels, values[1:], strict=True):
                     column.append(value)
@@ -357,26 +362,17 @@ def _split(text: str) -> Entry:
     return directory, name
 
 
-def _require_cells(path: str, values: dict[str, str], row: int, file: str) -> None:
+def _require_cells(values: dict[str, str], path: str, row: int, file: str) -> None:
     empty = next((column for column, value in values.items() if not value), None)
     if empty is not None:
         raise DataError(
             f"Row {row} of `{file}` must have a path and a label, but one of them is empty.",
             hint=f"Fill in its column `{empty}`, or remove the row.",
         )
-    if "\0" in values[path]:
+    if "\0" in path:
         raise DataError(
-            f"Row {row} of `{file}` must name a file, but got {shortened(values[path])}.",
+            f"Row {row} of `{file}` must name a file, but got {shortened(path)}.",
             hint="Mend the row, or remove it.",
-        )
-
-
-def _require_no_more(cells: list[str], header: list[str], row: int, file: str) -> None:
-    """Refuse a row in which an unquoted separator has shifted the cells."""
-    if any(map(str.strip, cells[len(header) :])):
-        raise DataError(
-            f"Row {row} of `{file}` must have a cell for each of the {len(header)} columns, but has {len(cells)}.",
-            hint="Put quotes around texts that hold the separator.",
         )
 
 

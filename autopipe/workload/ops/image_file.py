@@ -57,14 +57,14 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
 
 
-def _png(data: bytes) -> Size:
-    width, height = struct.unpack_from(">II", data, 16)
-    return height, width
+def _at(layout: str, place: int) -> Callable[[bytes], Size]:
+    """Return the reader of a format whose headers have width and height at a fixed place."""
 
+    def read(data: bytes) -> Size:
+        width, height = struct.unpack_from(layout, data, place)
+        return height, width
 
-def _gif(data: bytes) -> Size:
-    width, height = struct.unpack_from("<HH", data, 6)
-    return height, width
+    return read
 
 
 def _bmp(data: bytes) -> Size:
@@ -116,14 +116,11 @@ def _jpeg(data: bytes) -> Size | None:
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
     (b"\xff\xd8", _jpeg),
-    (b"\x89PNG\r\n\x1a\n", _png),
+    (b"\x89PNG\r\n\x1a\n", _at(">II", 16)),
     (b"RIFF", _webp),
     (b"BM", _bmp),
-    (b"II*\0", _tiff),
-    (b"MM\0*", _tiff),
-    (b"II+\0", _tiff),
-    (b"MM\0+", _tiff),
-    (b"GIF8", _gif),
+    *((signature, _tiff) for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    (b"GIF8", _at("<HH", 6)),
 )
 
 

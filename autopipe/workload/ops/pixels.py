@@ -174,6 +174,12 @@ def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0
     )
 
 
+def check_whole(op: object, name: str, value: Any, of: str = "") -> None:
+    """Raise ConfigError if a setting is no whole number above 0; `of` says of what, such as " of pixels"."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"`{name}` of {type(op).__name__} must be a whole number{of} >= 1, but got {name}={value!r}.")
+
+
 def check_ordered(op: object, lower: float, upper: float) -> None:
     """Raise ConfigError if factors are negative or not in order."""
     if not 0 <= lower < upper:
@@ -266,9 +272,9 @@ class PixelOp(Op):
         x, y = sample
         on_x, on_y = self.touches(spec)
         if on_x and not isinstance(x, np.ndarray):
-            raise _not_decoded(x, self)
+            raise not_decoded(x, self)
         if on_y and not isinstance(y, np.ndarray):
-            raise _not_decoded(y, self)
+            raise not_decoded(y, self)
         if self.in_pixels and on_x and on_y and x.shape[:2] != y.shape[:2]:
             raise BadSampleError(
                 f"`{type(self).__name__}` needs an image and a mask of one size, "
@@ -341,7 +347,8 @@ def _size(pixels: NDArray[Any]) -> str:
     return f"{pixels.shape[0]}x{pixels.shape[1]}"
 
 
-def _not_decoded(part: Part, op: Op) -> OpError:
+def not_decoded(part: Part, op: Op) -> OpError:
+    """Return the error of an op on pixels that got something else."""
     name = type(op).__name__
     if isinstance(part, bytes | memoryview):
         return OpError(

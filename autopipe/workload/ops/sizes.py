@@ -20,6 +20,7 @@ from autopipe.workload.ops.pixels import (
     MOVED,
     PixelOp,
     box,
+    check_whole,
     checked_range,
     filling,
     plain_box,
@@ -44,11 +45,8 @@ from autopipe.workload.sample import Field, FieldKind, Part
 
 def check_size(op: object, height: int, width: int) -> None:
     """Refuse sizes that are not positive whole numbers of pixels."""
-    for name, value in (("height", height), ("width", width)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(
-                f"`{name}` of {type(op).__name__} must be a whole number of pixels >= 1, but got {name}={value!r}."
-            )
+    check_whole(op, "height", height, " of pixels")
+    check_whole(op, "width", width, " of pixels")
 
 
 Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]

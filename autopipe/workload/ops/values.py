@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
-from autopipe.workload.ops.pixels import PixelOp
+from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
 from autopipe.workload.plain_code import Library, Lines, converted, located, parts, quoted
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
@@ -54,10 +54,7 @@ class _ValueOp(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         if not isinstance(x, np.ndarray | np.generic):
-            raise OpError(
-                f"`{type(self).__name__}` needs a decoded image, but got {type(x).__name__}.",
-                hint="Put ap.Decode() before it.",
-            )
+            raise not_decoded(x, self)
         if out is None:
             return self.values(x, NUMPY), y
         self.values_into(np.asarray(x), out)
@@ -321,8 +318,7 @@ class OneHot(Op):
     batchable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 1:
-            raise ConfigError(f"`classes` of OneHot must be a whole number >= 1, but got classes={self.classes!r}.")
+        check_whole(self, "classes", self.classes)
 
     @property
     def target(self) -> Target:
