@@ -10,7 +10,7 @@ import datetime
 import os
 import time
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -142,12 +142,8 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
             raise error
         said = f"The retune of `{stored.path}` failed, so the present profile is used: {error}"
         warnings.warn(said, ProfileWarning, stacklevel=2)
-    named = stored.workload
-    return factory.load(
-        path,
-        workload=named if isinstance(named, Workload) else named.text,
-        shown=profile_report.piece,
-    )
+    named = stored.workload if isinstance(stored.workload, Workload) else stored.workload.text
+    return factory.load(path, workload=named, shown=profile_report.piece)
 
 
 def _require_name(workload: object) -> None:
@@ -185,34 +181,35 @@ def run(
             return Retuned(checked=checked)
         if when.dry_run:
             return Retuned(checked=checked, would=True)
-        if checked is not None and checked.fits_but_for_software:
-            renewed = _renewed(stored, here)
-            if stored.given is not None:
-                codegen.point(stored.path, stored.given)
+        former, match = pick.nearest(stored.artifact, here)
+        if checked is not None and checked.fits_but_for_software:  # the versions made no difference
+            now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+            renewed = _written(stored, former.model_copy(update={"hardware": here, "measured_at": now}))
             return Retuned(checked=checked, profile=renewed, kept=True)
-        former = _former(stored, here)
-        config = None if former is None else next(pick.readable([former.winner.config]), None)
-        found, asked = search(
-            runner,
-            site,
-            _warm(
-                dataclasses.replace(settings, began=began + queue.seconds),
-                stored,
-                former,
-                here,
-                best_elsewhere(settings.storage, workload_key(described)),
-            ),
-            watcher.on_search,
-            rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)],
-        )
+        # The study is named after the profile that it renews: a killed retune continues, one that ended does not.
+        own, config, name = None, None, f"retune-{digests.digest(digests.canonical(here))[:8]}"
+        if match.level is MatchLevel.SAME:
+            own, config = former.winner.key, next(pick.readable([former.winner.config]), None)
+            name = f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"
+        elsewhere = best_elsewhere(settings.storage, workload_key(described))
+        known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own][:KNOWN]
+        settings = dataclasses.replace(settings, began=began + queue.seconds, study_name=name, known=known)
+        rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
+        found, asked = search(runner, site, settings, watcher.on_search, rivals=rivals)
     profile = profile_of(found.result, described, here, asked, retune=True)
     kept = config is not None and (profile is None or profile.winner.key == config.key())
+    converted = False
     if profile is not None:
-        artifact.renew(stored.artifact, profile, stored.path)
-        if stored.given is not None:
-            codegen.point(stored.path, stored.given)
-    converted = profile is not None and fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
+        _written(stored, profile)
+        converted = fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
+
+
+def _written(stored: Stored, profile: Profile) -> Profile:
+    artifact.renew(stored.artifact, profile, stored.path)
+    if stored.given is not None:
+        codegen.point(stored.path, stored.given)
+    return profile
 
 
 def _checked(
@@ -227,39 +224,7 @@ def _checked(
     return quick
 
 
-def _renewed(stored: Stored, here: Hardware) -> Profile:
-    """Write the former profile with this machine's versions, which made no difference, and return it."""
-    former, _ = pick.nearest(stored.artifact, here)
-    profile = former.model_copy(
-        update={"hardware": here, "measured_at": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
-    )
-    artifact.renew(stored.artifact, profile, stored.path)
-    return profile
-
-
-def _former(stored: Stored, here: Hardware) -> Profile | None:
-    profile, match = pick.nearest(stored.artifact, here)
-    return profile if match.level is MatchLevel.SAME else None
-
-
-def _warm(
-    settings: Settings, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
-) -> Settings:
-    """Return the settings with a study of their own, and with the known configurations as the first to try."""
-    own = None if former is None else former.winner.key
-    known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own]
-    return dataclasses.replace(settings, study_name=_study_name(former, here), known=known[:KNOWN])
-
-
-def _study_name(former: Profile | None, here: Hardware) -> str:
-    """Name the study after the profile it renews: a killed retune continues, one that ended does not."""
-    if former is None:
-        return f"retune-{digests.digest(digests.canonical(here))[:8]}"
-    return f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"
-
-
 # -------------------- check: whether the profile still fits, by a short measurement
-
 
 _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
 _AGAIN: JsonObject = {"min_seconds": 3.0, "max_seconds": 6.0}  # in the rounds after the first
@@ -269,17 +234,10 @@ _LONG_SECONDS: Final = 45.0
 
 
 def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: None) -> Result:
-    """Check the profile that an artefact has for this machine.
+    """Check the profile that an artefact has for this machine; with `quick`, compare fingerprints and measure nothing.
 
-    Args:
-        stored: the artefact.
-        quick: compare fingerprints only, and measure nothing.
-        on_search: hears of a wait for another process that measures on this machine.
-
-    Raises:
-        WorkloadError: the workload cannot be imported.
-        NothingMeasuredError: the configuration no longer runs, or another process still measures on this machine after
-            the longest wait.
+    `on_search` hears of a wait for another process that measures on this machine. Raise WorkloadError if the workload
+    cannot be imported, and NothingMeasuredError if the configuration no longer runs, or the longest wait has passed.
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading

@@ -231,17 +231,10 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
 
 
 def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
-    """Return a workload's pipeline in a usual form: the code of a baseline of a tune.
+    """Return the pipeline of a workload, or of its name, in a usual form: one of `module.FORMS`, or "keras-workers=32".
 
-    Args:
-        named: the workload, or its name.
-        to: "tf.data", with AUTOTUNE everywhere; "tf.data-cache", which keeps decoded samples in memory; "keras", a
-            PyDataset with Keras's defaults; "keras-workers", with a thread a core, or "keras-workers=32"; "directory",
-            `image_dataset_from_directory`; "fit", arrays for `fit(x, y)`; or a form of an extension, such as "grain".
-
-    Raises:
-        ConfigError: the form does not exist, or plain code cannot express the pipeline; the message says why.
-        WorkloadError: the workload cannot be imported.
+    It is the code of a baseline of a tune. Raise ConfigError if the form does not exist, or plain code cannot express
+    the pipeline; the message says why.
     """
     try:
         module.named(to)

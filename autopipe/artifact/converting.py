@@ -26,7 +26,6 @@ from autopipe.workload.workload import Workload
 
 _REMOTE_WORKERS = 32  # threads that mostly wait
 
-
 Writer: TypeAlias = Callable[..., Converted]
 """Writes a set elsewhere: `writer(conversion, storage, folder, parts=None, on_progress=None)`."""
 
@@ -48,17 +47,13 @@ class Job:
         by: Writer | None = None,
         on_progress: Progress | None = None,
     ) -> Converted:
-        """Write the set, or the missing part of it.
+        """Write the set, or the missing part of it; see `storage.convert.convert` for the errors.
 
         Args:
             workers: threads; None for one on each core. With `by`, the tasks of that writer.
             part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
             by: writes all parts elsewhere, for example on a cluster; None: this machine writes.
             on_progress: is called with the number of samples done and the total.
-
-        Raises:
-            StorageError: the folder or the disk cannot take it, or the data changed meanwhile.
-            BadSampleError: a sample cannot be read, and the workload does not skip such.
         """
         if by is not None:
             return by(self.conversion, self.storage, self.folder, parts=workers, on_progress=on_progress)

@@ -89,9 +89,6 @@ class RemotePath:
         except BadSampleError as error:
             raise FileNotFoundError(2, "it does not exist or is empty", str(self)) from error
 
-    def read_text(self, encoding: str = "utf-8") -> str:
-        return self.read_bytes().decode(encoding)
-
     def write_bytes(self, content: bytes) -> None:
         self._attempt(lambda system: system.pipe_file(self.url, content), "written")
 

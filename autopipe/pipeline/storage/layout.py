@@ -53,7 +53,7 @@ class Sealed(pydantic.BaseModel):
     def load(cls, path: Place) -> Self:
         """Read a record; raise StorageError if it is missing, unreadable, edited or of another version."""
         try:
-            body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            body: dict[str, Any] = json.loads(path.read_bytes())
             seal = body.pop("seal", None)
             version = body.get("schema_version", SCHEMA_VERSION)
         except OSError as error:

@@ -64,28 +64,6 @@ def test_encoded_images_are_read_while_another_thread_holds_the_librarys_lock(
         assert read(locked, data, number) == (image(number, settings.get("size", 0)), number)
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3),
-        np.arange(COUNT * 6, dtype=">f4").reshape(COUNT, 2, 3),
-        np.arange(COUNT) % 2 == 0,
-    ],
-    ids=["pixels", "of other byte order", "truths"],
-)
-def test_numbers_in_one_piece_are_read_while_another_thread_holds_the_librarys_lock(
-    x: Any, tmp_path: Path, locked: ThreadPoolExecutor
-) -> None:
-    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
-        file["x"] = x
-        file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
-    data = HDF5(tmp_path / "set.h5")
-    for number in range(COUNT):
-        found, label = read(locked, data, number)
-        np.testing.assert_array_equal(found, x[number])
-        assert label == number
-
-
 PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 2, 2, 3), np.uint8)
 AT_ONCE: dict[str, tuple[Any, dict[str, Any]]] = {
     "in one piece": (PIXELS, {}),
@@ -93,18 +71,23 @@ AT_ONCE: dict[str, tuple[Any, dict[str, Any]]] = {
     "that may grow": (PIXELS, {"maxshape": (None, 2, 2, 3), "chunks": (16, 2, 2, 3)}),
     "of other byte order": (PIXELS.astype(">f4"), {}),
     "truths": (PIXELS > 99, {}),
+    "of one number each": (np.arange(COUNT) % 2 == 0, {}),
 }
 ORDERS = {"shuffled": [7, 3, 39, 0, 3, 28], "in order": list(range(5, 40)), "with gaps": [4, 5, 6, 9, 10, 2]}
 
 
 @pytest.mark.parametrize(("x", "settings"), AT_ONCE.values(), ids=AT_ONCE)
-def test_arrays_are_read_a_batch_at_a_time_while_another_thread_holds_the_librarys_lock(
+def test_arrays_are_read_one_by_one_and_a_batch_at_a_time_while_another_thread_holds_the_librarys_lock(
     x: Any, settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
 ) -> None:
-    with h5py.File(tmp_path / "set.h5", "w") as file:
+    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
         file.create_dataset("x", data=x, **settings)
         file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
     data = HDF5(tmp_path / "set.h5")
+    for number in range(COUNT):
+        found, label = read(locked, data, number)
+        np.testing.assert_array_equal(found, x[number])
+        assert label == number
     assert data.read_many is not None
     for order in ORDERS.values():
         out = np.zeros((len(order), *x.shape[1:]), x.dtype.newbyteorder("=")), np.zeros(len(order), np.int64)
@@ -124,13 +107,6 @@ def test_what_is_encoded_compressed_or_cut_within_rows_has_no_batch_half(tmp_pat
         np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
 
 
-def test_chunks_behind_a_user_block_are_those_that_the_library_reads(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
-        file.create_dataset("x", data=PIXELS, chunks=(7, 2, 2, 3))
-    data = HDF5(tmp_path / "set.h5", y=None)
-    np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
-
-
 def test_a_row_of_a_batch_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "set.h5", "w") as file:
         file["x"] = np.zeros((COUNT, 5000), np.uint8)
@@ -144,11 +120,6 @@ def test_a_row_of_a_batch_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_p
 def test_what_is_compressed_is_left_to_the_library(tmp_path: Path) -> None:
     data = HDF5(written(tmp_path / "set.h5", chunks=(7,), compression="gzip"))
     assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
-    pixels = np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3)
-    with h5py.File(tmp_path / "pixels.h5", "w") as file:
-        file.create_dataset("x", data=pixels, chunks=(1, 2, 2, 3), compression="gzip")
-    for number, found in enumerate(map(HDF5(tmp_path / "pixels.h5", y=None).read, range(COUNT))):
-        np.testing.assert_array_equal(found, pixels[number])
 
 
 def test_images_that_were_written_again_or_never_are_what_the_library_reads(tmp_path: Path) -> None:

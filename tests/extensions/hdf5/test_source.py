@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,8 +78,3 @@ def test_a_link_to_itself_is_refused_by_the_files_name(tmp_path: Path) -> None:
         file["x"], file["y"] = np.arange(20), h5py.SoftLink("/y")
     with pytest.raises(DataError, match=r"a\.h5"):
         HDF5(tmp_path / "a.h5")
-
-
-def test_no_framework_is_imported_for_it() -> None:
-    code = "import sys, h5py, autopipe as ap; ap.HDF5; print({'tensorflow', 'torch', 'keras'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -24,23 +24,27 @@ def test_a_data_set_that_is_unknown_is_named() -> None:
         TFDS("nowhere", "train")
 
 
-def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
+def stored(folder: Path, row: dict[str, Any], **features: Any) -> None:
+    """Store the data set "toy" of one row."""
     import tensorflow_datasets as library
 
-    features = {
-        "image": library.features.Image(),
-        "mask": library.features.Image(shape=(None, None, 1)),
-        "numbers": library.features.Tensor(shape=(2,), dtype=np.float32),
-    }
-    row = {"image": b"image", "mask": b"mask", "numbers": np.array([1, 2], np.float32)}
     library.dataset_builders.store_as_tfds_dataset(
         "toy",
         version="1.0.0",
-        features=library.features.FeaturesDict(features),
-        split_datasets={"train": [(0, row)]},
-        data_dir=tmp_path,
+        features=library.features.FeaturesDict({"image": library.features.Image(), **features}),
+        split_datasets={"train": [(0, {"image": b"image", **row})]},
+        data_dir=folder,
         file_format="array_record",
         disable_shuffling=True,
+    )
+
+
+def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
+    from tensorflow_datasets import features
+
+    row = {"mask": b"mask", "numbers": np.array([1, 2], np.float32)}
+    stored(
+        tmp_path, row, mask=features.Image(shape=(None, None, 1)), numbers=features.Tensor(shape=(2,), dtype=np.float32)
     )
     data = TFDS("toy", "train", image={"image": "image", "numbers": "numbers"}, label="mask", data_dir=tmp_path)
     x, y = data.read(0)
@@ -50,17 +54,9 @@ def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
 
 
 def test_a_feature_of_text_is_no_target(tmp_path: Path) -> None:
-    import tensorflow_datasets as library
+    from tensorflow_datasets import features
 
-    library.dataset_builders.store_as_tfds_dataset(
-        "toy",
-        version="1.0.0",
-        features=library.features.FeaturesDict({"image": library.features.Image(), "label": library.features.Text()}),
-        split_datasets={"train": [(0, {"image": b"image", "label": "cat"})]},
-        data_dir=tmp_path,
-        file_format="array_record",
-        disable_shuffling=True,
-    )
+    stored(tmp_path, {"label": "cat"}, label=features.Text())
     each: tuple[dict[str, Any], ...] = ({}, {"label": ["label"]}, {"label": "image", "sample_weight": "label"})
     for targets in each:
         with pytest.raises(DataError, match=r"must hold numbers, but the feature `label` of `toy, train` holds text\."):

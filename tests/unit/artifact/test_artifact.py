@@ -38,26 +38,23 @@ def test_a_file_that_was_written_before_is_read() -> None:
     assert len(files.read(ASSETS / "v1.json").profiles) == 2
 
 
-@pytest.mark.parametrize("version", [0, 2, 4, "1", None])
+@pytest.mark.parametrize("version", [0, 2, 4, "1", None, True, 1.0])
 def test_another_version_is_refused_with_both_versions_and_what_to_do(version: object) -> None:
     with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 1") as error:
         files.parse(_text(schema_version=version))
     assert "autopipe tune" in str(error.value.hint)
 
 
-@pytest.mark.parametrize("missing", ["result", "request"])
-def test_a_profile_that_lacks_what_every_tune_writes_says_to_tune_again(missing: str) -> None:
+@pytest.mark.parametrize("missing", [("result",), ("request",), ("result", "winner", "key")])
+def test_a_profile_that_lacks_what_every_tune_writes_says_to_tune_again(missing: tuple[str, ...]) -> None:
     content = json.loads(_text())
-    del content["profiles"][0][missing]
-    with pytest.raises(ArtifactError, match=rf"`profiles\[0\].{missing}` is missing") as error:
+    place = content["profiles"][0]
+    for part in missing[:-1]:
+        place = place[part]
+    del place[missing[-1]]
+    with pytest.raises(ArtifactError, match=rf"`profiles\[0\].{'.'.join(missing)}` is missing") as error:
         files.parse(json.dumps(content).encode())
     assert "autopipe tune" in str(error.value.hint)
-
-
-@pytest.mark.parametrize("version", [True, 1.0])
-def test_a_version_that_only_looks_like_one_is_refused(version: object) -> None:
-    with pytest.raises(ArtifactError, match="schema_version"):
-        files.parse(_text(schema_version=version))
 
 
 def test_a_cut_file_is_refused_with_the_place() -> None:
@@ -86,13 +83,6 @@ def test_a_wrong_value_is_refused_with_the_place(path: tuple[str | int, ...], va
         place = place[part]
     place[path[-1]] = value
     with pytest.raises(ArtifactError, match=said):
-        files.parse(json.dumps(content).encode())
-
-
-def test_a_missing_value_is_refused_with_the_place() -> None:
-    content = json.loads(_text())
-    del content["profiles"][0]["result"]["winner"]["key"]
-    with pytest.raises(ArtifactError, match=r"`profiles\[0\].result.winner.key` is missing"):
         files.parse(json.dumps(content).encode())
 
 

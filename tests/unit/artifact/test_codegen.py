@@ -60,16 +60,16 @@ def test_whatever_the_workload_is_called_the_module_is_the_same_code(named: Refe
     assert kinds == ["Expr", *["ImportFrom"] * 3, "Import", *["Assign"] * 3, "AnnAssign", *["FunctionDef"] * 3]
 
 
-@pytest.mark.parametrize("outside", [False, True])
-def test_the_module_passes_the_linter_and_the_formatter(tmp_path: Path, outside: bool) -> None:
-    folder = tmp_path / "tuned" if outside else tmp_path
-    module = tmp_path / "tuned_pipeline.py"
-    module.write_text(_source(FileReference(path=str(tmp_path / "train.py")), folder / "autopipe.json"))
+def test_the_module_passes_the_linter_and_the_formatter(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "tuned"):
+        folder.mkdir(exist_ok=True)
+        source = _source(FileReference(path=str(tmp_path / "train.py")), folder / "autopipe.json")
+        (folder / "tuned_pipeline.py").write_text(source)
     for arguments in (
         ["check", "--isolated", "--select", "E,F,I,UP,B,D,FA", "--ignore", "D203,D213"],
         ["format", "--check"],
     ):
-        command = [sys.executable, "-m", "ruff", *arguments, "--line-length", "120", str(module)]
+        command = [sys.executable, "-m", "ruff", *arguments, "--line-length", "120", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 

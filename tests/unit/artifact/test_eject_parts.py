@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import PlainCodeError
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject, module
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.custom import Map
@@ -208,12 +206,3 @@ def test_a_one_hot_target_is_the_one_that_is_named() -> None:
     finish = functions(Arrays(IMAGES, {"kind": KIND, "depth": WEIGHT}), On("kind", OneHot(2)), Rescale(2.0))["finish"]
     _, y = finish(IMAGES[:2], KIND[:2], WEIGHT[:2])
     assert (y["kind"].tolist(), y["depth"].tolist()) == ([[1, 0], [0, 1]], WEIGHT[:2].tolist())
-
-
-def test_channels_come_first_in_every_part_that_has_some() -> None:
-    code = eject(
-        workload(Arrays({"left": IMAGES, "numbers": NUMBERS, "right": SMALL}, IMAGES)),
-        PipelineConfig(loader=Foreign(code="keras"), channels="first"),
-    )
-    found = [part for part in ("x_left", "x_numbers", "x_right", "y") if f"transpose({part}, (0, 3, 1, 2))" in code]
-    assert found == ["x_left", "x_right", "y"]
