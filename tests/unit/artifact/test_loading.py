@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.search.test_unmeasured import Failing
 
 import autopipe as ap
 from autopipe.api import retuning
@@ -24,6 +23,7 @@ from autopipe.search import library, study
 from autopipe.search.settings import Settings
 from autopipe.workload.workload import Workload
 from tests.fakes.profiles import artifact, profile
+from tests.fakes.surface import Surface
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_where_a_retune_comes_to_nothing_the_nearest_is_taken(path: Path, monkey
 
 
 def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    surface = Failing()
+    surface = Surface(fails=lambda config: True)
     space = library.load("quick", {"cores": 2, "gpus": 0})
     result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     monkeypatch.setattr(retuning, "run", lambda *_, **__: retuning.Retuned(result=result))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.search.test_unmeasured import Failing
 
 import autopipe as ap
 from autopipe.api import retuning
@@ -139,7 +138,7 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     (tmp_path / "train.py").touch()
     known = artifact(profile(hardware=fingerprint.detect()), workload=FileReference(path="train.py"))
     path = files.write(known, tmp_path / "autopipe.json")
-    surface = Failing()
+    surface = Surface(fails=lambda config: True)
     result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.") if interrupted else result.stop
     ended = retuning.Retuned(result=result.model_copy(update={"stop": cut}))

@@ -211,8 +211,8 @@ NAMED = FileReference(path="train.py")
 
 
 @functools.cache
-def searched(kind: type[Surface] = Surface) -> Result:
-    surface = kind(cores=4)
+def searched(*, fails: bool = False) -> Result:
+    surface = Surface(cores=4, fails=lambda config: fails)
     space = library.load("quick", {"cores": 4, "gpus": 0})
     return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=4)).result
 
@@ -272,7 +272,7 @@ def test_a_retune_that_is_interrupted_says_how_to_go_on(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
     cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
-    done = retuning.Retuned(result=searched(Failing).model_copy(update={"stop": cut}))
+    done = retuning.Retuned(result=searched(fails=True).model_copy(update={"stop": cut}))
 
     def run(*_: object, **__: object) -> retuning.Retuned:
         if early:

@@ -22,6 +22,7 @@ from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.batching import stream
 from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config, to_config
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
@@ -568,6 +569,21 @@ def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monke
     tf.constant(0)
     with pytest.raises(LoaderError, match="forks"):
         next(feeder.arrays())
+
+
+def test_forking_is_judged_without_settling_how_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def method(allow_none: bool = False) -> str | None:
+        asked.append(allow_none)
+        return None if allow_none else "fork"
+
+    monkeypatch.setattr(multiprocessing, "get_start_method", method)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn"])
+    monkeypatch.setattr(frameworks, "running_framework", lambda: "TensorFlow")
+    with pytest.raises(LoaderError, match="forks"):
+        stream.require_safe_workers(DataLoader(2))
+    assert asked == [True]
 
 
 def test_a_data_loader_that_forks_nothing_is_read() -> None:

@@ -20,16 +20,6 @@ IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
 LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
 
 
-def test_a_sample_is_there_once_it_was_put() -> None:
-    cache = MemoryCache(SampleSpec(IMAGE, LABEL), 5)
-    assert cache.get(3) is None
-    cache.put(3, np.full((2, 2, 3), 9, np.uint8), 4)
-    sample = cache.get(3)
-    assert sample is not None
-    assert (sample[0].tolist(), sample[1]) == (np.full((2, 2, 3), 9).tolist(), 4)
-    assert cache.filled == 1
-
-
 def test_a_whole_number_that_has_no_room_is_not_kept() -> None:
     cache = MemoryCache(SampleSpec(IMAGE, Field(FieldKind.LABEL, (), np.dtype("uint8"))), 2)
     cache.put(1, np.zeros((2, 2, 3), np.uint8), 300)
@@ -60,14 +50,6 @@ def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
     assert epochs == [epochs[0]] * 4
 
 
-def test_samples_without_a_target_are_kept_too() -> None:
-    cache = MemoryCache(SampleSpec(IMAGE, None), 2)
-    cache.put(0, np.zeros((2, 2, 3), np.uint8), None)
-    sample = cache.get(0)
-    assert sample is not None
-    assert sample[1] is None
-
-
 def test_samples_of_several_shapes_are_refused() -> None:
     with pytest.raises(LoaderError, match=r"ap\.Resize"):
         MemoryCache.bytes_needed(recipe(SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), LABEL), 5, 1.0))
@@ -78,11 +60,6 @@ def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
     return Recipe(
         source=data, steps=(), fixed_steps=0, fixed_spec=spec, spec=spec, seed=0, on_bad_sample="error", cached=cached
     )
-
-
-def test_a_recipe_without_a_cache_needs_none() -> None:
-    plain = recipe(SampleSpec(IMAGE, LABEL), 5, 0.0)
-    assert (MemoryCache.of(plain), MemoryCache.bytes_needed(plain)) == (None, 0)
 
 
 def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:

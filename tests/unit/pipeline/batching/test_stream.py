@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from autopipe.errors import LoaderError
-from autopipe.pipeline.batching.stream import BatchStream
+from autopipe.pipeline.batching.stream import BatchStream, Task
 from autopipe.workload.order import BatchOrder
 
 ORDER = BatchOrder(count=10, batch_size=2, seed=0, shuffle=False, drop_remainder=False)
@@ -27,6 +28,12 @@ def work(stream: BatchStream[str]) -> None:
         stream.deliver(task, f"{task.epoch}.{task.batch}")
 
 
+def given(stream: BatchStream[str], **options: Any) -> Task:
+    task = stream.next_task(**options)
+    assert task is not None
+    return task
+
+
 def started(stream: BatchStream[str], epoch: int, *, last: bool = False) -> Iterator[str]:
     """Begin an epoch: what a generator does once its first batch is asked for."""
     return stream.take_epoch(epoch, 0, last=last)
@@ -37,9 +44,8 @@ def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStre
         for epoch in (0, 1, 7):
             taken = pool.submit(list, started(stream, epoch, last=True))
             for group in (3, 2):
-                tasks = [stream.next_task() for _ in range(group)]
+                tasks = [given(stream) for _ in range(group)]
                 for task in reversed(tasks):
-                    assert task is not None
                     stream.deliver(task, f"{task.epoch}.{task.batch}")
             assert taken.result() == [f"{epoch}.{batch}" for batch in range(5)]
 
@@ -47,10 +53,9 @@ def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStre
 def test_no_more_is_given_out_than_there_is_room_for(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(next, started(stream, 0))
-        tasks = [stream.next_task() for _ in range(3)]
+        tasks = [given(stream) for _ in range(3)]
         fourth = pool.submit(stream.next_task)
         assert not fourth.done()
-        assert tasks[0] is not None
         stream.deliver(tasks[0], "first")
         assert first.result() == "first"
         task = fourth.result()
@@ -62,8 +67,7 @@ def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) 
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(list, started(stream, 0, last=True))
         for batch in range(5):
-            task = stream.next_task()
-            assert task is not None
+            task = given(stream)
             stream.deliver(task, str(batch))
         assert taken.result() == ["0", "1", "2", "3", "4"]
         beyond = pool.submit(stream.next_task)
@@ -75,8 +79,7 @@ def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) 
 def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(next, started(stream, 0))
-        old = stream.next_task()
-        assert old is not None
+        old = given(stream)
         other = BatchStream.take_epoch(stream, 4, 2, last=False)
         again = threading.Event()
 
@@ -100,8 +103,7 @@ def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None
         for epoch in (0, 1):
             taken = pool.submit(list, started(stream, epoch, last=True))
             for most, first, expected in ((3, 0, [0, 1, 2, 3, 4, 5]), (1, 3, [6, 7]), (3, 4, [8, 9])):  # an epoch ends
-                task = stream.next_task(most=most)
-                assert task is not None
+                task = given(stream, most=most)
                 assert (task.epoch, task.batch, task.count) == (epoch, first, len(expected) // 2)
                 assert task.indices.tolist() == expected
                 stream.deliver(task, f"{first} and so on")
@@ -111,8 +113,7 @@ def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None
 
 def test_what_several_batches_take_of_the_room_they_take_as_often(stream: BatchStream[str]) -> None:
     stream._seek(0, 0, last=False)
-    first = stream.next_task(most=2)
-    assert first is not None
+    first = given(stream, most=2)
     assert stream.next_task(wait=False, most=2) is not None  # two may wait, and the worker has two at a time
     assert stream.next_task(wait=False) is None
     stream.deliver(first, "two")
@@ -125,9 +126,7 @@ def test_what_several_batches_take_of_the_room_they_take_as_often(stream: BatchS
 def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(list, started(stream, 0))
-        first, second = stream.next_task(), stream.next_task()
-        assert first is not None
-        assert second is not None
+        first, second = given(stream), given(stream)
         stream.fail(second, ValueError("broken"))
         stream.deliver(first, "fine")
         with pytest.raises(ValueError, match="broken"):
@@ -161,8 +160,7 @@ def test_a_reader_that_waits_while_another_starts_ends_and_nothing_made_is_lost(
     with ThreadPoolExecutor(2) as pool:
         older = started(stream, 0)
         first = pool.submit(next, older)
-        tasks = [stream.next_task() for _ in range(3)]
-        assert tasks[0] is not None
+        tasks = [given(stream) for _ in range(3)]
         stream.deliver(tasks[0], "0.0")
         assert first.result() == "0.0"
         waits = pool.submit(next, older)
@@ -170,20 +168,19 @@ def test_a_reader_that_waits_while_another_starts_ends_and_nothing_made_is_lost(
         with pytest.raises(LoaderError, match="one epoch at a time"):
             waits.result(timeout=60)
         for task in tasks[1:]:
-            assert task is not None
             stream.deliver(task, f"{task.epoch}.{task.batch}")
-        given = [task.batch for task in tasks if task is not None]
+        made = [task.batch for task in tasks]
         while not newer.done():
             task = stream.next_task()
             if task is None:
                 break
-            given += [task.batch] if task.epoch == 0 else []
+            made += [task.batch] if task.epoch == 0 else []
             stream.deliver(task, f"{task.epoch}.{task.batch}")
             if (task.epoch, task.batch) == (epoch, 4):
                 break
         assert newer.result(timeout=60) == [f"{epoch}.{batch}" for batch in range(start, 5)]
         if epoch == 0:
-            assert given == [0, 1, 2, 3, 4]
+            assert made == [0, 1, 2, 3, 4]
 
 
 def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: BatchStream[str]) -> None:
@@ -211,16 +208,14 @@ def test_batches_are_given_out_ahead_but_made_only_when_there_is_room() -> None:
     stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(list, started(stream, 0, last=True))
-        tasks = [stream.next_task() for _ in range(3)]
-        assert [task.batch for task in tasks if task is not None] == [0, 1, 2]
+        tasks = [given(stream) for _ in range(3)]
+        assert [task.batch for task in tasks] == [0, 1, 2]
         assert stream.next_task(wait=False) is None  # one may be made, and two are ahead of it
         for task in tasks:
-            assert task is not None
             assert stream.room_for(task)  # once the consumer has taken the one before
             stream.deliver(task, str(task.batch))
         for _ in range(2):
-            task = stream.next_task()
-            assert task is not None
+            task = given(stream)
             stream.deliver(task, str(task.batch))
         assert taken.result() == ["0", "1", "2", "3", "4"]
         stream.close()
@@ -230,15 +225,13 @@ def test_nobody_wants_a_batch_that_was_given_out_before_a_jump() -> None:
     stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, stream.take_epoch(0, 0, last=True))
-        tasks = [stream.next_task() for _ in range(2)]
-        assert tasks[0] is not None
+        tasks = [given(stream) for _ in range(2)]
         stream.deliver(tasks[0], "0")
         assert first.result() == "0"
         second = pool.submit(next, stream.take_epoch(4, 1, last=True))
         task = stream.next_task()
         while task is not None and task.epoch != 4:  # what was left of the run before
             task = stream.next_task()
-        assert tasks[1] is not None
         assert not stream.room_for(tasks[1])
         assert task is not None
         assert stream.room_for(task)
@@ -251,8 +244,7 @@ def test_closing_ends_the_waiting_for_room() -> None:
     stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(next, stream.take_epoch(0, 0, last=True))
-        tasks = [stream.next_task() for _ in range(3)]
-        assert tasks[2] is not None
+        tasks = [given(stream) for _ in range(3)]
         waiting = pool.submit(stream.room_for, tasks[2])
         stream.close()
         assert waiting.result() is False

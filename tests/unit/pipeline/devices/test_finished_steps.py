@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import pickle
 from typing import Any
 
@@ -7,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.pipeline.devices.train_steps import KERAS_OPS, FinishedSteps
+from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
@@ -36,16 +37,6 @@ def test_a_finish_on_the_device_trains_what_a_finish_on_the_host_does() -> None:
         np.testing.assert_allclose(on_device.history[name], on_host.history[name], rtol=1e-5)
 
 
-def test_evaluation_and_prediction_finish_batches_too() -> None:
-    model = classifier(one_hot=True)
-    trainer = Trainer(model, compact())
-    expected = model.evaluate(finished().x, finished().y, batch_size=4, verbose=0)
-    np.testing.assert_allclose(trainer.evaluate(compact(), verbose=0), expected, rtol=1e-5)
-    plain = ArrayLoader(X, Y, 4, shuffle=False)
-    plain.finish = compact().finish
-    np.testing.assert_allclose(trainer.predict(plain, verbose=0), model.predict(finished().x, verbose=0), rtol=1e-5)
-
-
 def test_a_callback_asks_the_model_about_data_of_its_own_which_are_finished_already() -> None:
     model, ready = classifier(one_hot=True), finished()
     trainer = Trainer(model, compact())
@@ -61,6 +52,8 @@ def test_a_callback_asks_the_model_about_data_of_its_own_which_are_finished_alre
 
     history = trainer.fit(epochs=2, validation=compact(), callbacks=[Asks()], verbose=0).history
     assert [validated for validated, *_ in losses] == history["val_loss"]
+    expected = model.evaluate(ready.x, ready.y, batch_size=4, verbose=0)
+    np.testing.assert_allclose(trainer.evaluate(compact(), verbose=0), expected, rtol=1e-5)  # outside a training
     for validated, *asked in losses:
         assert asked == pytest.approx([validated, validated], rel=1e-5)
 
@@ -77,15 +70,17 @@ def test_afterwards_the_model_is_as_its_owner_made_it() -> None:
     pickle.dumps(model)
 
 
-def test_a_step_of_the_owners_own_making_is_put_back() -> None:
-    model = classifier(one_hot=True)
-    own = model.train_step
-    model.train_step = own
-    Trainer(model, compact()).fit(epochs=1, verbose=0)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_step_of_the_owners_own_making_is_put_back_also_when_training_fails(fails: bool) -> None:
+    model, loader = classifier(one_hot=True), compact()
+    model.train_step = own = model.train_step
+    loader.fails_at = (0, 1) if fails else None
+    with pytest.raises(RuntimeError, match="no error was set") if fails else contextlib.nullcontext():
+        Trainer(model, loader).fit(epochs=1, verbose=0)
     assert model.train_step is own
 
 
-def test_a_further_fit_compiles_nothing() -> None:
+def test_a_further_fit_compiles_nothing_and_another_finish_once() -> None:
     model = counting()
     trainer = Trainer(model, compact())
     trainer.fit(epochs=1, verbose=0)
@@ -93,13 +88,6 @@ def test_a_further_fit_compiles_nothing() -> None:
     trainer.fit(epochs=2, verbose=0)
     Trainer(model, compact(), steps=trainer.steps).fit(epochs=1, verbose=0)
     assert model.traced == once > 0
-
-
-def test_another_finish_compiles_once_and_both_are_kept() -> None:
-    model = counting()
-    trainer = Trainer(model, compact())
-    trainer.fit(epochs=1, verbose=0)
-    once = model.traced
     other = compact()
     other.finish = Finish((Normalize(0.5, 2.0), OneHot(3)), (other.spec, other.spec))
     Trainer(model, other, steps=trainer.steps).fit(epochs=1, verbose=0)
@@ -120,15 +108,6 @@ def test_a_model_compiled_anew_trains_by_its_new_settings() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(weights, model.get_weights(), strict=True))
 
 
-def test_the_model_is_restored_when_training_fails() -> None:
-    model = classifier(one_hot=True)
-    loader = compact()
-    loader.fails_at = (0, 1)
-    with pytest.raises(RuntimeError, match="no error was set"):
-        Trainer(model, loader).fit(epochs=1, verbose=0)
-    assert "train_step" not in vars(model)
-
-
 def test_a_callback_that_stood_in_the_functions_place_when_training_was_interrupted_is_not_kept() -> None:
     class Interrupts(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -147,11 +126,3 @@ def test_nothing_is_put_before_the_steps_where_nothing_is_left_to_do() -> None:
     model = classifier()
     with FinishedSteps(model).applied(train=Finish(), test=Finish()):
         assert "train_step" not in vars(model)
-
-
-def test_channels_are_moved_on_the_device() -> None:
-    loader = ArrayLoader(X.astype(np.float32), Y, 4)
-    loader.finish = Finish(channels_first=True)
-    x, _ = loader.finish.batch((loader.x, loader.y), KERAS_OPS)
-    assert x.shape == (24, 3, 4, 4)
-    Trainer(classifier(shape=(3, 4, 4)), loader).fit(epochs=1, verbose=0)

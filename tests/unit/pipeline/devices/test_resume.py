@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -48,62 +50,48 @@ class Numbers(keras.callbacks.Callback):
         self.seen.append((self.epoch, batch))
 
 
-def run(folder: Path, *, save_freq: Any, kill_at: int | None, epochs: int = 3) -> tuple[Trainer, ArrayLoader, Numbers]:
+def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, ArrayLoader, Numbers]:
     loader = ArrayLoader(X.astype(np.float32) / 255, Y, 4)
     trainer = Trainer(classifier(run_eagerly=True), loader)
     numbers = Numbers()
     callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), numbers]
-    if kill_at is None:
-        trainer.fit(epochs=epochs, callbacks=callbacks, verbose=0)
-    else:
-        with pytest.raises(KilledError):
-            trainer.fit(epochs=epochs, callbacks=[*callbacks, KillAt(kill_at)], verbose=0)
+    if kill_at is not None:
+        callbacks.append(KillAt(kill_at))
+    with contextlib.nullcontext() if kill_at is None else pytest.raises(KilledError):
+        trainer.fit(epochs=3, callbacks=callbacks, verbose=0)
     return trainer, loader, numbers
 
 
-def undisturbed(epochs: int = 3) -> list[Any]:
+@functools.cache
+def undisturbed() -> list[Any]:
     trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
-    trainer.fit(epochs=epochs, verbose=0)
+    trainer.fit(epochs=3, verbose=0)
     weights: list[Any] = trainer.model.get_weights()
     return weights
 
 
-def assert_same(weights: list[Any], others: list[Any]) -> None:
-    for one, other in zip(weights, others, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-@pytest.mark.parametrize("kill_at", [1, 10, 29])
-def test_a_run_that_was_cut_is_resumed_with_the_next_batch(tmp_path: Path, kill_at: int) -> None:
-    run(tmp_path, save_freq=1, kill_at=kill_at)
-    trainer, loader, numbers = run(tmp_path, save_freq=1, kill_at=None)
-    first = divmod(kill_at, BATCHES)
+@pytest.mark.parametrize(
+    ("save_freq", "cuts", "first"),
+    [
+        (1, (1,), (0, 1)),
+        (1, (10,), (1, 0)),
+        (1, (29,), (2, 9)),
+        (1, (12, 3), (1, 5)),
+        (4, (15,), (1, 2)),  # what came after the last backup is trained again
+        ("epoch", (14,), (1, 0)),
+    ],
+)
+def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
+    tmp_path: Path, save_freq: Any, cuts: tuple[int, ...], first: tuple[int, int]
+) -> None:
+    for cut in cuts:
+        run(tmp_path, save_freq=save_freq, kill_at=cut)
+    trainer, loader, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
     assert loader.asked[0][:2] == first
-    assert numbers.seen == [divmod(number, BATCHES) for number in range(kill_at, 3 * BATCHES)]
-    assert_same(trainer.model.get_weights(), undisturbed())
+    assert numbers.seen == [divmod(number, BATCHES) for number in range(first[0] * BATCHES + first[1], 3 * BATCHES)]
+    for one, other in zip(trainer.model.get_weights(), undisturbed(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
     assert trainer.state_dict()["epoch"] == 3
-
-
-def test_batches_after_the_last_backup_are_trained_again(tmp_path: Path) -> None:
-    run(tmp_path, save_freq=4, kill_at=15)  # backed up after the 12th batch
-    trainer, loader, _ = run(tmp_path, save_freq=4, kill_at=None)
-    assert loader.asked[0][:2] == (1, 2)
-    assert_same(trainer.model.get_weights(), undisturbed())
-
-
-def test_a_run_may_be_cut_twice_in_one_epoch(tmp_path: Path) -> None:
-    run(tmp_path, save_freq=1, kill_at=12)
-    run(tmp_path, save_freq=1, kill_at=3)
-    trainer, loader, _ = run(tmp_path, save_freq=1, kill_at=None)
-    assert loader.asked[0][:2] == (1, 5)
-    assert_same(trainer.model.get_weights(), undisturbed())
-
-
-def test_backups_at_epochs_resume_at_an_epoch(tmp_path: Path) -> None:
-    run(tmp_path, save_freq="epoch", kill_at=14)
-    trainer, loader, _ = run(tmp_path, save_freq="epoch", kill_at=None)
-    assert loader.asked[0][:2] == (1, 0)
-    assert_same(trainer.model.get_weights(), undisturbed())
 
 
 def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.errors import OpError
 from autopipe.hardware import processes
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import train_steps
@@ -109,15 +108,6 @@ def test_a_model_that_was_compiled_for_several_steps_keeps_its_number() -> None:
     eager = classifier()
     eager.run_eagerly = True
     assert train_steps.together(eager, 8, []) is None
-
-
-def test_what_the_loader_raises_is_raised_as_it_was() -> None:
-    loader = ArrayLoader(X, Y, 4)
-    loader.fails_at, loader.error = (0, 3), OpError("Map on sample 5 raised")
-    trainer = Trainer(classifier(), loader)
-    trainer.setup = ModelSetup(steps_per_execution=4)
-    with pytest.raises(OpError, match="Map on sample 5 raised"):
-        trainer.fit(epochs=2, verbose=0)
 
 
 def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from autopipe.errors import LoaderError, ModelError, OpError
 from autopipe.pipeline.assembly import build_trainer
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.callbacks import listed
 from autopipe.pipeline.devices.monitor import EpochMonitor
 from autopipe.pipeline.devices.trainer import Trainer
@@ -78,12 +78,6 @@ def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch
     assert same_weights(trainer.model, by_keras(3, batch_size))
     trainer.fit(epochs=1, verbose=0)  # goes on with the next epoch
     assert same_weights(trainer.model, by_keras(4, batch_size))
-
-
-def test_a_whole_workload_is_no_validation_data_and_the_message_says_what_is() -> None:
-    workload = Workload(data=Unread(), ops=[], batch_size=4)
-    with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
-        Trainer(classifier(), loader()).fit(validation=workload, verbose=0)
 
 
 def test_initial_epoch_says_which_epoch_of_the_data_comes_next() -> None:
@@ -177,9 +171,12 @@ def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
         assert len(trainer.fit(validation=Arrays(X, Y), verbose=0).history["val_loss"]) == 1
 
 
-def test_samples_need_a_trainer_that_can_load_them() -> None:
+def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> None:
+    trainer = Trainer(classifier(), loader())
     with pytest.raises(ModelError, match=r"ap\.build_trainer"):
-        Trainer(classifier(), loader()).evaluate(Unread())
+        trainer.evaluate(Unread())
+    with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
+        trainer.fit(validation=Workload(data=Unread(), ops=[], batch_size=4), verbose=0)
 
 
 def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
@@ -224,12 +221,13 @@ def test_a_loader_that_the_model_does_not_fit_is_closed(monkeypatch: pytest.Monk
         next(opened[0].batches(0))
 
 
-@pytest.mark.parametrize("where", ["training", "validation"])
-def test_a_loaders_error_comes_out_as_itself(where: str) -> None:
+@pytest.mark.parametrize(("where", "together"), [("training", 1), ("training", 4), ("validation", 1)])
+def test_a_loaders_error_comes_out_as_itself(where: str, together: int) -> None:
     good, bad = loader(), loader()
     bad.fails_at, bad.error = (0, 2), OpError("`Crop` failed at sample 7", hint="Make it smaller.")
     bad.error.__cause__ = cause = ZeroDivisionError()
     trainer = Trainer(classifier(), bad if where == "training" else good)
+    trainer.setup = ModelSetup(steps_per_execution=together)
     with pytest.raises(OpError, match="sample 7") as caught:
         trainer.fit(epochs=2, validation=None if where == "training" else bad, verbose=0)
     assert caught.value is bad.error
@@ -281,19 +279,6 @@ def test_a_state_is_continued_with_the_next_batch() -> None:
     assert trainer.state_dict()["epoch"] == 6
 
 
-def test_the_state_within_training_is_the_batch_after_the_one_trained() -> None:
-    trainer = Trainer(classifier(), loader())
-    states: list[tuple[int, int]] = []
-
-    class Recorder(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            state = trainer.state_dict()
-            states.append((state["epoch"], state["batch"]))
-
-    trainer.fit(epochs=2, callbacks=[Recorder()], verbose=0)
-    assert states[:7] == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1)]
-
-
 def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
     trainer = Trainer(classifier(), loader(), device_prefetch=2)
     own: list[dict[str, Any]] = []
@@ -306,7 +291,8 @@ def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
 
     trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Recorder()], verbose=0)
     assert own == of_loader
-    assert (of_loader[6]["epoch"], of_loader[6]["batch"]) == (1, 1)
+    trained = [(state["epoch"], state["batch"]) for state in own[:7]]
+    assert trained == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1)]  # the batch after the one trained
     assert trainer.loader.state_dict() == trainer.state_dict()
     next(trainer.loader.epoch(0))  # in a loop of one's own, it is once more what that has taken
     assert (trainer.loader.state_dict()["batch"], trainer.state_dict()["epoch"]) == (1, 2)

@@ -23,18 +23,6 @@ from tests.fakes.facts import facts
 
 
 @pytest.mark.parametrize(
-    ("config", "canonical"),
-    [
-        (Threads(workers=9, queue_size=2), Threads(workers=9, queue_size=2)),
-        (TfData(), TfData()),
-    ],
-)
-def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderConfig) -> None:
-    assert config.normalised() == canonical
-    assert PipelineConfig(loader=config).loader == canonical
-
-
-@pytest.mark.parametrize(
     ("config", "workers", "buffered"),
     [
         (Threads(workers=3, queue_size=5), 3, 8),
@@ -48,54 +36,37 @@ def test_what_would_run_is_known_beforehand(config: LoaderConfig, workers: int |
     assert config.buffered_batches() == buffered
 
 
-def test_reading_knobs_imports_no_framework() -> None:
-    script = (
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import sys, autopipe.pipeline.batching.process\n",
         "import sys\n"
         "from autopipe.pipeline.config import LOADERS, PipelineConfig\n"
         "for kind in LOADERS:\n"
         "    LOADERS[kind]\n"
         "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}):\n"
-        "    PipelineConfig.model_validate({'loader': loader}).key()\n"
-        "assert not {'tensorflow', 'keras', 'jax', 'torch', 'grain', 'nvidia.dali'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+        "    PipelineConfig.model_validate({'loader': loader}).key()\n",
+    ],
+    ids=["a worker process", "reading knobs"],
+)
+def test_no_framework_is_imported_by(script: str) -> None:
+    frameworks = "{'tensorflow', 'keras', 'jax', 'torch', 'grain', 'nvidia.dali', 'pandas', 'scipy'}"
+    subprocess.run([sys.executable, "-c", f"{script}assert not {frameworks} & set(sys.modules)\n"], check=True)
 
 
-def test_a_worker_process_imports_no_framework() -> None:
-    script = (
-        "import sys, autopipe.pipeline.batching.process\n"
-        "assert not {'tensorflow', 'keras', 'jax', 'torch', 'pandas', 'scipy'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_knobs_may_be_given_in_their_order() -> None:
+def test_knobs_may_be_given_in_their_order_but_not_too_many_nor_twice() -> None:
     threads: Any = Threads  # type checkers want them by name
     assert threads(2) == Threads(workers=2)
-    assert threads(2, 4) == Threads(workers=2, queue_size=4)
-    assert threads(2, queue_size=4) == Threads(workers=2, queue_size=4)
+    assert threads(2, 4) == threads(2, queue_size=4) == Threads(workers=2, queue_size=4)
+    with pytest.raises(ConfigError, match=r"takes at most . values, workers, "):
+        threads(*[1] * len(Threads.model_fields))
+    with pytest.raises(ConfigError, match=r"`workers` .* twice"):
+        threads(1, workers=2)
 
 
-@pytest.mark.parametrize(
-    ("values", "named", "said"),
-    [
-        ((1,) * len(Threads.model_fields), {}, "takes at most . values, workers, "),
-        ((1,), {"workers": 2}, "`workers` .* twice"),
-    ],
-)
-def test_too_many_knobs_are_refused(values: tuple[int, ...], named: dict[str, int], said: str) -> None:
-    threads: Any = Threads
-    with pytest.raises(ConfigError, match=said):
-        threads(*values, **named)
-
-
-def test_it_says_whose_code_it_is() -> None:
-    assert Foreign(code="keras").whose == "plain code: autopipe eject --to keras"
-    assert Foreign(code="bench.py:make").whose == "yours: bench.py:make"
-    assert Threads(workers=2).whose == "autopipe's loader threads"
-
-
-def test_it_is_compared_with_and_never_opened_nor_chosen() -> None:
+def test_code_of_others_is_compared_with_and_never_opened_nor_chosen() -> None:
+    whose = [loader.whose for loader in (Foreign(code="keras"), Foreign(code="bench.py:make"), Threads(workers=2))]
+    assert whose == ["plain code: autopipe eject --to keras", "yours: bench.py:make", "autopipe's loader threads"]
     with pytest.raises(ConfigError, match="foreign code"):
         Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
     config = PipelineConfig(loader=Foreign(code="keras"))

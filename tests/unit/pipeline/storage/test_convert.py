@@ -10,16 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import filelock
 import numpy as np
 import pytest
 
-from autopipe.errors import BadSampleError, ConfigError, StorageError, WorkloadError
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, StorageError, WorkloadError
+from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import HEADER_NAME, find, open_set, verify
+from autopipe.workload.data import source
+from autopipe.workload.data.images import ImageFolder
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from autopipe.workload.workload import Workload
 from tests.fakes.commands import content
 
 COUNT = 100  # 8 shards, 7 of them of 13 samples
@@ -64,19 +72,16 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
     return content(tmp_path / "undisturbed")
 
 
-def test_progress_is_told_after_each_shard(tmp_path: Path) -> None:
+def test_progress_is_told_after_each_shard_and_a_set_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     result = convert(conversion(), ARRAY, tmp_path, workers=2, on_progress=lambda done, of: told.append((done, of)))
+    assert result.manifest is not None
+    assert result.manifest.bytes == estimate_bytes(conversion(), ARRAY) == COUNT * (60 + 8)  # exact for one shape
     assert [told[0], told[-1]] == [(0, COUNT), (COUNT, COUNT)]
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert (result.samples, result.kept, len(result.shard_seconds)) == (COUNT, 0, 8)
-
-
-def test_a_set_that_is_there_is_not_written_again(tmp_path: Path) -> None:
-    convert(conversion(), ARRAY, tmp_path)
-    result = convert(conversion(fail_at(0)), ARRAY, tmp_path)
-    assert (result.samples, result.kept) == (0, COUNT)
-    assert result.manifest is not None
+    again = convert(conversion(fail_at(0)), ARRAY, tmp_path)
+    assert (again.samples, again.kept, again.manifest) == (0, COUNT, result.manifest)
 
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -125,21 +130,14 @@ def test_a_whole_set_that_lost_a_file_is_mended(tmp_path: Path, whole: dict[str,
 
 def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = tmp_path / "set"
-    for number in (2, 0):
-        assert convert(conversion(), ARRAY, folder, part=(number, 3)).manifest is None
+    for number in (2, 0):  # on two machines
+        assert convert(conversion(), ARRAY, tmp_path / f"{number}", part=(number, 3)).manifest is None
+        shutil.copytree(tmp_path / f"{number}", folder, dirs_exist_ok=True)
     with pytest.raises(StorageError, match=r"not complete: 3 of 8 shards are missing .* the first is number 1"):
         finish(folder)
     convert(conversion(), ARRAY, folder, part=(1, 3))
     finish(folder)
     assert content(folder) == whole
-
-
-def test_parts_from_several_machines_can_be_put_in_one_folder(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    for number in range(2):
-        convert(conversion(), ARRAY, tmp_path / f"machine_{number}", part=(number, 2))
-        shutil.copytree(tmp_path / f"machine_{number}", tmp_path / "set", dirs_exist_ok=True)
-    finish(tmp_path / "set")
-    assert content(tmp_path / "set") == whole
 
 
 def test_parts_that_begin_at_the_same_moment_do_not_disturb_each_other(
@@ -195,13 +193,6 @@ def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None
         convert(conversion(), ARRAY, tmp_path)
     with filelock.FileLock(tmp_path / ".lock-0-of-2"):
         convert(conversion(), ARRAY, tmp_path, part=(1, 2))
-
-
-def test_a_file_that_came_into_the_folder_later_is_refused(tmp_path: Path) -> None:
-    convert(conversion(), ARRAY, tmp_path, part=(0, 2))
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(StorageError, match=r"`notes\.txt`"):
-        convert(conversion(), ARRAY, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -301,22 +292,21 @@ def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
         convert(conversion(), STORAGES["tfrecord"], tmp_path)
 
 
-def test_a_sample_of_another_dtype_is_named(tmp_path: Path) -> None:
-    class Mixed(Numbers):
-        def read(self, index: int) -> tuple[Any, int]:
-            return np.zeros((5, 4, 3), np.uint16 if index == 5 else np.uint8), index
-
-    with pytest.raises(Exception, match=r"but sample 5 is uint16 where others are uint8.*ap\.Cast"):
-        convert(dataclasses.replace(conversion(), source=Mixed()), ARRAY, tmp_path)
-
-
-@pytest.mark.parametrize(("label", "dtype"), [(0.5, "float64"), (2**63, "uint64")])
-def test_a_label_that_is_no_whole_number_or_too_large_is_named(tmp_path: Path, label: float, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        ((np.zeros((5, 4, 3), np.uint16), 5), r"uint16 where others are uint8.*ap\.Cast"),
+        ((np.zeros((5, 4, 3), np.uint8), 0.5), "float64 where others are int64"),
+        ((np.zeros((5, 4, 3), np.uint8), 2**63), "uint64 where others are int64"),
+    ],
+    ids=["image", "label", "large label"],
+)
+def test_a_sample_of_another_dtype_is_named(tmp_path: Path, sample: tuple[Any, Any], said: str) -> None:
     class Odd(Numbers):
         def read(self, index: int) -> tuple[Any, Any]:
-            return np.zeros((5, 4, 3), np.uint8), label if index == 5 else index
+            return sample if index == 5 else (np.zeros((5, 4, 3), np.uint8), index)
 
-    with pytest.raises(WorkloadError, match=f"but sample 5 is {dtype} where others are int64"):
+    with pytest.raises(WorkloadError, match=f"but sample 5 is {said}"):
         convert(dataclasses.replace(conversion(), source=Odd()), ARRAY, tmp_path)
 
 
@@ -325,19 +315,11 @@ def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
         def read(self, index: int) -> tuple[Any, int]:
             return np.full((1 + index % 7, 4, 3) if index != 9 else (2, 3), index, np.uint8), index
 
-    ragged = dataclasses.replace(
-        conversion(), source=Ragged(), source_digest="type=Ragged count=100".replace("Ragged", Ragged.__qualname__)
-    )
+    ragged = dataclasses.replace(conversion(), source=Ragged(), source_digest=source.digest(Ragged()))
     convert(ragged, ARRAY, tmp_path)
     stored = open_set(tmp_path, ragged, ARRAY)
     for index in range(COUNT):
         np.testing.assert_array_equal(stored.read(index)[0], Ragged().read(index)[0])
-
-
-def test_the_size_is_exact_where_samples_are_of_one_shape(tmp_path: Path) -> None:
-    manifest = convert(conversion(), ARRAY, tmp_path).manifest
-    assert manifest is not None
-    assert estimate_bytes(conversion(), ARRAY) == manifest.bytes == COUNT * (60 + 8)
 
 
 def test_the_size_of_a_set_is_judged_by_reads_side_by_side() -> None:
@@ -358,6 +340,10 @@ def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
         convert(conversion(), ARRAY, tmp_path / "full")
     assert set(content(tmp_path / "full")) == {"thesis.tex"}
+    convert(conversion(), ARRAY, tmp_path / "part", part=(0, 2))
+    (tmp_path / "part" / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"`notes\.txt`"):
+        convert(conversion(), ARRAY, tmp_path / "part")
     (tmp_path / "locked" / ".lock-0-of-1").mkdir(parents=True)  # as in a folder that is read-only, it cannot be opened
     with pytest.raises(StorageError, match=rf"`{tmp_path}/locked` cannot be written to: .*Choose another folder"):
         convert(conversion(), ARRAY, tmp_path / "locked")
@@ -367,3 +353,71 @@ def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
     for part in ((1, 1), (-1, 2), (0, 0)):
         with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
             convert(conversion(), ARRAY, tmp_path, part=part)
+
+
+# ---------------------------------------------------------------- real files that change while they are converted
+
+PHOTOS = 64  # 8 shards of 8
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    rng = np.random.default_rng(0)
+    for number in range(PHOTOS):
+        path = folder / f"class_{number // 32}" / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), rng.integers(0, 256, (20, 24, 3), np.uint8))
+    return folder
+
+
+def of_photos(photos: Path) -> Conversion:
+    workload = Workload(data=ImageFolder(photos), ops=[Decode(), Resize(8, 8)], batch_size=2)
+    return conversion_of(workload, make_plan(workload), ARRAY)
+
+
+def at(samples: int, act: Callable[[], object]) -> Callable[[int, int], None]:
+    """Act once so many samples are done."""
+
+    def on_progress(done: int, of: int) -> None:
+        if done == samples:
+            act()
+
+    return on_progress
+
+
+def last(photos: Path) -> Path:
+    return photos / "class_1" / f"{PHOTOS - 1}.jpg"
+
+
+def halve(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    "befalls", [Path.unlink, halve, lambda path: path.write_bytes(b"")], ids=["vanished", "cut short", "emptied"]
+)
+def test_a_file_that_is_spoilt_meanwhile_is_named(
+    photos: Path, tmp_path: Path, befalls: Callable[[Path], None]
+) -> None:
+    made = of_photos(photos)
+    with pytest.raises(BadSampleError, match=r"sample 63\b.*63\.jpg"):
+        convert(made, ARRAY, tmp_path / "set", on_progress=at(0, lambda: befalls(last(photos))))
+    assert len(list((tmp_path / "set").glob("shard-*.json"))) == 7
+    assert not list((tmp_path / "set").glob("*.part"))
+    with pytest.raises(StorageError, match="begun and did not end"):
+        open_set(tmp_path / "set", made, ARRAY)
+
+
+def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path: Path) -> None:
+    made = of_photos(photos)
+    first = photos / "class_0" / "00.jpg"
+
+    def grow() -> None:
+        first.write_bytes(first.read_bytes() + b"more")
+
+    with pytest.raises(StorageError, match=r"was made from other data \(sizes"):
+        convert(made, ARRAY, tmp_path / "set", on_progress=at(32, grow))
+    with pytest.raises(AutopipeError):
+        open_set(tmp_path / "set", made, ARRAY)
