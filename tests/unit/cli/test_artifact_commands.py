@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.search.test_conclusion import Failing
 
 from autopipe import again
 from autopipe.api import retuning
@@ -27,6 +26,7 @@ from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN
 from tests.unit.cli.conftest import Autopipe
+from tests.unit.search.test_conclusion import Failing
 
 HERE = fingerprint.detect()
 
