@@ -29,7 +29,6 @@ from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
-from tests.unit.search.test_conclusion import Failing
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))

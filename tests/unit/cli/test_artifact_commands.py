@@ -26,7 +26,6 @@ from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN
 from tests.unit.cli.conftest import Autopipe
-from tests.unit.search.test_conclusion import Failing
 
 HERE = fingerprint.detect()
 
