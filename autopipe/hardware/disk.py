@@ -132,13 +132,8 @@ def read_bytes_per_second(
 ) -> float:
     """Return the speed of files on the disk, in bytes per second; 0 for no bytes.
 
-    They are dropped from the page cache, and then read from beginning to end, for at most about `seconds_limit`.
-
-    Args:
-        paths: some hundred files of the data set, or one large one.
-        readers: threads that read at once, each its share of the files. One alone underrates SSDs and networks.
-        seconds_limit: stop after this time.
-        clock: the timer.
+    Some hundred, or one large one, are dropped from the page cache, and then read from beginning to end, for at most
+    about `seconds_limit`, by `readers` threads at once: one alone underrates SSDs and networks.
     """
     drop(paths)
     started = clock()
@@ -175,14 +170,9 @@ PART_SUFFIX: Final = ".part"
 def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     """Yield a stream whose content becomes the file's when the block ends; if the block fails, the old file stays.
 
-    Args:
-        path: of the file.
-        sync: wait until the content is on the disk before it gets its name, so that a power cut, too, leaves the old
-            file or the new one. It also flushes all else that the disk has yet to write.
-
-    Raises:
-        OSError: it cannot be written.
-        ValueError: `path` is an impossible name, e.g. with a NUL.
+    With `sync` it gets its name when the content is on the disk, so that a power cut, too, leaves the old file or the
+    new one; all else that the disk has yet to write is flushed as well. Raises OSError if the file cannot be written,
+    and ValueError for an impossible name, e.g. with a NUL.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART_SUFFIX}")
     try:

@@ -38,11 +38,8 @@ class Nvml:
     """An open NVML library; close it, or use it as a context manager.
 
     It lists the GPUs of CUDA_VISIBLE_DEVICES, by index in bus order, by UUID or its beginning, or by MIG UUID. CUDA
-    itself counts the fastest GPU first, which differs only if GPUs of several kinds are mixed.
-
-    Args:
-        library: the module `pynvml`, or a substitute; None: it is imported.
-        environment: with CUDA_VISIBLE_DEVICES.
+    itself counts the fastest GPU first, which differs only if GPUs of several kinds are mixed. `library` is the module
+    `pynvml`, or a substitute; None: it is imported.
     """
 
     def __init__(self, library: Any = None, environment: Mapping[str, str] = os.environ) -> None:

@@ -104,14 +104,9 @@ def hierarchies(controller: str, root: Path = ROOT) -> list[Hierarchy]:
     return found
 
 
-def words(path: Path) -> list[str]:
-    """Return the words of a group's file; empty if it is missing."""
-    return text_of(path).split()
-
-
 def number(path: Path) -> int | None:
     """Return the number in a group's file; None if it is missing or says `max`."""
-    return whole(next(iter(words(path)), ""))
+    return whole(next(iter(text_of(path).split()), ""))
 
 
 def whole(word: str) -> int | None:
@@ -151,11 +146,6 @@ class Cpu:
     model: str  # the name in /proc/cpuinfo, or the architecture without one (Arm)
     cores: int  # logical cores that this process may keep busy; see `usable_cores`
     logical_cores: int  # logical cores of the machine, hyper-threads counted
-
-
-def detect_cpu(root: Path = ROOT) -> Cpu:
-    """Return the processor, limited to the share of this process."""
-    return Cpu(model=model_name(root), cores=usable_cores(root), logical_cores=os.cpu_count() or 1)
 
 
 def usable_cores(root: Path = ROOT) -> int:
@@ -216,7 +206,7 @@ def allowed() -> set[int]:
 def _quota(folder: Path, unified: bool) -> float | None:
     """Return a quota as microseconds of CPU per period, over the microseconds of that period."""
     if unified:
-        numbers = [whole(word) for word in words(folder / "cpu.max")]
+        numbers = [whole(word) for word in text_of(folder / "cpu.max").split()]
     else:
         numbers = [number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
     match numbers:
@@ -260,7 +250,9 @@ class Memory:
 
 def detect_memory(root: Path = ROOT) -> Memory:
     """Return this machine's memory, limited to the share of this process."""
-    total, available = _meminfo(root)
+    entries = _entries(root / "proc/meminfo")
+    total = entries.get("MemTotal", 0) * 1024
+    available = entries.get("MemAvailable", total // 1024) * 1024
     for limit, used in _limits(root):
         total = min(total, limit)
         available = min(available, max(0, limit - used))
@@ -296,20 +288,13 @@ def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _meminfo(root: Path) -> tuple[int, int]:
-    entries = _entries(root / "proc/meminfo")
-    total = entries.get("MemTotal", 0) * 1024
-    return total, entries.get("MemAvailable", total // 1024) * 1024
-
-
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
     """Yield limit and use, both in bytes, of every enclosing cgroup that has a limit.
 
     `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. Pages of files
     count as free, as in the machine's own MemAvailable: a data set that was read twice is on the active list, and is
-    freed
-    on demand. Mapped pages, above all of libraries in use, do not. A version 1 group without a limit says almost 2**63,
-    which is above any machine's memory.
+    freed on demand. Mapped pages, above all of libraries in use, do not. A version 1 group without a limit says almost
+    2**63, which is above any machine's memory.
     """
     for hierarchy in hierarchies("memory", root):
         files = _UNIFIED if hierarchy.unified else _LEGACY
@@ -386,7 +371,7 @@ class Machine:
 def detect(root: Path = ROOT) -> Machine:
     """Look at this machine. Imports no framework and starts no CUDA."""
     return Machine(
-        cpu=detect_cpu(root),
+        cpu=Cpu(model=model_name(root), cores=usable_cores(root), logical_cores=os.cpu_count() or 1),
         memory=detect_memory(root),
         gpus=gpu.detect(),
         os=_distribution(),

@@ -99,8 +99,11 @@ class ProcessTree:
             self._lost_ticks += missing
         self._fell = missing > 0
         self._ticks -= min(0, missing)
+        each = [resident(pid, self._proc) for pid in members]
+        own = sum(one.anonymous_bytes for one in each)
+        shared = max((one.file_bytes + one.shared_bytes for one in each), default=0)
         return TreeReading(
-            cpu_seconds=self._ticks / _TICKS_PER_SECOND, memory_bytes=self._memory_bytes(), processes=len(members)
+            cpu_seconds=self._ticks / _TICKS_PER_SECOND, memory_bytes=own + shared, processes=len(members)
         )
 
     def _living(self) -> dict[int, _Process]:
@@ -133,11 +136,6 @@ class ProcessTree:
         parent, group, session = map(int, fields[1:4])
         ticks, started = sum(map(int, fields[11:15])), int(fields[19])
         return _Process(frozenset((parent, group, session)), parent, ticks, started)
-
-    def _memory_bytes(self) -> int:
-        each = [resident(pid, self._proc) for pid in self._members]
-        shared = max((one.file_bytes + one.shared_bytes for one in each), default=0)
-        return sum(one.anonymous_bytes for one in each) + shared
 
 
 def _read(pid: int, name: str, proc: Path) -> bytes:
@@ -294,12 +292,8 @@ class Sampler:
         >>> sampler.usage.peak_processes >= 1
         True
 
-    Args:
-        pid: the first process of the tree; None: this process.
-        period_seconds: time between samples.
-        nvml: an open library to ask about GPUs, which stays open; None: one is opened and closed here.
-        clock: time of a sample.
-        proc: the folder of the kernel's process files; a test passes its own.
+    The first process of the tree is `pid` (None: this process). A `nvml` that is passed stays open; else one is opened
+    and closed here. `proc` is the folder of the kernel's process files.
     """
 
     def __init__(

@@ -75,12 +75,9 @@ class Feed:
     alone: float | None  # images/s of the model on a batch that is already there, if that is known
     tunes_itself: bool  # tf.data chooses settings while the training runs
     regime: Regime  # the state of the page cache when it begins
-    once: int | None = None  # epochs that may be read if each file has to come from the disk; None: any number
-
-    @property
-    def rereads(self) -> bool:
-        """True if samples are not kept, so that their files come from the disk again in each epoch."""
-        return self.once == 2
+    # epochs that may be read if each file has to come from the disk: 2 if a part is kept, the rest is read again; None:
+    # any number
+    once: int | None = None
 
 
 def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, part: Part, regime: Regime) -> Feed:

@@ -225,7 +225,7 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
     found = [
         _apart("number of samples", known.samples, here.samples, COUNT_TOLERANCE),
         _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE, machine.size_text),
-        _ops_difference(known, here),
+        _difference("ops", known.ops, here.ops, words) if (words := of_ops(known.op_list, here.op_list)) else None,
         _difference("batch size", known.batch_size, here.batch_size),
         _difference("model", known.model, here.model, "the model's structure is another than it was")
         if known.model and here.model
@@ -310,11 +310,6 @@ def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
     return tuple(filter(None, found))
 
 
-def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference | None:
-    words = of_ops(known.op_list, here.op_list)
-    return _difference("ops", known.ops, here.ops, words) if words else None
-
-
 def _sizes(workload: Workload) -> Iterator[int]:
     """Yield the bytes of some samples, spread over the data, without bad ones that a training skips."""
     for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
@@ -383,14 +378,11 @@ def model_digest(model: Any) -> str:
     """
     layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
-    step = _simulated_step(model)
+    simulated = getattr(model, "accelerator", None)  # of any other model the digest must not change
+    step = []
+    if isinstance(simulated, SimulatedAccelerator):
+        step = [f"{simulated.step_seconds!r} {simulated.batch_size!r}"]
     return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *map(_layer_text, layers))
-
-
-def _simulated_step(model: Any) -> list[str]:
-    """Return the step time of a simulated accelerator; empty for any other model, whose digest it must not change."""
-    found = getattr(model, "accelerator", None)
-    return [f"{found.step_seconds!r} {found.batch_size!r}"] if isinstance(found, SimulatedAccelerator) else []
 
 
 def _layer_text(layer: Any) -> str:

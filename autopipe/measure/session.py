@@ -92,7 +92,7 @@ class Session:
             began = time.monotonic()
             with feed.opened() as fed:
                 report.phase(Phase.FIRST_BATCH)
-                fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.rereads else None))
+                fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.once == 2 else None))
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
         return measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
@@ -186,16 +186,8 @@ def measurement(
 ) -> Measurement:
     """Derive the measurement of a training that has ended; with foreign code, waiting shows in the rate only.
 
-    Args:
-        feed: what it trained on.
-        fed: the feed while it was open.
-        usage: of the process tree, from before the feed was opened.
-        began: when that was, by `time.monotonic`.
-        ended: when the last step had ended.
-        files_ready: there was time to bring all files into the state of the page cache.
-
-    Raises:
-        WorkloadError: the data ended before anything could be measured.
+    The usage of the process tree starts at `began`, before the feed is opened; the last step had ended at `ended`.
+    Raises WorkloadError if the data ended before anything could be measured.
     """
     meter, loader, config = fed.meter, fed.loader, feed.config
     reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
@@ -290,7 +282,9 @@ _LOOKED_AT = 64  # samples whose files may be in memory
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Describe a workload with its plan and its built model."""
-    resident = _resident_share(workload)  # before other steps read samples
+    looked_at = existing(dict.fromkeys(data_source.files(Subset(workload.data, _LOOKED_AT))))
+    resident = disk.share_in_memory(looked_at)  # before other steps read samples
+    as_it_is = wrap.as_it_is(workload)
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
     digests = fingerprint.workload_digest(workload, fingerprint.model_digest(model))
@@ -315,18 +309,8 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         ops=digests.op_list,
         model_digest=digests.model or "",
         epochs=workload.epochs,
-        wrapped=_wrapped(workload),
+        wrapped=None if as_it_is is None else WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload)),
     )
-
-
-def _resident_share(workload: Workload) -> float | None:
-    part = Subset(workload.data, _LOOKED_AT)
-    return disk.share_in_memory(existing(dict.fromkeys(data_source.files(part))))
-
-
-def _wrapped(workload: Workload) -> WrappedDataset | None:
-    config = wrap.as_it_is(workload)
-    return None if config is None else WrappedDataset(as_it_is=config, choices=wrap.choices(workload))
 
 
 def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:

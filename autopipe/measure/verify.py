@@ -124,7 +124,8 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
     messages: list[str] = []
     if not same_order:
         messages.append("the samples come in another order")
-    if not all(map(_equal, epoch.targets, reference.targets)):
+    # NaN, a missing value, equals NaN.
+    if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(epoch.targets, reference.targets, strict=False)):
         messages.append("the targets differ")
     if not math.isfinite(largest := _largest_difference(reference, epoch)):
         messages.append("NaN or infinite values stand where others should")
@@ -138,10 +139,6 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
         repeated=int(np.count_nonzero(counts > 1)),
         message="; ".join(messages) or None,
     )
-
-
-def _equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    return np.array_equal(first, second, equal_nan=True)
 
 
 def _apart(made: NDArray[Any], wanted: NDArray[Any]) -> float:

@@ -81,15 +81,8 @@ def watch(
 ) -> tuple[list[Watched], int]:
     """Run a script, and return the findings for each `fit` and the script's exit status.
 
-    Args:
-        script: the user's own.
-        arguments: of the script.
-        wanted: options of `autopipe.extensions.diagnose.child`.
-        quiet: send the script's stdout to stderr.
-
-    Raises:
-        TrialError: there is no such script.
-        NothingMeasuredError: the script ended before a training could be watched.
+    `wanted` are options of `autopipe.extensions.diagnose.child`; if `quiet`, the script's stdout goes to stderr. Raises
+    TrialError if there is no such script, and NothingMeasuredError if it ended before a training could be watched.
     """
     from autopipe.extensions.diagnose.watched import Watched
     from autopipe.measure.trial.child import import_path

@@ -117,12 +117,11 @@ def waits_more_and_more(steps: Sequence[Step]) -> bool:
     half = len(steps) // 2
     if half < 2:
         return False
-    before, after = (_waiting_share(part) for part in (steps[:half], steps[half:]))
+    before, after = (
+        sum(step.waiting_seconds for step in part) / max(1e-9, sum(step.seconds for step in part))
+        for part in (steps[:half], steps[half:])
+    )
     return after > before + _RISES
-
-
-def _waiting_share(steps: Sequence[Step]) -> float:
-    return sum(step.waiting_seconds for step in steps) / max(1e-9, sum(step.seconds for step in steps))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,14 +155,8 @@ class Onlooker(keras.callbacks.Callback):
         left_out: tuple[str, ...] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Call `told`, once: after enough steps, or at the end of a shorter training.
-
-        Args:
-            told: may raise, which ends the training.
-            look: how long to watch.
-            data: the kind of the training's data, for the report.
-            left_out: callbacks that were left out, for the report.
-            clock: seconds.
+        """Call `told`, once: after enough steps, or at the end of a shorter training. It may raise, which ends the
+        training. `data`, the kind of the training's data, and `left_out`, callbacks, are for the report.
         """
         super().__init__()
         self._told = told
@@ -290,7 +283,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def _alone(self, state: tuple[Any, ...]) -> tuple[list[float], tuple[str, ...]]:
         """Return steps/s of the model on a batch in memory, and the same without its augmentation, if it has any."""
-        batch = _placed(self._batch)
+        batch = keras.tree.map_structure(_placed, self._batch)
         layers = augmenting_layers(self.model)
         per_call = self.model.steps_per_execution
         rates = []
@@ -318,14 +311,10 @@ def _rows(batch: Any) -> int:
     return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
 
 
-def _placed(batch: Any) -> Any:
-    """Return the batch on the device, unless that is the host's memory."""
-    place = SingleDevice().place
-    return keras.tree.map_structure(lambda leaf: place(leaf) if _is_numbers(leaf) else leaf, batch)
-
-
-def _is_numbers(leaf: Any) -> bool:
-    return hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
+def _placed(leaf: Any) -> Any:
+    """Return an array of numbers on the device, unless that is the host's memory."""
+    is_numbers = hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
+    return SingleDevice().place(leaf) if is_numbers else leaf
 
 
 def _warnings(seen: Sequence[Step], model: Any) -> tuple[str, ...]:

@@ -347,7 +347,7 @@ _RESOURCE_TRACKER = "multiprocessing.resource_tracker"
 
 def members(leader: int) -> list[psutil.Process]:
     """Return the living processes of the group that `leader` leads, itself included."""
-    return [process for pid in psutil.pids() if _group_of(pid) == leader for process in _living(pid)]
+    return [process for process in psutil.process_iter() if _group_of(process.pid) == leader and _is_alive(process)]
 
 
 def group_bytes(leader: int) -> int:
@@ -400,14 +400,6 @@ def _group_of(pid: int) -> int | None:
         return os.getpgid(pid)
     except OSError:
         return None
-
-
-def _living(pid: int) -> list[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return []
-    return [process] if _is_alive(process) else []
 
 
 def _is_alive(process: psutil.Process) -> bool:

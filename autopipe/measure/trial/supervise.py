@@ -143,9 +143,11 @@ class TrialRunner:
         assert self._child is not None  # prepared
         if isinstance(request, protocol.Measure) and STORAGES[request.config.storage].converts:
             try:
-                request = _writing_to(self._child.folder_for_sets(), request)
+                folder = self._child.folder_for_sets()
             except OSError as error:
                 return failures.without_folder(error), preparing
+            if folder is not None:
+                request = request.model_copy(update={"options": {**request.options, "folder": folder}})
         answer, watch = self._ask(self._child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
             self._count(self._child)
@@ -270,10 +272,6 @@ class TrialRunner:
                 self._child.end(grace_seconds, politely=politely)
             finally:
                 self._child, self._loading = None, False
-
-
-def _writing_to(folder: str | None, request: protocol.Measure) -> protocol.Measure:
-    return request if folder is None else request.model_copy(update={"options": {**request.options, "folder": folder}})
 
 
 def _expected(kind: type[_Answer], answer: protocol.Answer) -> _Answer | TrialFailure:

@@ -30,14 +30,14 @@ def test_without_cgroups_the_affinity_counts(tmp_path: Path) -> None:
 
 def test_the_model_is_the_first_name_listed_or_else_the_architecture(play: Play) -> None:
     root = play({"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 7B13\n\nmodel name\t: other\n"})
-    assert machine.detect_cpu(root).model == "AMD EPYC 7B13"
+    assert machine.model_name(root) == "AMD EPYC 7B13"
     assert machine.model_name(play({"proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0c\n"})) == os.uname().machine
 
 
 def test_a_process_bound_to_one_core_has_one() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from autopipe.hardware import machine; print(machine.detect_cpu().cores)"
+        "from autopipe.hardware import machine; print(machine.usable_cores())"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "1\n"
