@@ -20,9 +20,9 @@ SCRIPT = textwrap.dedent(
     import os, signal, sys
     from pathlib import Path
 
-    from autopipe.search import library, lock, study
+    from autopipe.search import lock
     from autopipe.search.measurer import Effort
-    from autopipe.search.settings import Settings
+    from tests.fakes import searches
     from tests.fakes.surface import Surface
 
     folder, kill_at, wait = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["wait"]
@@ -47,28 +47,12 @@ SCRIPT = textwrap.dedent(
             self._call()
             return super().measure(config, effort=effort, must_reach=must_reach)
 
-    SPACE = '''
-    schema_version: 1
-    parameters:
-      loader: [threads]
-      threads.workers: {range: [1, 2*cores], when: {loader: threads}}
-      threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-      cache: [none, memory]
-      finish: [device, host]
-    '''
-
     surface = Mortal(quirks=1, model_rate=60_000.0)
-    space = library.parse(SPACE, {"cores": 4, "gpus": 0})
-    settings = Settings(
-        trials=9, budget_seconds=None, finalists=2, blocks=(3, 3), clock=surface.clock,
-        storage=f"sqlite:///{folder}/study.db",
-        digests={"workload": "w"},
-    )
     def show(event):
         print(type(event).__name__, flush=True)
 
     with lock.held(f"autopipe-test-{folder.parent.name}-{folder.name}", lambda who: print("waits", flush=True)):
-        ended = study.run(space, surface, surface.facts(), settings, show)
+        ended = searches.run(surface, f"sqlite:///{folder}/study.db", show)
     print("calls", surface.calls, "proved", ended.result.proved, "best", ended.best_config.key())
     """
 )

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import optuna
@@ -17,82 +17,33 @@ import pytest
 from optuna.trial import TrialState
 
 from autopipe.errors import TrialError
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import budget, library, study
+from autopipe.search import budget
 from autopipe.search.conclusion import Searched
-from autopipe.search.measurer import Effort
-from autopipe.search.settings import Settings
 from autopipe.search.trials import Event, StorageLost, StorageWaited
-from tests.fakes.surface import Surface
-
-SPACE = """
-schema_version: 1
-parameters:
-  loader: [threads]
-  threads.workers: {range: [1, 2*cores], when: {loader: threads}}
-  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-  cache: [none, memory]
-  finish: [device, host]
-"""
-BROKEN_AT = 4  # the trial in which the storage breaks: a seed
-
-
-class Breaking(Surface):
-    """Does something to the storage within one of its trials."""
-
-    harm: Callable[[], None]
-
-    def before(self, config: PipelineConfig, effort: Effort) -> None:
-        if len(self.measured) == BROKEN_AT:
-            self.harm()
-
-
-def searched(
-    folder: Path, harm: Callable[[], None], on_event: Callable[[Event], None] = lambda event: None
-) -> tuple[Searched, list[Event]]:
-    surface = Breaking(quirks=1, model_rate=60_000.0)
-    surface.harm = harm
-    settings = Settings(
-        trials=9,
-        budget_seconds=None,
-        finalists=2,
-        blocks=(3, 3),
-        clock=surface.clock,
-        storage=f"sqlite:///{folder}/study.db",
-        digests={"workload": "w"},
-    )
-    told: list[Event] = []
-
-    def tell(event: Event) -> None:
-        told.append(event)
-        on_event(event)
-
-    space = library.parse(SPACE, {"cores": 4, "gpus": 0})
-    ended = study.run(space, surface, surface.facts(), settings, tell)
-    return ended, told
+from tests.fakes.searches import HARMED_AT, same, searched
 
 
 def lost(told: Sequence[Event]) -> list[str]:
     return [event.reason for event in told if isinstance(event, StorageLost)]
 
 
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder}/study.db"
+
+
 def written(folder: Path) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(study_name="autopipe", storage=f"sqlite:///{folder}/study.db").trials
-
-
-def nothing() -> None:
-    """Do no harm."""
+    return optuna.load_study(study_name="autopipe", storage=url(folder)).trials
 
 
 @pytest.fixture(scope="module")
 def unharmed(tmp_path_factory: pytest.TempPathFactory) -> Searched:
-    ended, told = searched(tmp_path_factory.mktemp("unharmed"), nothing)
+    ended, told = searched(url(tmp_path_factory.mktemp("unharmed")))
     assert lost(told) == []
     return ended
 
 
 def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> None:
-    ended, _ = searched(tmp_path, nothing)
+    ended, _ = searched(url(tmp_path))
     assert [(each.number, each.state, each.values, each.params, each.user_attrs) for each in ended.study.trials] == [
         (each.number, each.state, each.values, each.params, each.user_attrs) for each in written(tmp_path)
     ]
@@ -100,11 +51,10 @@ def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> N
 
 
 def test_a_file_that_is_removed_costs_no_result(tmp_path: Path, unharmed: Searched) -> None:
-    ended, told = searched(tmp_path, lambda: (tmp_path / "study.db").unlink())
+    ended, told = searched(url(tmp_path), lambda: (tmp_path / "study.db").unlink())
     assert lost(told) == [f"`{tmp_path / 'study.db'}` is gone"]
     assert ended.result.unsaved == lost(told)[0]
-    assert ended.best_config == unharmed.best_config
-    assert [row.value for row in ended.rows] == [row.value for row in unharmed.rows]
+    assert same(ended, unharmed)
     assert not (tmp_path / "study.db").exists()
 
 
@@ -119,14 +69,14 @@ def test_a_database_that_stays_locked_is_waited_for_and_then_done_without(
 ) -> None:
     monkeypatch.setattr(budget, "_MOST_PATIENCE_SECONDS", 0.1)
     holders: list[sqlite3.Connection] = []
-    ended, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)))
+    ended, told = searched(url(tmp_path), lambda: holders.append(lock(tmp_path)))
     holders[0].close()
     reason = "another process holds the database locked"
     assert [each for each in told if isinstance(each, StorageWaited)] == [StorageWaited(reason=reason, seconds=0.1)]
     assert lost(told) == [reason]
     assert ended.best_config == unharmed.best_config
     assert ended.result.proved
-    assert [each.state for each in written(tmp_path)].count(TrialState.COMPLETE) == BROKEN_AT
+    assert [each.state for each in written(tmp_path)].count(TrialState.COMPLETE) == HARMED_AT
 
 
 def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unharmed: Searched) -> None:
@@ -136,7 +86,7 @@ def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unha
         if isinstance(event, StorageWaited):
             holders[0].close()
 
-    ended, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)), release)
+    ended, told = searched(url(tmp_path), lambda: holders.append(lock(tmp_path)), release)
     assert lost(told) == []
     assert ended.result.unsaved is None
     assert [each.values for each in written(tmp_path)] == [each.values for each in unharmed.study.trials]
@@ -146,7 +96,8 @@ FULL = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from tests.integration.test_search_storage import BROKEN_AT, lost, nothing, searched
+    from tests.fakes.searches import searched
+    from tests.integration.test_search_storage import lost, url
 
     folder, how = Path(sys.argv[1]), sys.argv[2]
 
@@ -162,7 +113,7 @@ FULL = textwrap.dedent(
             import resource
             resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db-wal").stat().st_size, -1))
 
-    ended, told = searched(folder, fill)
+    ended, told = searched(url(folder), fill)
     print(lost(told), ended.result.proved, sum(row.value is not None for row in ended.rows))
     """
 )
@@ -208,4 +159,4 @@ def test_a_limit_of_a_files_size_costs_no_result(tmp_path: Path, unharmed: Searc
 def test_a_study_that_cannot_be_opened_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_bytes(b"this is no database" * 100)
     with pytest.raises(TrialError, match="cannot be used: the file is no SQLite database"):
-        searched(tmp_path, nothing)
+        searched(url(tmp_path))

@@ -30,14 +30,13 @@ SCRIPT = textwrap.dedent(
     url, host, grace = sys.argv[1:]
     socket.gethostname = lambda: host  # a machine of its own
 
-    from autopipe.search import searching
-    from autopipe.search import library, storage, study
+    from autopipe.search import searching, storage
     from autopipe.search.trials import ConfirmationStarted, StudyJoined, TrialGivenBack
     from autopipe.search.measurer import Effort
     from autopipe.search.settings import Settings
+    from tests.fakes import searches
     from tests.fakes.profiles import hardware
     from tests.fakes.surface import Surface
-    from tests.servers.test_join import SPACE
 
     storage.HEARTBEAT_SECONDS, storage.GRACE_SECONDS = 1, int(grace)
     free = False
@@ -61,24 +60,12 @@ SCRIPT = textwrap.dedent(
             sys.stdin.readline()
 
     surface = Waiting(quirks=1, model_rate=60_000.0, seed=len(host))
-    settings = Settings(
-        trials=12, budget_seconds=None, finalists=2, blocks=(3, 3), clock=surface.clock,
-        storage=url, digests={"workload": "w", "data": "d"}, join=True,
-    )
-    settings = searching.joined(settings, hardware(), tell)
-    ended = study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
+    asked = {"trials": 12, "digests": {"workload": "w", "data": "d"}, "join": True}
+    joined = searching.joined(Settings(storage=url, **asked), hardware(), tell)
+    ended = searches.run(surface, url, tell, **asked | {"study_name": joined.study_name, "digests": joined.digests})
     says("ends", ended.result.proved, len(surface.measured), ended.result.unsaved)
     """
 )
-SPACE = """
-schema_version: 1
-parameters:
-  loader: [threads]
-  threads.workers: {range: [1, 2*cores], when: {loader: threads}}
-  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-  cache: [none, memory]
-  finish: [device, host]
-"""
 
 
 class Machine:
