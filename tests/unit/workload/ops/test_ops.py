@@ -27,6 +27,7 @@ from autopipe.workload.ops.colors import (
 )
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.geometry import RandomAffine, RandomErasing, RandomFlip
+from autopipe.workload.ops.mix import MixUp
 from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
@@ -82,6 +83,7 @@ MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), np.dtype("uint8
         (lambda of: of([]), MaskToClass, "1 to 255 colours"),
         (lambda of: of("nowhere.csv"), MaskToClass, "nowhere.csv"),
         (lambda of: of([(0, 0, 0)], unknown=255), MaskToClass, "255"),
+        *((lambda of, given=given: of(*given), MixUp, "must be in") for given in ((0,), (-1,), (0.2, 0), (0.2, 1.5))),
     ],
 )
 def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None:
@@ -139,15 +141,6 @@ def test_unknown_colours_get_the_class_that_is_named_and_unknown_classes_become_
     np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[0, 1]])
     _, y = OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
     np.testing.assert_array_equal(y, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
-
-
-def test_a_random_function_gets_its_samples_generator() -> None:
-    op = Map(lambda image, rng: image + rng.integers(0, 100, image.shape, np.uint8), random=True)
-    one, again, other = (
-        op.apply((IMAGE, 0), LABELLED, np.array(key))[0] for key in ((0.1, 0.2), (0.1, 0.2), (0.1, 0.3))
-    )
-    np.testing.assert_array_equal(one, again)
-    assert np.any(one != other)
 
 
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
