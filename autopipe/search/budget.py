@@ -179,7 +179,6 @@ class Budget:
         )
 
     def _confirmation_seconds(self) -> float:
-        """Return the time of the shortest confirmation run; the rest is the search's."""
         if self._settings.blocks[1] == 0:
             return 0.0
         if self._session.best() is None:

@@ -376,7 +376,6 @@ def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tu
 
 
 def _ratio(gain: Comparison) -> dict[str, Any]:
-    """Return the fields of a `Ratio`."""
     high = gain.interval.high if math.isfinite(gain.interval.high) else None
     return {"ratio": gain.ratio, "low": gain.interval.low, "high": high}
 
@@ -446,7 +445,6 @@ def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
 
 
 def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]) -> dict[str, float]:
-    """Return the busy share of a simulated accelerator, with the winner and with each baseline."""
     simulated, batch_size = session.settings.simulate, session.facts.workload.batch_size
     if simulated is None:
         return {}

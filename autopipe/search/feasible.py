@@ -111,7 +111,6 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
 
 
 def _has_room_for_all(facts: Facts) -> bool:
-    """Return True if a cache of all samples fits, as far as is known."""
     whole, free = facts.workload.fixed_bytes, facts.memory_bytes
     return whole is None or free is None or whole <= CACHE_SHARE * free
 

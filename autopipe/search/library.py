@@ -60,7 +60,6 @@ def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[st
 
 
 def _having(name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> str | None:
-    """Return the first shipped space in which a parameter can have one of these values, or None."""
     for each in names():
         with contextlib.suppress(SpaceError):
             load(each, bounds).only(name, values)

@@ -232,7 +232,6 @@ class TrialMeasurer:
         self._ends_at = None if seconds is None else time.monotonic() + seconds
 
     def _until(self) -> float:
-        """Return the `time.monotonic` time at which a trial that does not measure yet is cut."""
         budget = self._settings.budget_seconds
         return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
 

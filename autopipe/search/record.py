@@ -65,7 +65,6 @@ class Record:
         return self.study if self._kept is None or self.lost is not None else self._kept.study
 
     def settle(self) -> None:
-        """Put everything into the storage's one file, so that it can be copied."""
         if self._kept is not None:
             self._kept.settle()
 

@@ -92,6 +92,11 @@ class Session:
 
     # ------------------------------------------------------------ state
 
+    @property
+    def seed(self) -> int:
+        """A sampler's seed: a resumed study must not draw again what it drew before."""
+        return self.settings.seed + 1_000_003 * len(self.record.rows())
+
     def seconds(self) -> float:
         """Return the time spent, earlier sessions' trials included."""
         return self._earlier + self.settings.clock() - self._began
@@ -126,7 +131,6 @@ class Session:
         return {row.key for row in self.ended_rows()} | self.record.under_way().keys()
 
     def search_rows(self) -> list[Row]:
-        """Return the trials so far without blocks of a confirmation run."""
         return [row for row in self.record.rows() if row.block is None]
 
     def ended_rows(self) -> list[Row]:
@@ -231,7 +235,6 @@ class Session:
         return -round(math.log(promise) / _EQUAL), self.reading_seconds(candidate.config), -promise, candidate.key
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
-        """Return the objective of a configuration that runs at `rate` images/s."""
         if self.settings.epochs is None or rate <= 0:
             return rate
         return trials.score(rate, self.once_seconds(config, measurements), self._images)
@@ -243,7 +246,6 @@ class Session:
         return trials.one_time_seconds(measurements, predicted, count)
 
     def predicted(self, config: PipelineConfig) -> float | None:
-        """Return the cost model's images/s, or None if there is no prediction."""
         return None if self._costs is None else costs.predict(config, self._costs)
 
     def promise(self, config: PipelineConfig, rate: float | None = None) -> float:
@@ -273,7 +275,6 @@ class Session:
         return max(worth or self.ceilings, key=lambda each: each.model_images_per_second.value)
 
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
-        """Return the ceiling of a configuration's setup of the model; None if it was not measured."""
         return next((each for each in self.ceilings if each.setup == config.model_setup), None)
 
     def timed(self, measure: Callable[[], Measured]) -> Measured:

@@ -80,7 +80,6 @@ class Settings:
 
     @property
     def search_seconds(self) -> float | None:
-        """The part of the budget for the search itself; None without a budget."""
         return None if self.budget_seconds is None else max(0.0, self.budget_seconds - self.end_seconds)
 
     def __post_init__(self) -> None:

@@ -308,7 +308,6 @@ class StoredStudy:
 
 
 def _file_of(storage: BaseStorage) -> Path | None:
-    """Return the SQLite file that a storage keeps everything in; None if it is another kind."""
     if not isinstance(storage, RDBStorage) or storage.engine.dialect.name != "sqlite":
         return None
     name = storage.engine.url.database

@@ -30,7 +30,6 @@ from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.surrogate import SamplerContext
 from autopipe.search.trials import (
     AskedBy,
     Asker,
@@ -171,7 +170,6 @@ def _cheaper(session: Session) -> Iterator[Asked]:
 
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
-    """Return the cost of a configuration, as far as it is known before a trial."""
     planned = costs.memory_bytes(config, session.facts.workload)
     return confirmation.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
@@ -377,17 +375,7 @@ class _Search:
         if (useful := session.facts.workers_at_once) is not None:
             fitted = (each.with_workers(useful) if each.with_workers else each for each in self._budget.baselines)
             self._budget.baselines = tuple(fitted)
-        context = SamplerContext(
-            space=session.trimmed.space,
-            candidates=session.ranked(),
-            # A resumed study must not draw again what it drew before.
-            seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
-            trend=session.trend,
-            worth=session.worth,
-            busy=session.record.under_way,
-            surrogate=session.surrogate,
-        )
-        session.record.study.sampler = session.sampler.create(context)
+        session.record.study.sampler = session.sampler.create(session)
 
     def _confirm(self, stop: Stop) -> None:
         session = self._session

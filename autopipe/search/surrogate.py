@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import optuna
@@ -27,6 +27,9 @@ from autopipe.measure.stats import Comparison, Interval, median, student_t_95
 from autopipe.pipeline.config import Params, PipelineConfig, Value, from_config
 from autopipe.pipeline.space import Parameter, Space, within
 from autopipe.search.feasible import Candidate
+
+if TYPE_CHECKING:
+    from autopipe.search.session import Session
 
 Array = NDArray[np.floating[Any]]
 Rows = NDArray[np.intp]
@@ -173,7 +176,6 @@ class Surrogate:
         return max(1, len(self.readings) - len(self.measured) - len(blocks) - 1)
 
     def marginal(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return mean and standard deviation of each configuration's log value."""
         rows, learnt = self.features.rows(keys), self.learnt
         mean, half = self._mean(rows)
         apart = self.features.trend[rows] - self._mean_trend
@@ -184,7 +186,6 @@ class Surrogate:
         return math.exp(float(self._mean(self.features.rows([key]))[0][0]))
 
     def best(self, keys: Collection[str]) -> str:
-        """Return the key with the highest value, of at least one."""
         return max(keys, key=lambda key: (self.value(key), key))
 
     def ahead(self, first: str, second: str) -> tuple[float, float]:
@@ -216,7 +217,6 @@ class Surrogate:
         return mean, np.linalg.solve(self._root, across.T)
 
     def _prior(self, first: Rows, second: Rows) -> Array:
-        """Return the covariance of log values before any measurement."""
         learnt = self.learnt
         alike = np.exp(-(self.features.distances(first, second) @ np.asarray(learnt.weights)))
         same = first[:, None] == second[None, :]
@@ -364,33 +364,19 @@ _FAILED_SPREAD = 0.15  # of the value of a failure, in log units
 _FAR_BELOW = math.log(0.3)  # a prediction this far below the best measured is tried last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplerContext:
-    """The parts of a search that a sampler may use."""
-
-    space: Space
-    candidates: Sequence[Candidate]  # in the order in which they are tried as long as nothing is learnt
-    seed: int
-    trend: Callable[[PipelineConfig], float]  # the logarithm of a prediction; 0 if there is none
-    # the value of each tried configuration, by key; None if it failed or breaks a limit
-    worth: Callable[[], Mapping[str, float | None]]
-    busy: Callable[[], Collection[str]] = tuple  # keys of configurations that other processes sharing the study run now
-    surrogate: Callable[[], Surrogate]  # over all candidates and all that was measured, once something was
-
-
 class SurrogateSampler(BaseSampler):
     """Chooses the candidate with the largest expected gain, by the surrogate of the search."""
 
-    def __init__(self, context: SamplerContext) -> None:
-        self._context = context
-        self._by_key = {candidate.key: candidate for candidate in context.candidates}
-        self._trend = {candidate.key: context.trend(candidate.config) for candidate in context.candidates}
-        self._any = RandomSampler(seed=context.seed)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._by_key = {candidate.key: candidate for candidate in session.ranked()}
+        self._trend = {key: session.trend(candidate.config) for key, candidate in self._by_key.items()}
+        self._any = RandomSampler(seed=session.seed)
 
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
 
-        `worth` is as in `SamplerContext`, `busy` are the keys of configurations that run now.
+        `worth` is as in `Session`, `busy` are the keys of configurations that other processes run now.
         """
         free = [key for key in self._by_key if key not in worth and key not in busy]
         measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
@@ -407,7 +393,7 @@ class SurrogateSampler(BaseSampler):
         return [key for key in free if self._trend[key] + off >= enough] or free
 
     def _gains(self, measured: Mapping[str, float], failed: Sequence[str], free: Sequence[str]) -> Array:
-        surrogate, lowest = self._context.surrogate(), math.log(min(measured.values()))
+        surrogate, lowest = self._session.surrogate(), math.log(min(measured.values()))
         if failed:  # configurations similar to a failure are likely to fail as well
             surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
         best = float(surrogate.marginal(list(measured))[0].max())
@@ -416,12 +402,12 @@ class SurrogateSampler(BaseSampler):
     # ------------------------------------------------------------ Optuna's interface
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return distributions(self._context.space)
+        return distributions(self._session.trimmed.space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        chosen = self.choose(self._context.worth(), self._context.busy())
+        chosen = self.choose(self._session.worth(), self._session.record.under_way())
         return {} if chosen is None else dict(chosen.params)
 
     def sample_independent(
@@ -435,7 +421,7 @@ class Sampler(NamedTuple):
     """A sampler, and its name in the origin of its trials."""
 
     name: str
-    create: Callable[[SamplerContext], BaseSampler]
+    create: Callable[[Session], BaseSampler]
 
 
 SURROGATE: Final = Sampler("surrogate", SurrogateSampler)

@@ -14,15 +14,16 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.pipeline.config import Value
 from autopipe.search.feasible import Candidate
-from autopipe.search.surrogate import SURROGATE, Sampler, SamplerContext, SurrogateSampler
+from autopipe.search.session import Session
+from autopipe.search.surrogate import SURROGATE, Sampler, SurrogateSampler
 
 
 class CoordinateSampler(SurrogateSampler):
     """One setting at a time: from the best so far to the untried candidate that differs in the fewest settings."""
 
-    def __init__(self, context: SamplerContext) -> None:
-        super().__init__(context)
-        self._rng = random.Random(context.seed)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._rng = random.Random(session.seed)
 
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return a nearest neighbour of the best."""
@@ -43,24 +44,24 @@ def _differing(params: Mapping[str, Value], other: Candidate) -> int:
     return away
 
 
-def _random(context: SamplerContext) -> BaseSampler:
-    return RandomSampler(seed=context.seed)
+def _random(session: Session) -> BaseSampler:
+    return RandomSampler(seed=session.seed)
 
 
-def _tpe(context: SamplerContext) -> BaseSampler:
-    return TPESampler(seed=context.seed, multivariate=True)
+def _tpe(session: Session) -> BaseSampler:
+    return TPESampler(seed=session.seed, multivariate=True)
 
 
-def _tpe_group(context: SamplerContext) -> BaseSampler:
+def _tpe_group(session: Session) -> BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `group` has been so since 2020
-        return TPESampler(seed=context.seed, multivariate=True, group=True)
+        return TPESampler(seed=session.seed, multivariate=True, group=True)
 
 
-def _gp(context: SamplerContext) -> BaseSampler:
+def _gp(session: Session) -> BaseSampler:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError.of("torch", "torch")
-    return optuna.samplers.GPSampler(seed=context.seed)
+    return optuna.samplers.GPSampler(seed=session.seed)
 
 
 SAMPLERS: Mapping[str, Sampler] = MappingProxyType(

@@ -9,23 +9,15 @@ from autopipe.errors import MissingExtraError
 from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.settings import Settings
-from autopipe.search.surrogate import Features, SamplerContext, Surrogate
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import session_of
 
 
 def test_a_sampler_without_its_package_names_the_extra(space: Space) -> None:
     if importlib.util.find_spec("torch") is not None:
         pytest.skip("torch is installed")
-    context = SamplerContext(
-        space=space,
-        candidates=(),
-        seed=0,
-        trend=lambda config: 0.0,
-        worth=dict,
-        surrogate=lambda: Surrogate(Features({}, 1), ()),
-    )
     with pytest.raises(MissingExtraError, match="torch"):
-        samplers.named("gp").create(context)
+        samplers.named("gp").create(session_of(space, Surface()))
 
 
 def search(space: Space, name: str, seed: int = 0, trials: int = 25) -> list[float]:

@@ -168,7 +168,8 @@ def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
 
 def _setups(known: Facts) -> tuple[set[tuple[int, Any]], list[str]]:
     """Return the devices and channels that a default search tries, and why it leaves others out."""
-    trimmed = trim(library.load("default", {"cores": 2, "gpus": known.gpus}), known)
+    space = library.load("default", {"cores": 2, "gpus": known.gpus}).only("loader", ["threads"])
+    trimmed = trim(space.only("cache", ["none"]).only("storage", ["files"]), known)
     tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
     return tried, [drop.reason for drop in trimmed.left_out if drop.reason.startswith(("devices", "channels"))]
 

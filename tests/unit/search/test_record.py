@@ -372,7 +372,7 @@ def test_what_bounds_a_space_is_what_the_first_has_measured(url: str) -> None:
 
 
 def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'study.db'}"
+    url = f"journal:///{tmp_path}/study.log"
     best = {}
     for name, workload, quirks in (("here", "w", 1), ("there", "w", 5), ("other", "v", 3)):
         surface = Surface(cores=4, model_rate=60_000.0, quirks=quirks, seed=1, noise=0.01)
@@ -393,4 +393,4 @@ def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: 
 
 def test_no_storage_and_an_empty_one_hold_nothing(tmp_path: Path) -> None:
     assert best_elsewhere(None, "w") == []
-    assert best_elsewhere(f"sqlite:///{tmp_path / 'study.db'}", "w") == []
+    assert best_elsewhere(f"journal:///{tmp_path}/study.log", "w") == []

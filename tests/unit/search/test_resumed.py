@@ -27,7 +27,7 @@ TWO_CORES = Limits(cpu_percent=250.0)
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/study.db"
+    return f"journal:///{tmp_path}/study.log"
 
 
 def cpu_percent(ended: Searched) -> float:
@@ -152,7 +152,7 @@ def test_what_breaks_a_limit_is_not_called_the_best(space: Space) -> None:
 
 @pytest.mark.parametrize("phase", ["baselines", "first trial"])
 def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, tmp_path: Path, phase: Phase) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
+    url = f"journal:///{tmp_path}/study.log"
     before = pressed("tenth trial")
     first = study.run(space, before, before.facts(), Settings(clock=before.clock, storage=url))
     surface = pressed(phase)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import optuna
@@ -13,12 +15,12 @@ from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
 from autopipe.search import study, surrogate
 from autopipe.search.feasible import trim
+from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import (
     Array,
     Features,
     Reading,
-    SamplerContext,
     Surrogate,
     SurrogateSampler,
     distributions,
@@ -150,15 +152,17 @@ class Search:
         self.worth: dict[str, float | None] = {}
         self._rate = surface.true_rate
         self._features = Features(self.candidates, 4, self._trend)
-        context = SamplerContext(
-            space=space,
-            candidates=sorted(trim(space, surface.facts()).candidates, key=lambda each: -self._trend(each.config)),
+        trimmed = trim(space, surface.facts())
+        session = SimpleNamespace(
+            trimmed=trimmed,
             seed=0,
             trend=self._trend,
+            ranked=lambda: sorted(trimmed.candidates, key=lambda each: -self._trend(each.config)),
             worth=lambda: self.worth,
             surrogate=self._surrogate,
+            record=SimpleNamespace(under_way=dict),
         )
-        self.sampler = SurrogateSampler(context)
+        self.sampler = SurrogateSampler(cast(Session, session))
 
     def run(self) -> list[float]:
         """Try all candidates, and return their rates."""
