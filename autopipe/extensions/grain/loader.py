@@ -117,8 +117,8 @@ class _GrainLoader(WorkloadLoader):
     def __init__(self, job: LoadJob, knobs: Grain, cache: MemoryCache | None) -> None:
         super().__init__(job, knobs.buffered_batches())
         self._knobs = knobs
-        makes = _InProcesses if knobs.workers else _InThreads
-        self._maker = makes(job.recipe, job.order, cache)
+        packed = pickled(job.recipe, "Grain") if knobs.workers else None
+        self._batches = _Batches(job.recipe, job.order, cache, packed)
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         self._owner = Owner()
         self._turn = 0
@@ -173,7 +173,7 @@ class _GrainLoader(WorkloadLoader):
         threads, waiting = self._knobs.num_threads, self._knobs.buffer_size
         if self._knobs.workers:
             threads = waiting = threads if threads > 1 else 0
-        batches: Any = grain.MapDataset.source(_Batches(self._maker, len(self), number))
+        batches: Any = grain.MapDataset.source(self._batches.starting(number))
         batches = batches.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=waiting))
         if self._knobs.workers:
             from absl import flags
@@ -204,13 +204,26 @@ def _end_all(owner: Owner, iterators: list[Any]) -> None:
             iterators.pop().close()
 
 
-class _InThreads:
-    def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None) -> None:
-        self._kernel = Kernel(traced(recipe), cache)
+class _Batches:
+    """A data source of Grain's: the batches of all epochs, from the `first` on.
+
+    It is pickled for another process, if `recipe` is, and has access to the cache there.
+    """
+
+    first = 0
+
+    def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None, packed: bytes | None) -> None:
         self._order = order
+        self._cache = cache  # its memory lives as long as it does
+        self._packed = packed
+        self._kernel = Kernel(traced(recipe), cache)
         self._indices: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
-    def make(self, epoch: int, number: int) -> tuple[Any, ...]:
+    def __len__(self) -> int:
+        return _ENDLESS
+
+    def __getitem__(self, number: int) -> tuple[Any, ...]:
+        epoch, number = divmod(self.first + int(number), self._order.batches)
         of, indices = self._indices
         if of != epoch:
             indices = self._order.epoch(epoch)
@@ -224,45 +237,23 @@ class _InThreads:
             raise failure from failure.__cause__
         return batch, tuple(bad)
 
-
-class _InProcesses:
-    """Makes batches in another process: it pickles, with the access to the cache."""
-
-    def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None) -> None:
-        self._recipe = pickled(recipe, "Grain")
-        self._order = order
-        self._cache = cache  # its memory lives as long as it does
-        self._made: _InThreads | None = None
+    def starting(self, first: int) -> _Batches:
+        """Return the same batches from another one on."""
+        found = object.__new__(_Batches)  # not a copy, which would be made as for another process
+        found.__dict__.update(self.__dict__, first=first)
+        return found
 
     def __getstate__(self) -> tuple[Any, ...]:
         block = None if self._cache is None else self._cache.block
         where = None if block is None else (f"/proc/{os.getpid()}/fd/{block.descriptor}", block.size)
-        return self._recipe, self._order, where
+        return self._packed, self._order, where, self.first
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        packed, order, where = state
+        packed, order, where, first = state
         recipe: Recipe = unpickled(packed)
         block = None if where is None else SharedBlock(where[1], os.open(where[0], os.O_RDWR))
-        self._made = _InThreads(recipe, order, MemoryCache.of(recipe, block))
-
-    def make(self, epoch: int, number: int) -> tuple[Any, ...]:
-        assert self._made is not None
-        return self._made.make(epoch, number)
-
-
-class _Batches:
-    """A data source of Grain's: the batches of all epochs, from the `first` on."""
-
-    def __init__(self, maker: _InThreads | _InProcesses, batches: int, first: int) -> None:
-        self._maker = maker
-        self._batches = batches  # of an epoch
-        self._first = first
-
-    def __len__(self) -> int:
-        return _ENDLESS
-
-    def __getitem__(self, number: int) -> tuple[Any, ...]:
-        return self._maker.make(*divmod(self._first + int(number), self._batches))
+        made = _Batches(recipe, order, MemoryCache.of(recipe, block), None)
+        self.__dict__.update(made.__dict__, first=first)
 
 
 def _begin_worker(number: int, count: int) -> None:
