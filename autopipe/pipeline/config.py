@@ -6,7 +6,9 @@ base, the configuration that carries one of them, and the flat parameters of bot
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.util
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import pydantic
 
+from autopipe import again
 from autopipe.errors import ConfigError, near, shortened
 from autopipe.registry import Registry
 from autopipe.values import Strict
@@ -41,6 +44,7 @@ class LoaderConfig(Strict):
         rank: the place in an expert's order of loaders to try; the lowest first.
         is_foreign: whether it is foreign code for comparison: it runs in a process of its own and cannot win.
         works_elsewhere: whether its workers run on other cores than the training.
+        needs: the extra and the package that it needs.
         spaces: the values of its knobs in shipped search spaces, by the name of the space, as in the file of one.
     """
 
@@ -50,6 +54,7 @@ class LoaderConfig(Strict):
     rank: ClassVar[int] = 100
     is_foreign: ClassVar[bool] = False
     works_elsewhere: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, str] | None] = None
     spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -73,7 +78,13 @@ class LoaderConfig(Strict):
     @classmethod
     def missing(cls) -> str | None:
         """Return the reason why a package must be installed first; None if nothing is missing."""
-        return None
+        if cls.needs is None:
+            return None
+        extra, package = cls.needs
+        with contextlib.suppress(ModuleNotFoundError):  # of a package around it
+            if importlib.util.find_spec(package) is not None:
+                return None
+        return f"it is not installed: {again.installing_extra(extra)}"
 
     @classmethod
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:

@@ -8,13 +8,10 @@ those of every other loader.
 from __future__ import annotations
 
 import atexit
-import contextlib
-import importlib.util
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
 
-from autopipe import again
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.hardware import gpu, processes
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -42,18 +39,12 @@ class Dali(LoaderConfig):
     """
 
     kind: Literal["dali"] = "dali"
+    needs: ClassVar[tuple[str, str] | None] = ("dali", "nvidia.dali")
     rank: ClassVar[int] = 60
     skips_bad_samples: ClassVar[bool] = False  # of damage inside a JPEG it does not tell
     num_threads: int = pydantic.Field(ge=1, le=1024)
     prefetch_queue_depth: int = pydantic.Field(default=2, ge=1, le=1024)
     device: Literal["cpu", "gpu"] = "cpu"
-
-    @classmethod
-    def missing(cls) -> str | None:
-        with contextlib.suppress(ModuleNotFoundError):  # nothing of NVIDIA's is there at all
-            if importlib.util.find_spec("nvidia.dali") is not None:
-                return None
-        return f"it is not installed: {again.installing_extra('dali')}"
 
     @classmethod
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:

@@ -7,7 +7,6 @@ so that Grain reads on into the next one. Threads, processes and queues are Grai
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import weakref
@@ -18,7 +17,6 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from autopipe import again
 from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
@@ -49,6 +47,7 @@ class Grain(LoaderConfig):
     """
 
     kind: Literal["grain"] = "grain"
+    needs: ClassVar[tuple[str, str] | None] = ("grain", "grain")
     rank: ClassVar[int] = 50
     spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {"num_threads": ["cores", "min(1024, 2*cores)"], "buffer_size": [8]},
@@ -60,10 +59,6 @@ class Grain(LoaderConfig):
     num_threads: int = pydantic.Field(ge=1, le=1024)
     workers: int = pydantic.Field(default=0, ge=0, le=1024)
     buffer_size: int = pydantic.Field(default=8, ge=1, le=1024)
-
-    @classmethod
-    def missing(cls) -> str | None:
-        return None if importlib.util.find_spec("grain") else f"it is not installed: {again.installing_extra('grain')}"
 
     def normalised(self) -> Self:
         if self.workers == 0:  # no more batches are under way than wait

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import logging
 import os
 import threading
@@ -22,7 +21,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from autopipe import _version, again
+from autopipe import _version
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import (
     LOCAL,
@@ -62,15 +61,11 @@ class Ray(LoaderConfig):
     """
 
     kind: Literal["ray"] = "ray"
+    needs: ClassVar[tuple[str, str] | None] = ("ray", "ray")
     works_elsewhere: ClassVar[bool] = True
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
     address: str | None = None
-
-    @classmethod
-    def missing(cls) -> str | None:
-        here = importlib.util.find_spec("ray") is not None
-        return None if here else f"it is not installed: {again.installing_extra('ray')}"
 
     def worker_count(self) -> int:
         return self.workers
