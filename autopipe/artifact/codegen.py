@@ -157,23 +157,16 @@ def profile_of(
 # -------------------- repointing
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Repointed:
-    """The files that were changed."""
+def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Difference, ...]]:
+    """Change the workload that an artefact and its generated module name, to "train.py:workload" for example.
 
-    written: tuple[Path, ...]  # the files that name the workload now
-    # between the workload and the tuned one, as far as they are known without its model
-    differences: tuple[Difference, ...]
-
-
-def repoint(path: Path, workload: str) -> Repointed:
-    """Change the workload that an artefact and its generated module name, to "train.py:workload" for example. It is
-    imported, which raises WorkloadError if it does not exist.
+    Return the written files, and what differs from the tuned workload, as far as that is known without its model. The
+    workload is imported, which raises WorkloadError if it does not exist.
     """
     artifact = files.read(path)
     digest = fingerprint.workload_digest(imported(workload))
     differences = fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
-    return Repointed(written=point(path, workload), differences=differences)
+    return point(path, workload), differences
 
 
 def point(path: Path, workload: str) -> tuple[Path, ...]:

@@ -180,9 +180,9 @@ def repoint(
     """
     from autopipe.artifact import codegen
 
-    done = codegen.repoint(artifact, workload)
-    screen.say(f"wrote     {' and '.join(map(str, done.written))}")
-    for difference in done.differences:
+    written, differences = codegen.repoint(artifact, workload)
+    screen.say(f"wrote     {' and '.join(map(str, written))}")
+    for difference in differences:
         screen.say(f"note      {difference}")
 
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
 import google_crc32c
 import numpy as np
@@ -29,7 +29,7 @@ from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import is_url, located, require_text, scheme, shown
+from autopipe.workload.data.paths import is_url, located, require_text, shown
 from autopipe.workload.data.records import cache_folder
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
@@ -62,10 +62,6 @@ class RemotePath:
     def name(self) -> str:
         return self.url.rpartition("/")[2]
 
-    @property
-    def scheme(self) -> str:
-        return scheme(self.url)
-
     def exists(self) -> bool:
         return bool(self._attempt(lambda system: _fresh(system).exists(self.url)))
 
@@ -95,12 +91,9 @@ class RemotePath:
     def upload(self, file: Path) -> None:
         self._attempt(lambda system: system.put_file(str(file), self.url), "written")
 
-    def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the object; raise FileNotFoundError if it does not exist, and `missing_ok` is not set."""
+    def unlink(self, missing_ok: Literal[True]) -> None:
         if self.exists():
             self._attempt(lambda system: system.rm_file(self.url), "removed")
-        elif not missing_ok:
-            raise FileNotFoundError(2, "it does not exist", str(self))
 
     def _attempt(self, call: Callable[[Any], Any], done: str = "read") -> Any:
         return remote.reader(self.url).attempt(self.url, call, done)

@@ -25,7 +25,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import form
 from autopipe.pipeline.storage.form import Conversion, FileRecord, Place, RemotePath, Storage, subfolders, write
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import spread
+from autopipe.workload.data.paths import scheme, spread
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, Structure
 
@@ -358,7 +358,7 @@ class StoredSource:
         header = manifest.header
         storage: Storage = STORAGES[header.storage]
         self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
-        self.remote = folder.scheme if isinstance(folder, RemotePath) else None  # such as "s3"; None on a disk
+        self.remote = scheme(folder.url) if isinstance(folder, RemotePath) else None  # such as "s3"; None on a disk
         self.manifest = manifest
         self._spec = header.spec
         kinds = self._spec.packed([None if field is None else field.kind for field in self._spec.columns])
