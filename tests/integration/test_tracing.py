@@ -22,8 +22,9 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.workload import Workload
+from tests.fakes.reports import Told
 from tests.fakes.trace_reader import complaints
-from tests.integration.test_measure import QUICK, Log
+from tests.integration.test_measure import QUICK
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def run(photos: Path, file: Path | None, loader: LoaderConfig, **config: Any) ->
     wanted = PipelineConfig(loader=loader, **config)
     session = Session(workload)
     with Tracing(file) as tracing:
-        session.measure(wanted, {**QUICK, **tracing.options(wanted)}, Log())
+        session.measure(wanted, {**QUICK, **tracing.options(wanted)}, Told())
     session.close()
 
 

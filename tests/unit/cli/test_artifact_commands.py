@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.search.test_unmeasured import Failing
 
 from autopipe import again
 from autopipe.api import retuning
