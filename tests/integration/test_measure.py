@@ -105,8 +105,15 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("loader", [Threads(workers=2), Processes(workers=1), TfData()])
-@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize(
+    ("loader", "cache"),
+    [
+        (Threads(workers=2), "memory"),
+        (Processes(workers=1), "none"),
+        (Processes(workers=1), "memory"),
+        (TfData(), "none"),
+    ],
+)
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:
     log = Told()
     session = Session(workload(classifier()))
@@ -123,15 +130,7 @@ def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: A
     assert 0 <= found.data_wait_share <= 1
     assert found.ran.backend == keras.backend.backend()
     assert (found.ran.processes, found.ran.threads == 0) == ((1, True) if loader.kind == "processes" else (0, False))
-    assert log.phases == [
-        Phase.BUILD,
-        Phase.WARM_UP,
-        Phase.OPEN,
-        Phase.FIRST_BATCH,
-        Phase.FILL,
-        Phase.MEASURE,
-        Phase.CLOSE,
-    ]
+    assert log.phases == list(Phase)[2:]  # it is started and has imported its workload
     assert log.images == sorted(log.images)
 
 
@@ -146,6 +145,8 @@ def test_trial_after_trial_runs_on_one_compiled_model() -> None:
     for finish in ("device", "host", "device"):
         session.measure(THREADS.model_copy(update={"finish": finish}), QUICK, Told())
     assert len(built) == 1
+    several = Session(workload(classifier(steps_per_execution=4))).measure(THREADS, QUICK, Told())
+    assert all(window.images % (4 * 8) == 0 for window in several.windows)
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(8, 8), (9, 8), (1, 1)])
@@ -153,12 +154,6 @@ def test_data_of_one_batch_are_measured(count: int, batch_size: int) -> None:
     found = Session(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Told())
     assert found.batch_size == batch_size
     assert all(window.images % batch_size == 0 for window in found.windows)
-
-
-def test_several_steps_at_once_are_counted_all() -> None:
-    session = Session(workload(classifier(steps_per_execution=4)))
-    found = session.measure(THREADS, QUICK, Told())
-    assert all(window.images % (4 * 8) == 0 for window in found.windows)
 
 
 class Epochs(keras.Sequential):
@@ -184,12 +179,6 @@ def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -
     trained = sum(window.images for window in found.windows)
     assert Epochs.begun > trained // 64  # 8 batches of 8
     assert found.images_per_second == overall(found.windows, 64)
-
-
-def test_a_ceiling_is_of_the_setup_that_was_asked_for() -> None:
-    setup = ModelSetup(finish="host", steps_per_execution=2)
-    found = Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Told())
-    assert found.setup == setup
 
 
 class OddLogs(keras.Model):
@@ -280,7 +269,7 @@ def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_dis
     half = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
     long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
     session = Session(photos(folder))
-    session.ceiling({"page_cache": "cold"}, Told())
+    assert (session.ceiling({"page_cache": "cold"}, Told()).read_bytes_per_second or 0) > 0
     dropped.clear()
     found = session.measure(half, long, Told())
     assert {dropped.count(path) for path in folder.rglob("*") if path.is_file()} == {2}
@@ -321,12 +310,8 @@ def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
     assert (found.compact_bytes, found.finished_bytes) == (plan.compact.bytes, plan.finished.bytes)
     assert plan.finished.bytes - plan.compact.bytes == 3 * 8 * 8 * 3  # of four bytes a value in place of one
     assert found.read_bytes_per_second is None
-
-
-def test_a_cold_ceiling_has_the_disk_in_it(folder: Path) -> None:
-    found = Session(photos(folder)).ceiling({"page_cache": "cold"}, Told())
-    assert found.read_bytes_per_second is not None
-    assert found.read_bytes_per_second > 0
+    setup = ModelSetup(finish="host", steps_per_execution=2)
+    assert Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Told()).setup == setup
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -44,6 +44,7 @@ def test_debug_behind_the_script_is_the_scripts(autopipe: Autopipe, tmp_path: Pa
         ended = autopipe("diagnose", *before, tmp_path / "absent.py", "--debug")
         assert ended.status == 2
         assert ended.err.startswith("Traceback") is traced
+        assert "there is no file" in ended.err
 
 
 class Ended(Exception):

@@ -180,13 +180,6 @@ def test_a_job_that_is_ended_takes_the_script_along(tmp_path: Path) -> None:
     assert "was ended by signal 15 before a training could be watched" in said
 
 
-def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    done = run(tmp_path, "nothing.py")
-    assert done.returncode == 2
-    assert "there is no file `nothing.py`" in done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["image_classification", "segmentation"])
 def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp_path: Path) -> None:
     """On TensorFlow, because their data are tf.data's."""

@@ -114,6 +114,11 @@ def watch(made: keras.Model, look: Look | None = None, **fit: Any) -> list[Watch
     return told
 
 
+def is_kerass(made: keras.Model) -> bool:
+    """Return True if the model's training function is the one that Keras made."""
+    return made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+
+
 SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     "arrays": lambda: {"x": X, "y": Y, "batch_size": 4},
     "PyDataset": lambda: {"x": Sequence(), "y": None, "batch_size": None},
@@ -142,7 +147,7 @@ def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
     assert len(seen.history.history["images_per_second"]) == 2
     assert all(0 <= share <= 1 for share in seen.history.history["data_wait_share"])
     assert seen.train_function is not function_before  # Keras's own, made by now
-    assert seen.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    assert is_kerass(seen)
 
 
 def test_a_source_that_each_step_has_to_wait_for_is_what_is_waited_for() -> None:
@@ -174,11 +179,8 @@ def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypa
     assert any("steps were timed" in warning for warning in told.warnings)
 
 
-def test_a_training_of_two_steps_tells_nothing() -> None:
+def test_a_training_of_two_steps_tells_nothing_and_several_at_once_are_taken_one_by_one() -> None:
     assert watch(model(), epochs=1, x=X[:8], y=Y[:8]) == []
-
-
-def test_several_steps_at_once_are_taken_one_by_one() -> None:
     (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)
     assert told.images == 8 * told.steps
     assert any("steps_per_execution" in warning for warning in told.warnings)
@@ -225,14 +227,9 @@ def test_augmentation_in_the_model_is_timed_by_leaving_it_out() -> None:
     assert told.without_augmentation_images_per_second is not None
     assert RandomDouble.called[-1] is False  # the last trace was the one without
     assert "call" not in vars(made.layers[0].layers[0])
-
-
-def test_without_augmentation_means_what_a_model_does_when_it_predicts() -> None:
-    RandomDouble.called = []
     layer = RandomDouble()
     with turned_off([layer]):
-        off = layer(X, training=True)
-    np.testing.assert_array_equal(keras.ops.convert_to_numpy(off), X)
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), X)
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), 2 * X)
 
 
@@ -272,7 +269,7 @@ def test_an_error_of_the_data_is_the_trainings_own_and_the_model_is_left_alone()
     onlooker = Onlooker(lambda watched: None)
     with pytest.raises(Exception, match="ZeroDivisionError"):
         made.fit(broken(), epochs=1, steps_per_epoch=5, verbose=0, callbacks=[onlooker])
-    assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    assert is_kerass(made)
 
 
 def test_after_a_training_that_was_interrupted_the_same_callback_watches_the_next() -> None:
@@ -286,7 +283,7 @@ def test_after_a_training_that_was_interrupted_the_same_callback_watches_the_nex
         made.fit(X, Y, batch_size=4, verbose=0, callbacks=[onlooker, Interrupts()])
     made.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[onlooker])
     assert len(told) == 1
-    assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    assert is_kerass(made)
 
 
 def test_the_next_may_be_of_another_model_or_of_the_same_compiled_anew() -> None:
@@ -295,7 +292,7 @@ def test_the_next_may_be_of_another_model_or_of_the_same_compiled_anew() -> None
     for made in (first, other):
         onlooker.set_model(made)
         onlooker.on_train_begin()  # and no end
-    assert first.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    assert is_kerass(first)
     other.compile("sgd", "sparse_categorical_crossentropy")
     other.make_train_function()
     anew = other.train_function
@@ -305,12 +302,10 @@ def test_the_next_may_be_of_another_model_or_of_the_same_compiled_anew() -> None
 
 def test_the_training_of_a_trainer_is_watched_like_any_other() -> None:
     told: list[Watched] = []
-    made = model()
-    Trainer(made, ArrayLoader(X, Y, 4)).fit(
-        epochs=2, callbacks=Onlooker(told.append, Look(steps=3, alone_seconds=0.05)), verbose=0
-    )
+    made, onlooker = model(), Onlooker(told.append, Look(steps=3, alone_seconds=0.05))
+    Trainer(made, ArrayLoader(X, Y, 4)).fit(epochs=2, callbacks=onlooker, verbose=0)
     assert [(each.batch_size, each.data) for each in told] == [(4, "autopipe")]
-    assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    assert is_kerass(made)
 
 
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
@@ -323,8 +318,7 @@ def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.Capture
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
@@ -355,6 +349,12 @@ def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
         Step(images=8, seconds=3.25, waiting_seconds=2.25, between_seconds=0.0),  # its data had to be opened
         Step(images=8, seconds=3.25, waiting_seconds=2.0, between_seconds=0.25),
     ]
+    steps.epoch_began()
+    clock.now += 0.5
+    steps.step_began(fetched=True)  # before the call
+    clock.now += 1.0
+    steps.step_ended(8)
+    assert steps.steps[2:] == [step(1.5, waiting=0.5)]
 
 
 def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
@@ -380,15 +380,3 @@ def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
 @pytest.mark.parametrize(("waits", "rises"), [([0, 0, 0.5, 0.6], True), ([0.5] * 4, False), ([0.5], False)])
 def test_a_queue_that_runs_empty_is_told(waits: list[float], rises: bool) -> None:
     assert waits_more_and_more([step(waiting=each) for each in waits]) is rises
-
-
-def test_batches_that_were_fetched_before_the_call_were_waited_for_until_then() -> None:
-    clock = Clock()
-    steps = StepClock(clock)
-    steps.epoch_began()
-    for _ in range(2):
-        clock.now += 0.5
-        steps.step_began(fetched=True)
-        clock.now += 1.0
-        steps.step_ended(8)
-    assert steps.steps == [step(1.5, waiting=0.5)] * 2

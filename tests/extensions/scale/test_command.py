@@ -36,12 +36,9 @@ def test_each_number_of_devices_has_a_line_that_says_whether_it_was_measured() -
     assert "95.4 MiB of gradients a step, over 12 GB/s (PCIe 3.0 x16" in text
     assert "4 devices are predicted: there are 2." in text
     assert "irtual" not in text
-
-
-def test_virtual_devices_are_called_so() -> None:
-    text = shown(virtual=True)
-    assert "2 virtual" in text
-    assert "say nothing of GPUs" in text
+    virtual = shown(virtual=True)
+    assert "2 virtual" in virtual
+    assert "say nothing of GPUs" in virtual
 
 
 def test_the_document_survives_json_and_holds_both_kinds_of_scaling() -> None:
