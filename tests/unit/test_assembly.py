@@ -73,11 +73,8 @@ def test_finish_leaves_the_cheap_end_to_the_device_or_nothing(photos: Path, fini
 def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
     found = job(photos, cache="memory")
     assert (found.recipe.cached, found.recipe.fixed_steps, found.recipe.fixed_spec.x.shape) == (1.0, 2, (8, 8, 3))
-
-
-def test_a_part_in_the_cache_counts_with_a_cache_only(photos: Path) -> None:
-    assert job(photos, cache="memory", cache_fraction=0.5).recipe.cached == 0.5
-    assert job(photos, cache_fraction=0.5).recipe.cached == 0.0
+    parts = [job(photos, cache=cache, cache_fraction=0.5).recipe.cached for cache in ("memory", "none")]
+    assert parts == [0.5, 0.0]
 
 
 def test_a_cut_that_the_form_cannot_hold_is_refused(photos: Path) -> None:
@@ -189,6 +186,8 @@ class Few:
 @pytest.mark.parametrize(("count", "sizes"), [(3, [3]), (4, [4]), (6, [4, 2])])
 def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, sizes: list[int]) -> None:
     config = PipelineConfig(loader=Threads(workers=1), finish="host")
+    with pytest.raises(WorkloadError, match="at least one sample"):
+        evaluation_loader(workload(photos), config, Few(photos, 0))
     with evaluation_loader(workload(photos), config, Few(photos, count)) as loader:
         batches = list(loader.batches(0))
     assert [len(x) for x, _ in batches] == sizes
@@ -260,11 +259,6 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.Monk
         evaluation_loader(made, config, Large()).close()  # the training's cache is full: nothing is left to it any more
 
 
-def test_nothing_to_evaluate_is_refused(photos: Path) -> None:
-    with pytest.raises(WorkloadError, match="at least one sample"):
-        evaluation_loader(workload(photos), PipelineConfig(loader=Threads(workers=1)), Few(photos, 0))
-
-
 def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
     config = PipelineConfig(loader=Threads(workers=1))
     with pytest.raises(ConfigError, match="shard"):
@@ -304,17 +298,8 @@ def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
         next(loader.epoch(0))
 
 
-def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> None:
-    workload = Workload(data=Arrays(np.zeros((8, 2), np.float32)), ops=[], batch_size=1)
-    for together, waiting, at_a_time in ((1, 2, 2), (4, 8, 4)):
-        config = PipelineConfig(loader=Threads(workers=1, queue_size=2), steps_per_execution=together)
-        with build_loader(workload, config) as loader:
-            assert loader.buffered_batches == waiting + at_a_time
-
-
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
     from autopipe.pipeline import wrap
-    from autopipe.workload.data.arrays import Arrays
     from autopipe.workload.ops.mix import MixUp
     from autopipe.workload.ops.values import OneHot
 

@@ -33,14 +33,6 @@ def test_a_training_within_the_interval_keeps_the_promise(rate: float) -> None:
     assert fell(rate, 0.9, others=3.0, cores=1) is None
 
 
-def test_half_of_the_promise_is_too_little_whatever_its_interval() -> None:
-    once = dataclasses.replace(PROMISE, images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
-    assert fell(510.0, 0.25, promise=once) is None
-    found = fell(490.0, 0.25, promise=once)
-    assert found is not None
-    assert found.cause is Cause.DATA
-
-
 def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
     assert fell(800.0, 0.25, others=0.2) == Drift(
         cause=Cause.DATA,
@@ -49,28 +41,31 @@ def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
     )
 
 
-def test_a_training_whose_cores_others_take_is_told_who_is_in_the_way() -> None:
-    found = fell(800.0, 0.25, others=1.5)
+@pytest.mark.parametrize(
+    ("waits", "others", "cores", "cause", "said", "command"),
+    [
+        (0.25, 1.5, 4, Cause.NEIGHBOURS, "others on this machine keep 1.5 of", ("check",)),
+        (0.06, 1.5, 4, Cause.MODEL, "waits no longer for data (6% of the time)", ("check", "autopipe.json")),
+        (0.06, 0.0, 2, Cause.FEWER_CORES, "it may use 2 of the 4 cores that it had then.", ("retune",)),
+        (0.25, 0.0, 2, Cause.FEWER_CORES, "it may use 2 of the 4 cores that it had then.", ("retune",)),
+    ],
+    ids=str,
+)
+def test_what_is_in_the_way_of_a_slow_training_is_told_with_what_to_run(
+    waits: float, others: float, cores: int, cause: Cause, said: str, command: tuple[str, ...]
+) -> None:
+    found = fell(800.0, waits, others=others, cores=cores)
     assert found is not None
-    assert found.cause is Cause.NEIGHBOURS
-    assert f"its cores busy. Run: {again.autopipe('check')}" in found.sentence
-    assert "others on this machine keep 1.5 of" in found.sentence
+    assert (found.cause, said in found.sentence) == (cause, True)
+    assert f"Run: {again.autopipe(*command)}" in found.sentence
 
 
-def test_a_training_that_is_slow_for_another_reason_is_told_so() -> None:
-    found = fell(800.0, 0.06, others=1.5)
+def test_half_of_the_promise_is_too_little_whatever_its_interval_or_cores() -> None:
+    once = dataclasses.replace(PROMISE, images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
+    assert fell(510.0, 0.25, promise=once) is None
+    found = fell(490.0, 0.25, promise=once)
     assert found is not None
-    assert found.cause is Cause.MODEL
-    assert "waits no longer for data (6% of the time)" in found.sentence
-    assert f"Run: {again.autopipe('check', 'autopipe.json')}" in found.sentence
-
-
-@pytest.mark.parametrize("waits", [0.06, 0.25])
-def test_a_training_on_fewer_cores_is_told_how_many_are_left(waits: float) -> None:
-    found = fell(800.0, waits, cores=2)
-    assert found is not None
-    assert found.cause is Cause.FEWER_CORES
-    assert f"it may use 2 of the 4 cores that it had then. Run: {again.autopipe('retune')}" in found.sentence
+    assert found.cause is Cause.DATA
     assert fell(800.0, 0.25, cores=2, promise=dataclasses.replace(PROMISE, cores=None)) is not None
 
 
@@ -109,17 +104,14 @@ def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypa
     assert all(line.startswith(("#", "autopipe_")) for line in last.splitlines())
 
 
-def test_a_training_without_a_promise_is_only_told(tmp_path: Path) -> None:
-    judge = judge_of(tmp_path / "drift.jsonl")
-    judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
-    assert json.loads((tmp_path / "drift.jsonl").read_text())["cause"] is None
-
-
 def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
+    slow = types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0)
+    judge_of(tmp_path / "drift.jsonl")(*slow)  # without a promise it is only told
+    assert json.loads((tmp_path / "drift.jsonl").read_text())["cause"] is None
     judge = judge_of(tmp_path / "missing" / "drift.jsonl")
     with pytest.warns(DriftWarning, match="cannot be written"):
-        judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
-    judge(types.SimpleNamespace(), 1, EpochFigures(images_per_second=1.0, data_wait_share=1.0))  # told once
+        judge(*slow)
+    judge(*slow)  # told once
 
 
 def test_an_exporter_that_no_package_has_is_refused() -> None:

@@ -56,7 +56,7 @@ def test_a_file_that_is_no_artefact_is_kept_beside(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "inside"), [("tuned", "tuned/autopipe.json"), (".", "autopipe.json")])
-def test_a_folder_in_its_place_is_refused_and_left_alone(
+def test_no_folder_is_written_over_or_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, inside: str
 ) -> None:
     (tmp_path / "tuned").mkdir()
@@ -64,25 +64,18 @@ def test_a_folder_in_its_place_is_refused_and_left_alone(
     with pytest.raises(ArtifactError, match="cannot be written") as caught:
         joining.write_joined(artifact(), name)
     assert caught.value.hint == f"Name a file in this folder: {inside}"
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        joining.write_joined(artifact(), tmp_path / "gone" / "autopipe.json")
     assert list(tmp_path.rglob("*")) == [tmp_path / "tuned"]
 
 
-def test_a_folder_that_is_not_there_is_not_made(path: Path) -> None:
-    with pytest.raises(ArtifactError, match="cannot be written"):
-        joining.write_joined(artifact(), path.parent / "gone" / "autopipe.json")
-    assert not (path.parent / "gone").exists()
-
-
 def test_what_another_machine_wrote_during_a_retune_stays(path: Path) -> None:
+    joining.renew(artifact(HERE, BIG), NEW, path)  # the file is gone meanwhile
+    assert files.read(path) == artifact(BIG, NEW)
     known = artifact(HERE, workload=NAMED)
     files.write(artifact(HERE, BIG, workload=NAMED), path)
     joining.renew(known, NEW, path)
     assert files.read(path) == artifact(BIG, NEW, workload=NAMED)
-
-
-def test_a_retune_of_an_artefact_that_is_gone_writes_what_was_known(path: Path) -> None:
-    joining.renew(artifact(HERE, BIG), NEW, path)
-    assert files.read(path) == artifact(BIG, NEW)
 
 
 def test_of_many_that_write_at_once_none_is_lost(path: Path) -> None:

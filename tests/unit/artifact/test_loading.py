@@ -101,12 +101,9 @@ def test_a_trial_that_imports_the_script_does_not_retune(
     assert retunes == []
 
 
-def test_another_machine_may_be_an_error(path: Path) -> None:
+def test_what_to_do_is_one_of_three_of_which_one_is_an_error(path: Path) -> None:
     with pytest.raises(ArtifactError, match="not of this machine"):
         ap.load(path, on_new_hardware="error")
-
-
-def test_what_to_do_is_one_of_three(path: Path) -> None:
     with pytest.raises(ConfigError, match="must be one of nearest, retune, error, but got 'tune'"):
         ap.load(path, on_new_hardware="tune")  # type: ignore[arg-type]  # a caller's mistake
 
@@ -159,7 +156,11 @@ def test_where_it_once_lay_is_not_looked_at_unless_that_is_allowed(
     assert named(stored(path, allow_outside=True)) == (f"{tmp_path / 'train.py'}:workload", True)
 
 
-def test_a_module_is_taken_only_if_somebody_says_so(project: Path) -> None:
+def test_a_module_is_taken_only_if_that_is_said_and_a_workload_without_a_name_only_if_given(project: Path) -> None:
+    path = written(project, None)
+    with pytest.raises(ArtifactError, match="does not say where its workload is"):
+        stored(path)
+    assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)
     path = written(project, ModuleReference(module="a.b", attribute="w"))
     with pytest.raises(ArtifactError, match=r"names the module `a\.b`") as raised:
         stored(path)
@@ -174,10 +175,3 @@ def test_what_the_module_beside_it_names_too_is_taken_from_everywhere(
     path = written(project, ABOVE)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(ABOVE, path.name))
     assert named(stored(path)) == (f"{project / 'train.py'}:workload", True)
-
-
-def test_a_workload_without_a_name_must_be_given(project: Path) -> None:
-    path = written(project, None)
-    with pytest.raises(ArtifactError, match="does not say where its workload is"):
-        stored(path)
-    assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)

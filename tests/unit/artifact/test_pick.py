@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import datetime
-
 import pytest
 
 from autopipe.artifact import pick
@@ -11,7 +9,7 @@ from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
-from tests.fakes.profiles import GIB, H200, NOON, about, artifact, baseline, config, digest, hardware, profile, trial
+from tests.fakes.profiles import GIB, H200, about, artifact, baseline, config, digest, hardware, profile, trial
 
 SMALL = profile(hardware=hardware(cores=1, memory_bytes=2 * GIB), config=config(loader=Threads(workers=1)))
 HERE = profile()
@@ -41,19 +39,14 @@ def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, n
     assert MatchLevel.NEAR is choice.match.level
 
 
-def test_the_warning_names_field_by_field_what_differs_and_what_to_do() -> None:
+def test_what_differs_is_named_field_by_field_with_what_to_do() -> None:
+    with pytest.raises(ArtifactError, match=r"3 profiles is of this machine.*cores: 2 there, 4 here") as error:
+        pick.pick(THREE, hardware(cores=4), strict=True)
+    assert "autopipe retune" in str(error.value.hint)
     warning = pick.pick(artifact(HERE), hardware(cores=4, memory_bytes=16 * GIB)).warning
     assert warning is not None
     assert "usable cores: 2 there, 4 here; memory: 8 GiB there, 16 GiB here" in warning
     assert "autopipe retune" in warning
-
-
-def test_strict_refuses_what_is_not_the_same_and_names_what_differs() -> None:
-    with pytest.raises(
-        ArtifactError, match=r"None of the artefact's 3 profiles is of this machine.*usable cores: 2 there, 4 here"
-    ) as error:
-        pick.pick(THREE, hardware(cores=4), strict=True)
-    assert "autopipe retune" in str(error.value.hint)
 
 
 def test_a_configuration_for_more_devices_than_there_are_is_reduced() -> None:
@@ -123,19 +116,6 @@ def test_a_warm_start_tries_what_was_best_elsewhere_before_what_was_only_good() 
     elsewhere = PipelineConfig(loader=Threads(workers=5))
     found = pick.warm_start(artifact(here), hardware(), [elsewhere, pick.config_of(here)])
     assert [each.loader.worker_count() for each in found] == [2, 5, 3]
-
-
-def test_a_new_profile_takes_the_place_of_the_same_machines_old_one() -> None:
-    new = profile(images_per_second=about(2000.0))
-    assert (SMALL, GPUS, new) == pick.with_profile(THREE, new).profiles
-
-
-def test_merging_unites_machines_and_keeps_the_latest_of_each() -> None:
-    old = profile(measured_at=NOON - datetime.timedelta(days=1), images_per_second=about(1.0))
-    merged = pick.merge([artifact(HERE, SMALL), artifact(old, GPUS)])
-    assert {HERE.winner.key: 3} == {merged.profiles[0].winner.key: len(merged.profiles)}
-    assert old not in merged.profiles
-    assert all(known in merged.profiles for known in (HERE, SMALL, GPUS))
 
 
 def test_artifacts_of_different_workloads_are_not_merged() -> None:

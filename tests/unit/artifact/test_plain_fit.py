@@ -156,15 +156,6 @@ def test_asking_for_its_length_in_mid_epoch_disturbs_nothing() -> None:
     assert same_weights(model, by_hand(2))
 
 
-def test_a_loop_of_ones_own_gets_an_epoch_each_time() -> None:
-    source = loader()
-    batches = feed.dataset(source)
-    for epoch in range(2):
-        for batch, expected in zip(batches, loader().batches(epoch), strict=True):
-            np.testing.assert_array_equal(np.asarray(batch[0]), expected[0])
-            np.testing.assert_array_equal(np.asarray(batch[1]), expected[1])
-
-
 def test_samples_without_a_target_will_do() -> None:
     found = classifier().predict(feed.dataset(ArrayLoader(FLOATS, None, 4, shuffle=False)), verbose=0)
     np.testing.assert_allclose(found, classifier().predict(FLOATS, verbose=0), rtol=1e-5)

@@ -46,24 +46,21 @@ def test_a_module_goes_before_the_script_that_imports_it(workload: Workload, mon
     assert reference.of_object(workload) == FileReference(path="/project/tune.py", attribute="photos")
 
 
-def test_an_object_of_a_notebook_has_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("__main__")
-    module.__dict__["photos"] = workload
-    monkeypatch.setitem(sys.modules, "__main__", module)
+def test_what_no_module_a_notebook_or_a_cell_holds_has_no_name(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert reference.of_object(workload) is None
-
-
-def test_what_a_cell_gave_is_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = types.ModuleType("__main__")
+    notebook.__dict__["photos"] = workload
+    with monkeypatch.context() as inside:
+        inside.setitem(sys.modules, "__main__", notebook)
+        assert reference.of_object(workload) is None
     module = types.ModuleType("__mp_main__")
     module.__dict__.update(_=workload, photos=workload, __file__="/tmp/notebook.py")
     monkeypatch.setitem(sys.modules, "__mp_main__", module)
     other = types.ModuleType("kept")
     other.__dict__["_"] = workload
     monkeypatch.setitem(sys.modules, "kept", other)
-    assert reference.of_object(workload) is None
-
-
-def test_an_object_that_no_module_holds_has_no_name(workload: Workload) -> None:
     assert reference.of_object(workload) is None
 
 
@@ -74,18 +71,11 @@ def test_a_path_is_written_from_the_folder_that_the_artifact_is_in(tmp_path: Pat
     outside = reference.moved(absolute, None, tmp_path / "tuned")
     assert outside == FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
     assert reference.moved(outside, tmp_path / "tuned", tmp_path) == FileReference(path="train.py")
-
-
-def test_a_module_is_named_alike_from_everywhere(tmp_path: Path) -> None:
-    named = ModuleReference(module="project.train")
+    inside = FileReference(path="train.py")
+    assert reference.located(inside, tmp_path / "autopipe.json", with_origin=False) == tmp_path / "train.py"
+    named = ModuleReference(module="project.train")  # alike from everywhere
     assert reference.moved(named, tmp_path, tmp_path / "tuned") is named
     assert reference.moved(None, tmp_path, tmp_path) is None
-
-
-def test_a_file_in_the_folder_is_found(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    named = FileReference(path="train.py")
-    assert reference.located(named, tmp_path / "autopipe.json", with_origin=False) == tmp_path / "train.py"
 
 
 def test_an_artifact_that_was_moved_alone_finds_its_workload_where_it_was(tmp_path: Path) -> None:
@@ -126,9 +116,5 @@ def test_images_behind_a_url_are_where_they_are_and_always_outside_of_the_artefa
     assert reference.moved(named, tmp_path, tmp_path / "tuned") is named
     assert reference.is_outside(named, tmp_path)
     assert reference.located(named, tmp_path / "autopipe.json", with_origin=False) == "s3://bucket/photos"
-
-
-def test_the_file_of_a_workload_is_never_behind_a_url(tmp_path: Path) -> None:
-    named = FileReference(path="s3://bucket/train.py")
-    with pytest.raises(ArtifactError, match="is gone"):
-        reference.located(named, tmp_path / "autopipe.json", with_origin=True)
+    with pytest.raises(ArtifactError, match="is gone"):  # which the file of a workload never is
+        reference.located(FileReference(path="s3://bucket/train.py"), tmp_path / "autopipe.json", with_origin=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -88,45 +87,17 @@ def test_wrong_options_are_named(home: Path, autopipe: Autopipe, options: tuple[
 # ---------------------------------------------------------------- bad data, named
 
 
-def _bytes(home: Path, name: str, content: bytes) -> None:
-    (home / "photos" / "cat" / name).write_bytes(content)
-
-
-def _truncated(home: Path) -> None:
-    encoded = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 256, (90, 90, 3), np.uint8))[1].tobytes()
-    _bytes(home, "5.jpg", encoded[: len(encoded) // 2])
-
-
-def _empty_folder(home: Path) -> None:
-    shutil.rmtree(home / "photos")
-    (home / "photos").mkdir()
-
-
-def _no_images(home: Path) -> None:
-    shutil.rmtree(home / "photos")
-    (home / "photos" / "cat").mkdir(parents=True)
-    (home / "photos" / "cat" / "notes.txt").write_text("meow")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda home: shutil.rmtree(home / "photos"), "photos` does not exist."),
-        (_empty_folder, "There are no images in `/"),
-        (_no_images, "There are no images below `/"),
-        (lambda home: _bytes(home, "5.jpg", b""), "5.jpg` is empty (0 bytes)"),
-        (_truncated, "5.jpg"),
-        (lambda home: _bytes(home, "5.png", b"no image"), "5.png"),
-    ],
-    ids=["missing", "empty", "no images", "zero bytes", "truncated", "no image"],
-)
-def test_bad_data_is_named(home: Path, autopipe: Autopipe, spoil: object, said: str) -> None:
-    assert callable(spoil)
-    spoil(home)
+@pytest.mark.parametrize("kind", ["missing", "truncated"])
+def test_bad_data_is_named(home: Path, autopipe: Autopipe, kind: str) -> None:
+    if kind == "missing":
+        shutil.rmtree(home / "photos")
+    else:
+        file = home / "photos" / "cat" / "1.jpg"
+        file.write_bytes(file.read_bytes()[:-200])
     ended = autopipe("convert", workload(home))
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith("error: ")
-    assert said in ended.err
+    assert ("photos` does not exist." if kind == "missing" else "cat/1.jpg") in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -138,26 +109,16 @@ def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> No
     assert ended.err.startswith("warning: Only one image is in `emu`")
 
 
-def test_alpha_grey_and_16_bits_are_read_as_any_image(home: Path, autopipe: Autopipe) -> None:
-    for name, shape, kind in (("a", (20, 30, 4), np.uint8), ("g", (20, 30), np.uint8), ("d", (20, 30, 3), np.uint16)):
-        cv2.imwrite(str(home / "photos" / "cat" / f"{name}.png"), np.full(shape, 200, kind))
-    ended = autopipe("convert", workload(home), "--verify")
-    assert "wrote     11 samples" in ended.err
-
-
 @pytest.mark.parametrize(
     ("data", "ops", "said"),
     [
-        ("ap.ImagePairs('photos/cat', 'photos/dog')", OPS, "have no partner: 4.png"),
         ("ap.ImageFolder('photos')", "ap.Decode(), ap.Resise(16, 16)", "Did you mean `Resize`?"),
         ("ap.ImageFolder('photos')", "ap.Resize(16, 16)", "Decode"),
-        ("ap.ImageFolder('photos')", "ap.Decode(), 3", "`ops` must hold ops, but got 3."),
         ("ap.ImageFolder(photos)", OPS, "NameError"),
     ],
-    ids=["mask without a partner", "unknown op", "no decode", "no op", "import fails"],
+    ids=["unknown op", "no decode", "import fails"],
 )
 def test_a_workload_that_cannot_be_is_named(home: Path, autopipe: Autopipe, data: str, ops: str, said: str) -> None:
-    shutil.copy(home / "photos" / "cat" / "0.png", home / "photos" / "cat" / "4.png")
     ended = autopipe("convert", workload(home, data, ops), "--to", "array")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith("error: ")

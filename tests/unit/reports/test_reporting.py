@@ -8,7 +8,6 @@ import pytest
 import autopipe as ap
 from autopipe.api import loading
 from autopipe.artifact import artifact as files
-from autopipe.errors import ArtifactError
 from tests.fakes import findings, profiles
 
 
@@ -44,8 +43,3 @@ def test_a_notebook_shows_a_report_in_a_frame_and_a_console_its_verdict_alone(ar
     assert report.document["verdict"] in repr(report)
     assert "<svg" not in repr(report)
     assert len(repr(report)) < 500
-
-
-def test_where_there_is_no_artefact_the_error_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="There is no artefact"):
-        ap.report(tmp_path)
