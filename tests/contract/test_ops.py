@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -66,12 +67,15 @@ SAMPLES: dict[str, Sample] = {
     "encoded grey": (encoded(image(13, 17)), np.int64(2)),
     "encoded, cut": (encoded(image(13, 17, 3))[:300], None),
 }
-PAIRS = [
-    pytest.param(case, name, id=f"{number}-{type(case.op).__name__}-{name}")
-    for number, case in enumerate(CASES)
-    for name in SAMPLES
-    if name.split(":")[0].startswith(case.samples)
-]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
+
+
+def samples_of(case: Case) -> Iterator[Sample]:
+    """Yield the samples of a case; the one that a test fails on is printed last."""
+    for name, sample in SAMPLES.items():
+        if name.split(":")[0].startswith(case.samples):
+            print(name)  # noqa: T201  pytest shows it
+            yield sample
 
 
 def spec_of(sample: Sample) -> SampleSpec:
@@ -140,18 +144,20 @@ def test_every_op_of_the_package_has_a_reference() -> None:
     assert {type(case.op) for case in CASES} == found
 
 
-@pytest.mark.parametrize(("case", "name"), PAIRS)
-def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case, name: str) -> None:
-    sample = frozen(SAMPLES[name])
-    for random in RANDOM if case.op.draws else RANDOM[:1]:
-        wanted = expected(case, sample, numbers(case.op, random))
-        if wanted is None:
-            with pytest.raises(BadSampleError):
-                case.op.apply(sample, spec_of(sample), numbers(case.op, random))
-        else:
-            made = case.op.apply(sample, spec_of(sample), numbers(case.op, random))
-            assert_same(wanted, made, case.levels)
-            require_alike_wherever_it_is_written(case.op, SAMPLES[name], numbers(case.op, random), made)
+@each_case
+def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case) -> None:
+    for given in samples_of(case):
+        sample = frozen(given)
+        for random in RANDOM if case.op.draws else RANDOM[:1]:
+            drawn = numbers(case.op, random)
+            wanted = expected(case, sample, drawn)
+            if wanted is None:
+                with pytest.raises(BadSampleError):
+                    case.op.apply(sample, spec_of(sample), drawn)
+            else:
+                made = case.op.apply(sample, spec_of(sample), drawn)
+                assert_same(wanted, made, case.levels)
+                require_alike_wherever_it_is_written(case.op, given, drawn, made)
 
 
 def require_alike_wherever_it_is_written(op: Op, sample: Sample, random: NDArray[np.float64], wanted: Sample) -> None:
@@ -163,9 +169,9 @@ def require_alike_wherever_it_is_written(op: Op, sample: Sample, random: NDArray
             assert_same(wanted, op.apply((own, sample[1]), spec_of(sample), random, own))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
+@each_case
 def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
-    sample = next(SAMPLES[each] for each in SAMPLES if each.split(":")[0].startswith(case.samples))
+    sample = next(samples_of(case))
     spec, again = spec_of(sample), cloudpickle.loads(cloudpickle.dumps(case.op))
 
     def made(op: Op, index: int) -> Sample | None:
@@ -210,12 +216,8 @@ def plain(
         lines = case.op.plain(step, dialect)
     except PlainCodeError:
         return None
-    parts = [part for part, value in zip("xy", sample, strict=True) if value is not None]
-    scope |= {
-        part: tf.constant(value) if tensorflow else value
-        for part, value in zip("xy", sample, strict=True)
-        if value is not None
-    }
+    parts = {part: value for part, value in zip("xy", sample, strict=True) if value is not None}
+    scope |= {part: tf.constant(value) if tensorflow else value for part, value in parts.items()}
     exec("\n".join([*case.op.plain_constants(step), *lines]), scope)
     found = [scope[part].numpy() if tensorflow else scope[part] for part in parts]
     return found[0], found[1] if len(found) > 1 else None
@@ -234,32 +236,27 @@ class Lowest:
         return np.zeros(np.shape(limits), np.int64)
 
 
-RANDOM_ALONE = [
-    pytest.param(case, *pair.values[1:], id=pair.id)
-    for case, pair in ((next(case for case in CASES if case is pair.values[0]), pair) for pair in PAIRS)
-    if case.op.draws and not (isinstance(case.op, Map) or case.op.mixes)
-]
-
-
-@pytest.mark.parametrize(("case", "name"), RANDOM_ALONE)
-def test_its_plain_code_at_the_lower_ends_of_all_ranges_gives_what_the_op_gives_there(case: Case, name: str) -> None:
-    sample, lowest = SAMPLES[name], numbers(case.op, RANDOM[0])
-    if expected(case, sample, lowest) is not None:
-        found = plain(case, sample, "np", Lowest())
-        assert found is not None
-        assert_same(case.op.apply(sample, spec_of(sample), lowest), found, 1)
+@each_case
+def test_its_plain_code_at_the_lower_ends_of_all_ranges_gives_what_the_op_gives_there(case: Case) -> None:
+    if not case.op.draws or isinstance(case.op, Map) or case.op.mixes:
+        return
+    for sample in samples_of(case):
+        lowest = numbers(case.op, RANDOM[0])
+        if expected(case, sample, lowest) is not None:
+            found = plain(case, sample, "np", Lowest())
+            assert found is not None
+            assert_same(case.op.apply(sample, spec_of(sample), lowest), found, 1)
 
 
 @pytest.mark.parametrize("dialect", ["np", "tf"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
+@each_case
 def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: Library) -> None:
     """What is random may differ from the op in its numbers, not in its shape and dtype."""
     assert type(case.op).plain is not Op.plain, (
         f"{type(case.op).__name__} needs a method `plain(self, step, library)` that returns its lines of plain code, "
         "for `autopipe eject` and the baselines of a tune. If it has none, it raises PlainCodeError with a reason."
     )
-    for name in (str(pair.values[1]) for pair in PAIRS if pair.values[0] is case):
-        sample = SAMPLES[name]
+    for sample in samples_of(case):
         if expected(case, sample, numbers(case.op, MIDDLE)) is None:
             continue
         wanted = case.op.apply(sample, spec_of(sample), numbers(case.op, MIDDLE))
@@ -278,52 +275,47 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: Library) ->
                 )
 
 
-@pytest.mark.parametrize(
-    ("case", "name"),
-    [pair for pair in PAIRS if pair.values[0].op.batchable],  # type: ignore[union-attr]  # a case
-)
-def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: str) -> None:
+@each_case
+def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case) -> None:
     from autopipe.pipeline.devices.train_steps import KERAS_OPS
 
-    x, y = SAMPLES[name]
-    batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])
-    singles = [case.op.apply((each, y), spec_of((x, y)), np.empty(0)) for each in batch[0]]
-    wanted = np.stack([one for one, _ in singles]), None if y is None else np.stack([other for _, other in singles])
-    for library in (NUMPY, KERAS_OPS):
-        found = case.op.finish(batch, spec_of((x, y)), library)
-        assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))
+    for x, y in samples_of(case) if case.op.batchable else ():
+        batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])
+        wanted = stacked([case.op.apply((each, y), spec_of((x, y)), np.empty(0)) for each in batch[0]])
+        for library in (NUMPY, KERAS_OPS):
+            found = case.op.finish(batch, spec_of((x, y)), library)
+            assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))
 
 
-HALVES = [
-    pair
-    for pair in PAIRS
-    if not isinstance(SAMPLES[str(pair.values[1])][0], bytes)
-    and not pair.values[0].op.mixes  # type: ignore[union-attr]  # whose batches are in tests/unit/workload/ops/test_mix.py
-    and pair.values[0].op.takes_batches(spec_of(SAMPLES[str(pair.values[1])]))  # type: ignore[union-attr]  # a case
-]
+def stacked(samples: list[Sample]) -> Sample:
+    xs, ys = zip(*samples, strict=True)
+    return np.stack(xs), None if ys[0] is None else np.stack(ys)
 
 
-@pytest.mark.parametrize(("case", "name"), HALVES)
-def test_its_batch_half_gives_the_same_bits_as_sample_by_sample(case: Case, name: str) -> None:
-    x, y = SAMPLES[name]
-    spec, generator = spec_of((x, y)), np.random.default_rng(5)
-    random = np.concatenate([np.array(RANDOM)[:, : case.op.draws], generator.random((7, case.op.draws))])
-    order = np.arange(x.size)
-    xs = np.stack([x, *(x.flat[generator.permutation(order)].reshape(x.shape) for _ in random[1:])])
-    ys = None if y is None else np.stack([y] * len(random))
-    singles = [
-        case.op.apply((one, None if ys is None else ys[number]), spec, random[number]) for number, one in enumerate(xs)
-    ]
-    wanted = np.stack([one for one, _ in singles]), None if ys is None else np.stack([other for _, other in singles])
-    for out in (None, np.full_like(wanted[0], 77)):
-        assert_same(wanted, case.op.apply_many((xs.copy(), None if ys is None else ys.copy()), spec, random, out))
-    if wanted[0].shape == xs.shape and wanted[0].dtype == xs.dtype:  # in place
+def has_half(case: Case, sample: Sample) -> bool:  # batches of ops that mix are in tests/unit/workload/ops/test_mix.py
+    return not isinstance(sample[0], bytes) and not case.op.mixes and case.op.takes_batches(spec_of(sample))
+
+
+@each_case
+def test_its_batch_half_gives_the_same_bits_as_sample_by_sample(case: Case) -> None:
+    for x, y in filter(functools.partial(has_half, case), samples_of(case)):
+        spec, generator = spec_of((x, y)), np.random.default_rng(5)
+        random = np.concatenate([np.array(RANDOM)[:, : case.op.draws], generator.random((7, case.op.draws))])
+        order = np.arange(x.size)
+        xs = np.stack([x, *(x.flat[generator.permutation(order)].reshape(x.shape) for _ in random[1:])])
+        ys = None if y is None else np.stack([y] * len(random))
+        wanted = stacked([case.op.apply((one, y), spec, drawn) for one, drawn in zip(xs, random, strict=True)])
         own = xs.copy()
-        assert_same(wanted, case.op.apply_many((own, None if ys is None else ys.copy()), spec, random, own))
+        outs = [None, np.full_like(wanted[0], 77)]
+        outs += [own] if wanted[0].shape == xs.shape and wanted[0].dtype == xs.dtype else []  # in place
+        for out in outs:
+            given = own if out is own else xs.copy(), None if ys is None else ys.copy()
+            assert_same(wanted, case.op.apply_many(given, spec, random, out))
 
 
 def test_what_small_arrays_are_augmented_by_has_a_batch_half() -> None:
-    assert {type(pair.values[0].op).__name__ for pair in HALVES} >= {  # type: ignore[union-attr]  # a case
+    found = {type(case.op).__name__ for case in CASES for sample in samples_of(case) if has_half(case, sample)}
+    assert found >= {
         "CenterCrop", "RandomCrop", "RandomFlip", "RandomBrightness", "RandomContrast", "Pad", "OneHot", "Rescale",
         "Normalize", "Cast",
     }  # fmt: skip
