@@ -15,9 +15,7 @@ from autopipe.errors import MissingExtraError
 
 
 @pytest.mark.parametrize("activated", [False, True])
-def test_commands_have_their_names_only_in_an_activated_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activated: bool
-) -> None:
+def test_an_activated_environment_has_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activated: bool) -> None:
     for name in ("python", "autopipe"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path) if activated else "/nowhere")
@@ -76,9 +74,7 @@ NOTED = [
         ("tfds", "pip install plain 'with-more[fast,small]>=1'"),
     ],
 )
-def test_an_extra_is_installed_by_what_it_brings_wherever_autopipe_came_from(
-    extra: str, line: str, installed: Callable[[list[str] | None], None]
-) -> None:
+def test_an_extra_is_what_it_brings(extra: str, line: str, installed: Callable[[list[str] | None], None]) -> None:
     installed(NOTED)
     assert again.installing_extra(extra) == line
     assert MissingExtraError.of(extra, "x").hint == f"Run: {line}"
@@ -100,9 +96,7 @@ def test_where_nothing_was_noted_of_an_extra_the_checkout_is_installed_with_it(
     assert again.installing_extra("otel") == f"pip install -e '{tmp_path}/my copy[otel]'"
 
 
-def test_packages_go_to_this_python_where_its_pip_is_not_the_one_that_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_packages_go_to_this_python_whatever_pip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert again.installing("s3fs") == f"{sys.executable} -m pip install s3fs"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # an environment that uv made

@@ -228,9 +228,7 @@ def free(monkeypatch: pytest.MonkeyPatch, count_bytes: int) -> None:
     )
 
 
-def test_samples_to_evaluate_that_memory_has_no_room_for_are_read_each_time(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = PipelineConfig(loader=Threads(workers=1), cache="memory")
     free(monkeypatch, 1000)
     with pytest.warns(CacheWarning, match=r"^The 6 samples .* takes 1\.2 KiB, but \d+ B are free"):

@@ -222,9 +222,7 @@ def test_no_form_imports_autopipe(form: str, tmp_path: Path) -> None:
     assert "import autopipe" not in eject(workload, form)
 
 
-def test_a_cache_of_decoded_samples_is_for_what_is_decoded_and_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="are in memory already"):
         eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), CACHED)
     photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))

@@ -102,9 +102,7 @@ def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer
 
 
 @pytest.mark.parametrize("workload", [WORKLOAD, "elsewhere.py:workload"])
-def test_a_workload_that_is_given_is_used_instead(
-    tmp_path: Path, importer: _Importer, workload: Workload | str
-) -> None:
+def test_a_given_workload_is_used_instead(tmp_path: Path, importer: _Importer, workload: Workload | str) -> None:
     path = files.write(artifact(workload=FileReference(path="/gone.py")), tmp_path / "autopipe.json")
     tuned = factory.load(path, here=hardware(), workload=workload)
     assert tuned.workload is WORKLOAD
@@ -132,9 +130,7 @@ def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -
     assert importer.asked == ["project.train:workload"]
 
 
-def test_a_relative_path_holds_when_the_working_directory_changes(
-    tmp_path: Path, importer: _Importer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_keeps_its_folder(tmp_path: Path, importer: _Importer, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").touch()
     files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
     monkeypatch.chdir(tmp_path)

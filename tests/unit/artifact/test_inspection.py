@@ -79,9 +79,7 @@ def test_every_sample_is_looked_at_and_each_bad_one_is_named_with_its_reason(sou
     assert not (tmp_path / "journal").exists()
 
 
-def test_a_look_that_was_stopped_goes_on_where_it_was_and_looks_at_what_was_bad_again(
-    source: Played, tmp_path: Path
-) -> None:
+def test_a_stopped_look_goes_on_where_it_was_and_looks_at_bad_samples_again(source: Played, tmp_path: Path) -> None:
     journal = tmp_path / "folder" / "journal"
     looked = conversion(source)
     source.bad, source.gone = {70}, 500
@@ -104,9 +102,7 @@ def test_half_a_line_of_a_look_that_was_killed_does_no_harm(source: Played, tmp_
     assert source.read_once == set(range(64, COUNT))
 
 
-def test_where_nothing_can_be_written_the_look_goes_on_without_a_journal(
-    source: Played, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_look_goes_on_without_a_journal(source: Played, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     found = inspect(conversion(source), tmp_path / "file" / "journal", workers=1)
     assert (found.samples, found.bad) == (COUNT, ())

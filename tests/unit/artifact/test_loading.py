@@ -92,7 +92,7 @@ def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest
     assert "a retune failed: No configuration could be measured" in str(warnings[0].message)
 
 
-def test_a_trial_that_imports_the_script_does_not_retune(
+def test_an_import_in_a_trial_does_not_retune(
     path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(protocol.IN_TRIAL, "1")
@@ -145,9 +145,7 @@ def test_a_workload_elsewhere_is_taken_only_if_that_is_allowed(project: Path, mo
     assert named(stored(path, allow_outside=True)) == (f"{project / 'train.py'}:workload", True)
 
 
-def test_where_it_once_lay_is_not_looked_at_unless_that_is_allowed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_it_once_lay_must_be_allowed(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     (tmp_path / "train.py").touch()
     path = written(project, FileReference(path="../gone.py", origin=str(tmp_path / "train.py")))
@@ -168,9 +166,7 @@ def test_a_module_is_taken_only_if_that_is_said_and_a_workload_without_a_name_on
     assert named(stored(path, allow_outside=True)) == ("a.b:w", True)
 
 
-def test_what_the_module_beside_it_names_too_is_taken_from_everywhere(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_module_beside_it_names_is_taken_everywhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     path = written(project, ABOVE)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(ABOVE, path.name))

@@ -48,7 +48,7 @@ HERE = fingerprint.detect()
     ],
     ids=["of this machine", "of another", "of a loader that is not installed"],
 )
-def test_show_tells_which_profile_is_used(
+def test_show_tells_the_used_profile(
     autopipe: Autopipe, tmp_path: Path, profiles: list[Profile], said: list[str]
 ) -> None:
     ended = autopipe("show", files.write(artifact(*profiles), tmp_path / "a.json"))
@@ -86,9 +86,7 @@ def test_from_where_a_tune_was_run_its_artefact_is_named(
         ("check", '{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),
     ],
 )
-def test_what_is_no_artefact_of_this_version_is_refused(
-    autopipe: Autopipe, tmp_path: Path, command: str, content: str, said: str
-) -> None:
+def test_another_file_is_refused(autopipe: Autopipe, tmp_path: Path, command: str, content: str, said: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     ended = autopipe(command, path)
@@ -96,9 +94,7 @@ def test_what_is_no_artefact_of_this_version_is_refused(
     assert said in ended.err
 
 
-def test_retune_refuses_a_folder_that_cannot_be_written_to(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retune_refuses_a_read_only_folder(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = files.write(artifact(), tmp_path / "a.json")
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
     ended = autopipe("retune", path, "--workload", "train.py:workload")
@@ -107,9 +103,7 @@ def test_retune_refuses_a_folder_that_cannot_be_written_to(
     assert "--out" not in ended.err
 
 
-def test_merge_unites_profiles_and_leads_to_the_first_ones_workload_from_a_new_folder(
-    autopipe: Autopipe, tmp_path: Path
-) -> None:
+def test_merge_unites_profiles_and_leads_to_the_workload_from_a_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "one").mkdir()
     named = FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
@@ -186,9 +180,7 @@ def test_the_artefact_and_its_module_name_the_new_file(
     assert reference.beside(renamed) == reference.Pin(workload=named)
 
 
-def test_a_module_of_the_users_own_is_left_alone_and_another_workload_is_told(
-    autopipe: Autopipe, renamed: Path
-) -> None:
+def test_a_module_of_the_users_own_is_left_and_another_workload_is_told(autopipe: Autopipe, renamed: Path) -> None:
     own = renamed.with_name("tuned_pipeline.py")
     own.write_text("# mine\n")
     ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:photos")
@@ -256,7 +248,7 @@ def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
     assert said[-2:] == [f"next      {trains}", f"          {again.autopipe('check', path)}"]
 
 
-def test_without_a_module_for_the_artefact_there_is_none_to_train_with(
+def test_another_artefacts_module_is_not_named(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, known = stored(tmp_path)

@@ -151,9 +151,7 @@ def test_a_password_in_the_url_of_images_is_refused_and_not_repeated(autopipe: A
     assert "hunter2" not in ended.err
 
 
-def test_it_writes_where_loaders_look_wherever_either_is_run(
-    home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_writes_where_loaders_look(home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     import autopipe as ap
     from autopipe.measure.trial.workload_import import load_workload
 

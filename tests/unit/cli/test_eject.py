@@ -40,9 +40,7 @@ def test_stdout_holds_the_code_alone_whatever_the_workload_prints(home: Path, au
     assert "which an op prints\n" in ended.err
 
 
-def test_every_sample_may_be_talked_about_beside_a_document(
-    home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ops_print_is_not_in_a_document(home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     ended = autopipe("verify", "--files", "--json", "talks.py:workload")
     assert (ended.status, ended.out[:1], ended.out[-2:]) == (0, "{", "}\n")

@@ -96,9 +96,7 @@ def test_commands_are_listed_below_three_headings_the_most_used_first_in_lines_o
     assert [line for line in lines if len(line) > 80 or not line.endswith(".") or line.endswith("..")] == []
 
 
-def test_a_command_of_another_package_is_listed_below_its_heading_or_below_more(
-    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def upload() -> None:
         """Send an artefact to a place that everybody who trains the same model reads, and say where it can be found."""
 
@@ -130,9 +128,7 @@ def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
     ],
     ids=str,
 )
-def test_a_misspelt_name_or_an_impossible_number_is_wrong_use_and_named(
-    autopipe: Autopipe, arguments: tuple[str, ...], last: str
-) -> None:
+def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe, arguments: tuple[str, ...], last: str) -> None:
     ended = autopipe(*arguments)
     assert (ended.status, ended.out) == (2, "")
     assert last in ended.err.splitlines()[-1]
@@ -223,7 +219,7 @@ def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all(into: str, 
         assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_letter_that_the_locale_lacks_is_written_out(
+def test_letters_the_locale_lacks_are_spelt(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = files.write(artifact(profile(hardware=hardware(cpu_model="Imaginär"))), tmp_path / "a.json")
@@ -262,9 +258,7 @@ main.main()
 
 
 @pytest.mark.parametrize(("how", "ended"), [("plain", "KeyboardInterrupt"), ("nohup", "the terminal's end")])
-def test_a_terminal_that_is_closed_ends_a_command_as_ctrl_c_does_unless_it_was_told_to_go_on(
-    tmp_path: Path, how: str, ended: str
-) -> None:
+def test_a_closed_terminal_ends_a_command_as_ctrl_c_does_but_for_nohup(tmp_path: Path, how: str, ended: str) -> None:
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", WORKS, how],
@@ -285,9 +279,7 @@ def test_a_terminal_that_is_closed_ends_a_command_as_ctrl_c_does_unless_it_was_t
     assert (tmp_path / "saved").read_text() == ended  # with `nohup`, reading goes on until the terminal's end
 
 
-def test_a_sigterm_that_is_repeated_does_not_cut_short_what_the_first_began(
-    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_sigterm_does_not_cut_short_the_first(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
 
     def command(arguments: list[str], prog_name: str) -> None:

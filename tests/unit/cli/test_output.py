@@ -86,9 +86,7 @@ def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> Non
     assert sorted(each.name for each in tmp_path.iterdir()) == ["begun", "old"]
 
 
-def test_a_folder_without_room_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, start: int, length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -132,7 +130,7 @@ def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytes
     assert capsys.readouterr() == ("the result\n", f"wrote     {name}\n")
 
 
-def test_a_bar_tells_on_a_terminal_how_much_is_done_and_writes_nothing_into_a_file(
+def test_a_bar_is_drawn_on_a_terminal_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with screen.bar("looking", unit="samples") as told:

@@ -159,9 +159,7 @@ BEST = "best            100 images/s  threads(workers=2) cache=memory"
         ),
     ],
 )
-def test_events_are_told_in_lines_and_more_of_them_to_those_who_ask(
-    verbose: bool, told: list[events.Event], lines: list[str]
-) -> None:
+def test_events_are_told_in_lines_verbose_or_not(verbose: bool, told: list[events.Event], lines: list[str]) -> None:
     found = Screen(verbose=verbose, terminal=False).tell(*told)
     assert len(found) == len(lines)
     assert [line for line, begin in zip(found, lines, strict=True) if not line.startswith(begin)] == []

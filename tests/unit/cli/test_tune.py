@@ -38,18 +38,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_options_that_cannot_be_are_named_before_a_child_is_started(
-    autopipe: Autopipe, home: Path, options: tuple[str, ...], said: str
-) -> None:
+def test_impossible_options_start_nothing(autopipe: Autopipe, home: Path, options: tuple[str, ...], said: str) -> None:
     ended = autopipe("tune", "train.py:workload", *options)
     assert (ended.status, ended.out) == (2, "")
     assert said in ended.err
     assert list(home.iterdir()) == []  # no folder that nothing was written to
 
 
-def test_a_misspelt_backend_is_named_before_a_child_is_started(
-    autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_backend_starts_nothing(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jx")
     ended = autopipe("tune", "train.py:workload")
     assert (ended.status, ended.out) == (2, "")
@@ -71,9 +67,7 @@ def test_a_folder_that_cannot_be_made_is_refused(autopipe: Autopipe, home: Path)
     assert ended.err.startswith("error: `--out` must be a folder that can be made, but got 'out'")
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_with_the_remedy(
-    autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_folder_is_refused(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "out").mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
     ended = autopipe("tune", "train.py:workload", "--out", "out")
@@ -81,9 +75,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_with_the_remedy(
     assert ended.err == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"
 
 
-def test_a_trace_that_cannot_be_written_is_refused_before_the_workload_is_imported(
-    autopipe: Autopipe, tmp_path: Path
-) -> None:
+def test_a_trace_that_cannot_be_written_is_refused_before_any_import(autopipe: Autopipe, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("from pathlib import Path\n\nPath(__file__).with_name('imported').touch()\n")
     ended = autopipe("measure", f"{script}:workload", "--trace", tmp_path / "nowhere" / "trace.json")

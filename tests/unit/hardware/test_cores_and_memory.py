@@ -59,9 +59,7 @@ BOTH = V1_MOUNT + V2_MOUNT.replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
     ],
     ids=str,
 )
-def test_the_lowest_version_2_quota_counts_rounded_up_to_cores(
-    play: Play, limits: dict[str, str], usable: int, time: float
-) -> None:
+def test_the_lowest_version_2_quota_counts(play: Play, limits: dict[str, str], usable: int, time: float) -> None:
     root = play(
         {"proc/self/cgroup": "0::/jobs/trial\n", "proc/self/mountinfo": V2_MOUNT}
         | {f"sys/fs/cgroup/{group}": f"{quota} 100000\n" for group, quota in limits.items()}
@@ -81,9 +79,7 @@ def test_the_lowest_version_2_quota_counts_rounded_up_to_cores(
     ],
     ids=["parent", "no quota", "container", "not mounted", "outside the namespace", "both versions"],
 )
-def test_a_version_1_quota_is_found_where_its_group_is_mounted(
-    play: Play, group: str, mount: str, limits: dict[str, int], usable: int
-) -> None:
+def test_version_1_quotas_are_found(play: Play, group: str, mount: str, limits: dict[str, int], usable: int) -> None:
     files = {"proc/self/cgroup": f"9:name=systemd:/\n1:cpu,cpuacct:{group}\n0::/\n", "proc/self/mountinfo": mount}
     for name, quota in limits.items():
         files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_quota_us"] = f"{quota}\n"

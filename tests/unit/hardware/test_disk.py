@@ -89,9 +89,7 @@ def test_a_look_at_some_places_tells_how_much_is_in_memory(paths: list[Path]) ->
     assert disk.share_in_memory(paths) == 1.0
 
 
-def test_a_python_without_reads_that_do_not_wait_tells_no_share(
-    paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_whose_reads_all_wait_tells_no_share(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     def no_flags(*arguments: object) -> int:
         raise NotImplementedError("preadv2: flags unavailable on this platform")
 
@@ -101,9 +99,7 @@ def test_a_python_without_reads_that_do_not_wait_tells_no_share(
     assert disk.share_in_memory(paths) is None
 
 
-def test_files_that_nobody_wrote_lately_are_dropped_without_waiting_for_the_disk(
-    paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     os.sync()
     monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))

@@ -173,9 +173,7 @@ IMPORTED = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "j
         ({"KERAS_BACKEND": "torch"}, {"keras": IMPORTED}, "jax"),  # set too late
     ],
 )
-def test_an_imported_keras_knows_its_backend_and_the_environment_says_what_it_will_be(
-    environment: dict[str, str], modules: dict[str, Any], backend: str | None
-) -> None:
+def test_the_backend_of_keras(environment: dict[str, str], modules: dict[str, Any], backend: str | None) -> None:
     assert backend == keras_backend(environment, modules)
 
 

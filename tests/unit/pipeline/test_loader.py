@@ -150,9 +150,7 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
     ],
     ids=str,
 )
-def test_whole_batches_that_tf_data_makes_side_by_side_are_counted(
-    monkeypatch: pytest.MonkeyPatch, loader: TfData, held: int
-) -> None:
+def test_batches_that_tf_data_makes_at_once_count(monkeypatch: pytest.MonkeyPatch, loader: TfData, held: int) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: 2)
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
     assert costs.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

@@ -488,9 +488,7 @@ def _classifier() -> keras.Model:
 
 
 @pytest.mark.parametrize(("fails_after", "epochs"), [(1, 2), (2, 2)])
-def test_what_on_epoch_end_raises_reaches_the_caller_of_fit_once(
-    fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]) -> None:
     class Failing(Batches):
         ended = 0
 
@@ -522,9 +520,7 @@ def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> N
     assert "use_multiprocessing=False" in str(error.value.hint)
 
 
-def test_a_py_dataset_that_forks_is_refused_before_the_training_has_run_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_py_dataset_that_forks_is_refused_before_a_training_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frameworks, "running_framework", lambda: None)
     with pytest.raises(WorkloadError, match="a training runs it before it reads") as error:
         _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))

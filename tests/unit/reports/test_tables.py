@@ -153,9 +153,7 @@ def verified(*, compared: bool = True, **other: Any) -> tuple[bool, list[str]]:
     ],
     ids=str,
 )
-def test_each_configuration_is_compared_and_the_verdict_comes_last(
-    other: dict[str, Any], said: str, verdict: str
-) -> None:
+def test_configurations_are_compared_and_the_verdict_is_last(other: dict[str, Any], said: str, verdict: str) -> None:
     agrees, shown = verified(**other)
     assert max(map(len, shown)) <= 80
     assert shown[1].split() == ["is", "the", "first", "threads(workers=2)"]
@@ -173,9 +171,7 @@ def test_each_configuration_is_compared_and_the_verdict_comes_last(
         ({"message": "all alike"}, False, ["0 of 256 came before; all alike", "1 of 2 configurations changed what is"]),
     ],
 )
-def test_of_datasets_of_ones_own_repeated_samples_and_changes_are_told(
-    other: dict[str, Any], agrees: bool, said: list[str]
-) -> None:
+def test_of_wrapped_datasets_repeats_and_changes_are_told(other: dict[str, Any], agrees: bool, said: list[str]) -> None:
     found, shown = verified(compared=False, **other)
     assert found is agrees
     assert [words for words in said if words not in " ".join(shown)] == []

@@ -139,7 +139,7 @@ def test_a_next_step_is_one_that_does_something(study: str, proved: bool, second
     ],
     ids=str,
 )
-def test_figures_decide_the_case_and_each_has_a_sentence_and_an_action(
+def test_figures_decide_the_case_which_has_a_sentence_and_an_action(
     changes: dict[str, Any], case: verdict.Case
 ) -> None:
     found = result(**changes) if "contests" not in changes else result(*changes.pop("contests"), **changes)
@@ -158,9 +158,7 @@ def test_figures_decide_the_case_and_each_has_a_sentence_and_an_action(
         ({"calls": 1, "prefetch": 2}, 2, "putting 2 batches on the device ahead:"),
     ],
 )
-def test_of_a_dataset_of_ones_own_the_arguments_that_differ_are_named(
-    best: dict[str, Any], ahead: int, said: str
-) -> None:
+def test_of_a_wrapped_dataset_the_arguments_that_differ_are_named(best: dict[str, Any], ahead: int, said: str) -> None:
     as_it_is = Wrapped.model_validate({"calls": 1, "prefetch": 2})
     usual = baseline("the dataset as it is", 74.0, loader=as_it_is, device_prefetch=0)
     tuned = profiles.config(loader=Wrapped.model_validate(best), finish="host", device_prefetch=ahead)
@@ -321,9 +319,7 @@ def test_if_no_baseline_can_be_written_the_reason_and_what_can_be_done_are_said(
         (None, 0.25, "warm", False),
     ],
 )
-def test_a_single_epoch_of_files_that_were_on_the_disk_is_told_of_the_cold_page_cache(
-    epochs: int | None, share: float | None, regime: str, told: bool
-) -> None:
+def test_a_single_epoch_is_told_of_the_cold(epochs: int | None, share: float | None, regime: str, told: bool) -> None:
     found = noted(epochs=epochs, resident_share=share, page_cache=regime)
     assert [bool(re.search(r"75% of them were not in memory .* --page-cache cold", said)) for said in found] == [
         True

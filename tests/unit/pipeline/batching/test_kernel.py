@@ -119,9 +119,7 @@ def smaller(number: int) -> NDArray[np.uint8]:
     ],
     ids=["turned", "repeated", "upside down", "as it is"],
 )
-def test_a_view_of_pixels_that_are_in_the_batch_already_is_what_the_batch_holds(
-    function: Callable[[Any], Any], cached: float
-) -> None:
+def test_a_view_of_the_batchs_own_pixels_is_what_it_holds(function: Callable[[Any], Any], cached: float) -> None:
     x, _ = filled(Arrays(PIXELS), cached, (SMALLER, Map(function)))
     for number in range(2):
         np.testing.assert_array_equal(x[number], function(smaller(number)))

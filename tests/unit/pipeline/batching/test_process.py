@@ -43,9 +43,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.mark.parametrize("size", [1, 1 << 16, (1 << 16) + 1, 3_000_000])
-def test_a_message_of_any_length_arrives_whole_and_before_the_next(
-    ends: tuple[socket.socket, socket.socket], size: int
-) -> None:
+def test_messages_of_any_length_arrive_whole_in_order(ends: tuple[socket.socket, socket.socket], size: int) -> None:
     one, other = ends
     message = os.urandom(size)
 
@@ -119,7 +117,7 @@ def source(tmp_path: Path) -> Iterator[Forking]:
         os.kill(int(made.child.read_text()), signal.SIGKILL)
 
 
-def test_a_worker_that_dies_is_replaced_although_what_it_has_forked_holds_its_socket(
+def test_a_dead_worker_whose_child_holds_its_socket_is_replaced(
     source: Forking, caplog: pytest.LogCaptureFixture
 ) -> None:
     recipe = Recipe(

@@ -197,9 +197,7 @@ def test_workers_share_all_readers_evenly(read_ahead: int, workers: int) -> None
     assert max(readers) - min(readers) <= 1
 
 
-def test_a_reader_that_takes_a_sample_while_it_is_closed_ends_in_order(
-    source: Gated, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_is_closed_as_it_takes_a_sample_ends(source: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     class Closing(Future[Any]):
         def set_running_or_notify_cancel(self) -> bool:
             held = ahead._lock.locked()
@@ -222,9 +220,7 @@ def test_a_reader_that_takes_a_sample_while_it_is_closed_ends_in_order(
     assert raised == []
 
 
-def test_readers_that_cannot_all_be_started_are_told_of_and_ended(
-    source: Gated, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_not_all_readers_can_be_started_all_are_ended(source: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[threading.Thread] = []
     start = threading.Thread.start
 

@@ -153,9 +153,7 @@ def test_one_epoch_at_a_time(stream: BatchStream[str]) -> None:
 
 
 @pytest.mark.parametrize("second", [(0, 1), (4, 2)], ids=["the same place", "elsewhere"])
-def test_a_reader_that_waits_while_another_starts_ends_and_nothing_made_is_lost(
-    stream: BatchStream[str], second: tuple[int, int]
-) -> None:
+def test_a_second_reader_ends_the_first_and_loses_nothing(stream: BatchStream[str], second: tuple[int, int]) -> None:
     epoch, start = second
     with ThreadPoolExecutor(2) as pool:
         older = started(stream, 0)

@@ -90,9 +90,7 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
     assert ahead == 0 or filler.begun == 0
 
 
-def test_a_loader_that_the_garbage_collector_finds_in_one_of_its_own_workers_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loader_that_its_own_worker_finds_as_garbage_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped = threading.Event()
 
     class Waiting:
@@ -270,9 +268,7 @@ class Slow(Arrays):
     read_many = None  # type: ignore[assignment]
 
 
-def test_batches_come_singly_while_a_cache_is_filled_and_several_at_a_time_afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
     counts: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
     with build_loader(workload, ONE_WAITS) as loader:

@@ -140,9 +140,7 @@ def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes
     assert content(folder) == whole
 
 
-def test_parts_that_begin_at_the_same_moment_do_not_disturb_each_other(
-    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_may_begin_at_once(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, exists = tmp_path / "set", Path.exists
     began: list[Path] = []
 
@@ -175,9 +173,7 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path: Path, whole: dict[str, by
     assert content(folder) == whole
 
 
-def test_a_disk_that_is_short_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_short_is_refused_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
     with pytest.raises(StorageError, match=r"1 MiB are needed in .*, but 1000 B are free"):
@@ -398,9 +394,7 @@ def halve(path: Path) -> None:
 @pytest.mark.parametrize(
     "befalls", [Path.unlink, halve, lambda path: path.write_bytes(b"")], ids=["vanished", "cut short", "emptied"]
 )
-def test_a_file_that_is_spoilt_meanwhile_is_named(
-    photos: Path, tmp_path: Path, befalls: Callable[[Path], None]
-) -> None:
+def test_a_file_spoilt_meanwhile_is_named(photos: Path, tmp_path: Path, befalls: Callable[[Path], None]) -> None:
     made = of_photos(photos)
     with pytest.raises(BadSampleError, match=r"sample 63\b.*63\.jpg"):
         convert(made, ARRAY, tmp_path / "set", on_progress=at(0, lambda: befalls(last(photos))))

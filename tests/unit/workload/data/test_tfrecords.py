@@ -144,9 +144,7 @@ def test_a_missing_file_and_a_named_pipe_are_refused_at_once_and_a_bad_sample_la
         records.read_record(b"/nowhere", 0, 20)
 
 
-def test_the_index_is_kept_until_the_file_changes_if_there_is_a_folder_for_it(
-    path: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_kept_until_the_file_changes(path: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_text("in the way")
     first = records.record_offsets(path)
