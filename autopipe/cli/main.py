@@ -70,7 +70,7 @@ def _show_version(wanted: bool) -> None:
 
 def _common(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="Show where an error came from; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show where an error came from; allowed at any place.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -144,7 +144,7 @@ def _whole_output() -> Iterator[None]:
         if refusal.errno == errno.EPIPE:  # the reader has seen enough
             sys.exit(1)
         raise AutopipeError(
-            f"stdout does not take what the command prints: {refusal.strerror}.",
+            f"The output cannot be written to stdout: {refusal.strerror}.",
             hint="Make room where it goes, or send it elsewhere, and run the command again.",
         ) from refusal
 

@@ -237,7 +237,7 @@ def costs(result: Result) -> Section | None:
         return None
     *loader, model = found
     dearest = max(loader, key=lambda each: each.whole)
-    text = f"The dearest of the loader's work is {dearest.name}: {wording.milliseconds(dearest.whole)} an image"
+    text = f"The loader spends most on {dearest.name}: {wording.milliseconds(dearest.whole)} an image"
     if dearest.wait_seconds > 0.1 * dearest.whole:
         text += f", of which it waits {wording.milliseconds(dearest.wait_seconds)}"
     if dearest.spared:

@@ -108,7 +108,7 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
         which += "" if verdict.is_proved(result, rival) else ", not proved"
         items.append((f"times {rival.name}", wording.times(times), which))
     if best.share_of_model is not None:
-        items.append(("of the model alone", f"{best.share_of_model:.0%}", "no loader can bring more than all of it"))
+        items.append(("of the model alone", f"{best.share_of_model:.0%}", "no loader can exceed 100 %"))
     good, why = verdict.trust(result)
     return [*items, ("trust in these figures", "good" if good else "low", why)]
 

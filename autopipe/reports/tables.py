@@ -121,8 +121,8 @@ def step_time(found: StepTime) -> list[str]:
     interval = f"{wording.milliseconds(took.low)} to {wording.milliseconds(took.high)}"
     return [
         f"step        {wording.milliseconds(took.value)} ({interval}) for {found.batch_size} images: {found.mode}",
-        f"images/s    {wording.rate(found.images_per_second)} on a batch that is there, without a loader",
-        f"first call  {wording.seconds(found.first_call_seconds)}: it traces and compiles, and then does a step",
+        f"images/s    {wording.rate(found.images_per_second)} on a batch that is on the device, without a loader",
+        f"first call  {wording.seconds(found.first_call_seconds)} for tracing, compiling and one step",
     ]
 
 

@@ -105,12 +105,12 @@ def _against(result: Result, best: Winner, baseline: Baseline) -> str:
     if contest.decided:
         few = f", {rounds} and the trials" * contest.few
         return f"{wording.times(contest.ratio)} ({wording.interval(contest.low, contest.high)}{few})"
-    to_decide, more = "too close, or too unsteady, to tell soon", verdict.rounds_to_decide(contest)
+    to_decide, more = "too close or too unsteady to decide soon", verdict.rounds_to_decide(contest)
     if contest.few:
-        to_decide = "a longer `--budget` would tell"
+        to_decide = "a longer `--budget` would decide it"
     elif more is not None:
         seconds = wording.seconds(more * verdict.round_seconds(result))
-        to_decide = f"{more} more would tell, in about {seconds} of a longer `--budget`"
+        to_decide = f"{more} more would decide it, in about {seconds} of a longer `--budget`"
     return f"not decided, about {contest.ratio:.2g}x in {rounds}; {to_decide}"
 
 
@@ -122,8 +122,8 @@ def _limit(result: Result, config: PipelineConfig) -> str:
         setup = wording.setup(config.model_setup)
         return f"not known: the model alone was not measured{f' with {setup}' if setup else ''}"
     return (
-        f"not known: the model alone was read at {wording.rate(ceiling.model_images_per_second.value)} images/s, less "
-        "than it trains at, while another program used the machine; measure again on a quiet one"
+        f"not known: the model alone was measured at {wording.rate(ceiling.model_images_per_second.value)} images/s, "
+        "less than in training, because another program used the machine; measure again on a quiet one"
     )
 
 
@@ -141,7 +141,9 @@ def _devices(result: Result) -> str:
         alone = "" if model is None else f", the model alone {wording.rate(model)}"
         best = "none measured" if rate is None else f"at most {wording.rate(rate)} images/s"
         parts.append(f"{each.devices}{kind}: {best}{alone}")
-    note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * result.virtual_devices
+    note = (
+        ". Virtual devices share the cores of one machine: their rates say nothing about GPUs" * result.virtual_devices
+    )
     return f"{'; '.join(parts)}{note}"
 
 

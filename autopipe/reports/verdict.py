@@ -263,7 +263,7 @@ def trust(result: Result) -> tuple[bool, str]:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
     unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]
     if unsure and result.proved:
-        reasons.append(f"the rounds do not tell the winner from {wording.listed(unsure)}")
+        reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
     if not reasons:
         why = "proved side by side, on cores that little else used"
         return True, f"{why if result.proved else 'a baseline is as fast as the model alone, so no gain is claimed'}."
@@ -345,7 +345,7 @@ def _of_the_search(result: Result) -> Iterator[str]:
             yield f"The winner failed in its confirmation run, and may fail again: {wording.failed(broken)}"
     if result.unsaved is not None:
         yield (
-            f"The study could not be written to its end: {result.unsaved}. The figures here are complete; the next "
+            f"The study could not be written completely: {result.unsaved}. The figures here are complete; the next "
             "tune continues from what was written."
         )
 
@@ -378,8 +378,8 @@ def _of_the_figures(result: Result) -> Iterator[str]:
         )
     if result.whole_training and result.epochs is not None:
         yield (
-            f"Ratios are over the whole training of {wording.count(result.epochs, 'epoch')}, with what is paid once: "
-            "the first batch, filling a cache, converting. The images/s are without that."
+            f"Ratios cover the whole training of {wording.count(result.epochs, 'epoch')} and its one-time costs: the "
+            "first batch, filling a cache, converting. The images/s do not include these costs."
         )
     plain = {each.name: each.failure for each in result.baselines if each.failure is not None}
     if plain and len(plain) == len(result.baselines) and all(_is_left_out(each) for each in result.baselines):
@@ -421,14 +421,17 @@ def _of_conversions(result: Result) -> Iterator[str]:
         rate, pays = f"{wording.rate(row.rate.value)} images/s", wording.pays(row.epochs)
         if row.overruled:
             yield (
-                f"{wording.config(row.config)} would win by its {rate}, but its conversion {pays} and the training "
-                f"takes {result.epochs}."
+                f"{wording.config(row.config)} would win with {rate}, but its conversion {pays}, and the training "
+                f"has {result.epochs}."
             )
         if row.advice:
             took = wording.long_seconds(row.convert_seconds.value)
-            yield f"As {row.storage}: {rate}, {took} to convert, {pays}: `--convert` takes it, `--epochs N` weighs it."
+            yield (
+                f"Converted to {row.storage}: {rate}, {took} to convert, {pays}. `--convert` uses it, and `--epochs N` "
+                "decides whether it pays."
+            )
     if result.epochs is None and any(not row.advice for row in result.paybacks):
-        yield "The number of epochs is not known (`--epochs`), so conversions were not charged."
+        yield "The number of epochs is not known (`--epochs`), so the costs of conversions were not counted."
 
 
 def _of_samples(result: Result) -> Iterator[str]:

@@ -113,7 +113,7 @@ def elsewhere(
         return ""
     parts = []
     if limits is not None and (busy := limits.work.core_seconds + limits.work.op_wait_seconds) > 0:
-        parts.append(f"a core like one of these makes {rate(1 / busy)} images/s there")
+        parts.append(f"a core like the ones here makes {rate(1 / busy)} images/s there")
     if hand_over_seconds:
         size = 0 if limits is None else limits.work.sent_bytes * batch_size
         speed = f", {size / hand_over_seconds / 1e6:,.3g} MB/s" if size else ""

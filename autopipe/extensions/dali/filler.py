@@ -143,12 +143,12 @@ def unfit(steps: Sequence[Step]) -> str | None:
         return "it decodes one image a sample, and samples have several parts"
     decode = steps[0].op if steps and steps[0].before.x.kind is FieldKind.ENCODED else None
     if not isinstance(decode, Decode):
-        return "it decodes image files, and the first op on what is read is no ap.Decode() of such"
+        return "it decodes image files, but the first op is not an ap.Decode() of image files"
     reasons = {
         "it decodes to RGB, and Decode(channels=1) asks for grey": decode.channels != 3,
         'it leaves images as they are stored, and Decode(orientation="exif") does not': decode.orientation == "exif",
         "it decodes images whole, and Decode(reduce=...) does not": bool(decode.reduce),
-        "it passes over damage inside a JPEG file, which only Decode(strict=False) does, too": decode.strict,
+        "it ignores damage inside a JPEG file, as only Decode(strict=False) does": decode.strict,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

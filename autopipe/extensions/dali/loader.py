@@ -59,9 +59,9 @@ class Dali(LoaderConfig):
 
     def pixels_differ(self) -> str | None:
         how = (
-            "by one level of 256 at most, as far as was seen"
+            "by one level of 256 at most, as far as was measured"
             if self.device == "cpu"
-            else "by how much was never measured for decoding on a card"
+            else "by an amount that was never measured for decoding on a GPU"
         )
         return f"DALI decodes and resizes: pixels differ from those of the other loaders, {how}."
 

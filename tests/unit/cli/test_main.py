@@ -211,7 +211,7 @@ def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all(into: str, 
             text=True,
             check=False,
         )
-    error, hint = "stdout does not take what the command prints: No space left on device.", "hint: Make room where it "
+    error, hint = "The output cannot be written to stdout: No space left on device.", "hint: Make room where it "
     if into == "/dev/full":
         assert (done.returncode, done.stderr.partition("\n")[0]) == (2, f"error: {error}")
         assert [line[: len(hint)] for line in done.stderr.splitlines()[1:]] == ["", hint]

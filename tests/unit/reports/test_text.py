@@ -91,12 +91,12 @@ GAIN = {"ratio": 10.0, "low": 9.0, "high": 11.0}
         (
             {},
             {"ratio": 2.21, "low": 0.5, "high": 9.8, "pairs": 3},
-            r"not decided, about 2.2x in 3 rounds; \d more would tell, in about",
+            r"not decided, about 2.2x in 3 rounds; \d more would decide it, in about",
         ),
         (
             {},
             {"ratio": 1.02, "low": 0.97, "high": 1.07, "pairs": 2},
-            r"not decided, about 1x in 2 rounds; a longer `--budget` would tell",
+            r"not decided, about 1x in 2 rounds; a longer `--budget` would decide it",
         ),
     ],
     ids=str,
@@ -152,7 +152,7 @@ def test_a_limit_that_is_not_known_says_why(result: Result) -> None:
     unknown = result.winner.model_copy(update={"limit": None, "share_of_model": None})
     low = result.ceiling.model_copy(update={"model_images_per_second": Estimate(value=100.0, low=90.0, high=110.0)})
     found = said(result, winner=unknown, ceiling=low)
-    assert "Limit not known: the model alone was read at 100 images/s, less than it trains at" in found
+    assert "Limit not known: the model alone was measured at 100 images/s, less than in training" in found
     assert "Limit not known: the model alone was not measured" in said(result, winner=unknown, ceiling=None)
 
 

@@ -187,8 +187,8 @@ HOLD = "The ratios hold: they were measured side by side."
             "good: a baseline is as fast as the model alone, so no gain is claimed.",
         ),
         ({"proved": False, "stop": CEILING, "baselines": ()}, "low: nothing was proved."),
-        ({"contests": (1.5, 0.9)}, "low: the rounds do not tell the winner from mine."),
-        ({"contests": (0.8, 0.6)}, "low: the rounds do not tell the winner from mine."),
+        ({"contests": (1.5, 0.9)}, "low: the rounds show no clear difference between the winner and mine."),
+        ({"contests": (0.8, 0.6)}, "low: the rounds show no clear difference between the winner and mine."),
         ({"contests": (1.01, 0.98)}, "good: proved side by side, on cores that little else used."),
         ({"contests": (1.5, 1.4)}, "good: proved side by side, on cores that little else used."),
     ],
@@ -281,11 +281,11 @@ def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(
     [
         (
             {"epochs": 1, "whole_training": True},
-            "Ratios are over the whole training of 1 epoch, with what is paid",
+            "Ratios cover the whole training of 1 epoch and its one-time costs",
         ),
-        ({"epochs": 2, "whole_training": True}, "Ratios are over the whole training of 2 epochs, with what is paid"),
+        ({"epochs": 2, "whole_training": True}, "Ratios cover the whole training of 2 epochs and its one-time costs"),
         ({"hosts": 4}, "All figures are of one of 4 hosts, which share each batch."),
-        ({"unsaved": "the disk is full"}, "The study could not be written to its end: the disk is full. The figures"),
+        ({"unsaved": "the disk is full"}, "The study could not be written completely: the disk is full. The figures"),
     ],
 )
 def test_what_the_figures_mean_is_noted(changes: dict[str, Any], said: str) -> None:
@@ -380,16 +380,20 @@ def payback(epochs: float | None = 3.25, *, overruled: bool = False, advice: boo
         (
             payback(overruled=True),
             2,
-            "threads(workers=2) storage=array would win by its 21,000 images/s, but its conversion pays after 3.2 "
-            "epochs and the training takes 2.",
+            "threads(workers=2) storage=array would win with 21,000 images/s, but its conversion pays after 3.2 "
+            "epochs, and the training has 2.",
         ),
         (
             payback(1.3, advice=True),
             None,
-            "As array: 21,000 images/s, 2.6 s to convert, pays after 1.3 epochs: `--convert` takes it, `--epochs N` "
-            "weighs it.",
+            "Converted to array: 21,000 images/s, 2.6 s to convert, pays after 1.3 epochs. `--convert` uses it, and "
+            "`--epochs N` decides whether it pays.",
         ),
-        (payback(), None, "The number of epochs is not known (`--epochs`), so conversions were not charged."),
+        (
+            payback(),
+            None,
+            "The number of epochs is not known (`--epochs`), so the costs of conversions were not counted.",
+        ),
         (payback(), 10, None),
     ],
 )
