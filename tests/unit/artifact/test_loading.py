@@ -92,9 +92,7 @@ def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest
     assert "a retune failed: No configuration could be measured" in str(warnings[0].message)
 
 
-def test_an_import_in_a_trial_does_not_retune(
-    path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trials_import_does_not_retune(path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(protocol.IN_TRIAL, "1")
     with pytest.warns(ProfileWarning):
         ap.load(path, on_new_hardware="retune")

@@ -46,9 +46,7 @@ def test_a_module_goes_before_the_script_that_imports_it(workload: Workload, mon
     assert reference.of_object(workload) == FileReference(path="/project/tune.py", attribute="photos")
 
 
-def test_what_a_notebook_a_cell_or_nothing_holds_has_no_name(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_notebook_or_a_cell_holds_has_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reference.of_object(workload) is None
     notebook = types.ModuleType("__main__")
     notebook.__dict__["photos"] = workload

@@ -48,9 +48,7 @@ HERE = fingerprint.detect()
     ],
     ids=["of this machine", "of another", "of a loader that is not installed"],
 )
-def test_show_tells_the_used_profile(
-    autopipe: Autopipe, tmp_path: Path, profiles: list[Profile], said: list[str]
-) -> None:
+def test_show_names_the_profile(autopipe: Autopipe, tmp_path: Path, profiles: list[Profile], said: list[str]) -> None:
     ended = autopipe("show", files.write(artifact(*profiles), tmp_path / "a.json"))
     shown = " ".join(ended.out.split())
     assert ended.status == 0
@@ -248,9 +246,7 @@ def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
     assert said[-2:] == [f"next      {trains}", f"          {again.autopipe('check', path)}"]
 
 
-def test_another_artefacts_module_is_not_named(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_of_another_is_not_named(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, known = stored(tmp_path)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(NAMED, "another.json"))
     options = ("--workload", "my train.py:workload", "--allow-outside")

@@ -219,9 +219,7 @@ def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all(into: str, 
         assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_letters_the_locale_lacks_are_spelt(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_letters_a_locale_lacks_are_spelt(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = files.write(artifact(profile(hardware=hardware(cpu_model="Imaginär"))), tmp_path / "a.json")
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))

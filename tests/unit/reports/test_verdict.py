@@ -139,9 +139,7 @@ def test_a_next_step_is_one_that_does_something(study: str, proved: bool, second
     ],
     ids=str,
 )
-def test_figures_decide_the_case_which_has_a_sentence_and_an_action(
-    changes: dict[str, Any], case: verdict.Case
-) -> None:
+def test_figures_decide_the_case_and_so_sentence_and_action(changes: dict[str, Any], case: verdict.Case) -> None:
     found = result(**changes) if "contests" not in changes else result(*changes.pop("contests"), **changes)
     assert verdict.case_of(found) is case
     assert verdict.headline(found).endswith(".")

@@ -117,9 +117,7 @@ def source(tmp_path: Path) -> Iterator[Forking]:
         os.kill(int(made.child.read_text()), signal.SIGKILL)
 
 
-def test_a_dead_worker_whose_child_holds_its_socket_is_replaced(
-    source: Forking, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_worker_with_a_living_child_is_replaced(source: Forking, caplog: pytest.LogCaptureFixture) -> None:
     recipe = Recipe(
         source=source, steps=(), fixed_steps=0, fixed_spec=SPEC, spec=SPEC, seed=0, on_bad_sample="error", cached=0.0
     )

@@ -41,9 +41,7 @@ def test_a_step_starts_when_the_one_before_it_is_over() -> None:
 
 
 @pytest.mark.parametrize(("host", "overshoot", "over"), [(0.0, 0.0, 20.0), (5.0, 0.0, 52.0), (0.0, 0.001, 20.001)])
-def test_a_late_host_idles_the_device_and_overslept_time_is_lost_once(
-    host: float, overshoot: float, over: float
-) -> None:
+def test_a_late_host_idles_the_device_and_oversleeping_counts_once(host: float, overshoot: float, over: float) -> None:
     time = FakeTime(overshoot)
     timeline = time.timeline()
     for _ in range(10):
