@@ -15,7 +15,6 @@ import tensorflow as tf
 from autopipe.errors import WorkloadError
 from autopipe.hardware import disk, processes
 from autopipe.measure import feed
-from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -30,25 +29,28 @@ from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
 from tests.fakes.reports import Told
+from tests.integration.test_measure import IMAGES, LABELS, PHASES, QUICK, classifier
 
 pytestmark = pytest.mark.slow
 
-IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
-LABELS = np.arange(70) % 3
-QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm", "model_images_per_second": 1e9}
+SURE: JsonObject = {**QUICK, "model_images_per_second": 1e9}
 
 
-def classifier() -> keras.Model:
-    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
+def workload(model: Any = None, *ops: Any) -> Workload:
+    ops = (*ops, Rescale(1 / 255))
+    return Workload(data=Arrays(IMAGES, LABELS), ops=ops, model=model or classifier(), batch_size=8)
 
 
-def workload(model: Any = classifier, *ops: Any) -> Workload:
-    return Workload(data=Arrays(IMAGES, LABELS), ops=[*ops, Rescale(1 / 255)], model=model, batch_size=8)
+def photos(folder: Path, *random: Any, batch_size: int) -> Workload:
+    """Return a workload of seventy images of two classes."""
+    for number in range(70):
+        (folder / str(number % 2)).mkdir(exist_ok=True)
+        cv2.imwrite(str(folder / str(number % 2) / f"{number}.png"), IMAGES[number])
+    ops = [Decode(), Resize(8, 8), *random, Rescale(1 / 255)]
+    return Workload(data=ImageFolder(folder), ops=ops, model=classifier(), batch_size=batch_size)
 
 
-def measured(session: Session, code: str, log: Told | None = None, options: JsonObject = QUICK) -> Any:
+def measured(session: Session, code: str, log: Told | None = None, options: JsonObject = SURE) -> Any:
     return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Told())
 
 
@@ -59,16 +61,14 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
     monkeypatch.delattr(processes, "keep_freed_memory")
     threads, log = cv2.getNumThreads(), Told()
     session = Session(workload(), code, code)
-    found = measured(session, code, log, QUICK | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
+    found = measured(session, code, log, SURE | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
     session.close()
     assert cv2.getNumThreads() == threads
     assert found.config_key == PipelineConfig(loader=Foreign(code=code), finish="host").key()
     assert all(window.images % 8 == 0 for window in found.windows)
     assert sum(window.images for window in found.windows) > 8 * 8  # an epoch has eight batches
     assert 0 < found.data_wait_share <= 1
-    assert log.phases == [
-        Phase.BUILD, Phase.WARM_UP, Phase.OPEN, Phase.FIRST_BATCH, Phase.FILL, Phase.MEASURE, Phase.CLOSE,
-    ]  # fmt: skip
+    assert log.phases == PHASES
 
 
 @pytest.mark.parametrize(("page_cache", "done"), [("cold", "drop"), ("warm", "warm")])
@@ -78,14 +78,9 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
     """Its order is its own: with a shuffle, the first that it reads may be any."""
     touched: list[Path] = []
     monkeypatch.setattr(disk, done, touched.extend)
-    for number in range(70):
-        (tmp_path / str(number % 2)).mkdir(exist_ok=True)
-        cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])
-    data = ImageFolder(tmp_path)
-    photos = Workload(data=data, ops=[Decode(), Resize(8, 8), Rescale(1 / 255)], model=classifier, batch_size=1)
-    session = Session(photos, "keras", "keras")
-    options = QUICK | {"page_cache": page_cache, "model_images_per_second": 1.0}
-    found = session.measure(PipelineConfig(loader=Foreign(code="keras"), finish="host"), options, Told())
+    session = Session(photos(tmp_path, batch_size=1), "keras", "keras")
+    options = SURE | {"page_cache": page_cache, "model_images_per_second": 1.0}
+    found = measured(session, "keras", options=options)
     session.close()
     assert (found.page_cache, found.files_ready) == (page_cache, True)
     assert set(touched) == set(tmp_path.glob("*/*.png"))
@@ -95,12 +90,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 @pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
 def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(feed, "_FILL_SECONDS", seconds)
-    for number in range(70):
-        (tmp_path / str(number % 2)).mkdir(exist_ok=True)
-        cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])
-    ops = [Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)]
-    photos = Workload(data=ImageFolder(tmp_path), ops=ops, model=classifier, batch_size=4)
-    session = Session(photos, form, form)
+    session = Session(photos(tmp_path, RandomFlip(), batch_size=4), form, form)
     found = measured(session, form)
     session.close()
     assert found.images_per_second.value > 0
