@@ -110,11 +110,7 @@ class FakeSession:
         for_ever()
 
     def _raise(self, options: Options, report: Report) -> None:
-        name = str(options["error"])
-        kind = getattr(errors, name, None)
-        if kind is not None:
-            raise kind("Rule broken.", hint="Do this.")
-        raise {"MemoryError": MemoryError, "ValueError": ValueError}[name]("Rule broken.")
+        raise getattr(errors, str(options["error"]))("Rule broken.", hint="Do this.")
 
     def _allocate(self, options: Options, report: Report) -> None:
         while True:
