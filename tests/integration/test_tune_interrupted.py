@@ -9,18 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import optuna
 import psutil
 import pytest
-from optuna.trial import TrialState
 
 from autopipe.api import tuning
 from autopipe.measure.trial import child
 from autopipe.search import searching
-from autopipe.search.settings import STUDY
+from autopipe.search.result import Reason
 from autopipe.search.trials import Event, SearchStopped, TrialFinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -49,21 +46,13 @@ workload = ap.wrap(make_dataset, model=build_model, steps=4, parameters={"calls"
 """
 
 
-@pytest.fixture
-def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder with the workload, JAX, which is imported in a second, and Python's own handler of Ctrl-C."""
+def test_ctrl_c_within_a_trial_returns_the_best_so_far_and_leaves_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    # No figure counts here: other tunes need not be waited for.
-    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_at_home")
-def test_ctrl_c_within_a_trial_returns_the_best_so_far_and_leaves_no_child() -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # which is imported in a second
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")  # other tunes need not be waited for
     others, told = set(psutil.Process().children(recursive=True)), list[Event]()
 
     def listen(event: Event) -> None:
@@ -71,29 +60,16 @@ def test_ctrl_c_within_a_trial_returns_the_best_so_far_and_leaves_no_child() -> 
         if isinstance(event, TrialFinished):
             Path("press").touch()  # for the trial that is next
 
-    tuned = tuning.tune("train.py:workload", budget=None, on_event=listen)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        tuned = tuning.tune("train.py:workload", budget=None, on_event=listen)
+    finally:
+        signal.signal(signal.SIGINT, before)
     (finished,) = [event for event in told if isinstance(event, TrialFinished)]
     assert tuned.config == finished.config
-    assert [event.stop.message for event in told if isinstance(event, SearchStopped)] == [
-        "Interrupted: this is the best so far."
-    ]
+    assert [event.stop.reason for event in told if isinstance(event, SearchStopped)] == [Reason.INTERRUPTED]
     assert set(psutil.Process().children(recursive=True)) <= others
     assert not Path("press").exists()
-
-
-@pytest.mark.usefixtures("_at_home")
-def test_ctrl_c_between_two_trials_keeps_the_study_in_its_file_and_leaves_no_child() -> None:
-    others = set(psutil.Process().children(recursive=True))
-
-    def listen(event: Event) -> None:
-        if isinstance(event, TrialFinished):
-            signal.raise_signal(signal.SIGINT)
-
-    tuned = tuning.tune("train.py:workload", budget=None, storage="sqlite:///study.db", on_event=listen)
-    kept = optuna.load_study(study_name=STUDY, storage="sqlite:///study.db").trials
-    assert [trial.state for trial in kept] == [TrialState.COMPLETE]
-    assert kept[0].user_attrs["config"] == tuned.config.model_dump(mode="json")
-    assert set(psutil.Process().children(recursive=True)) <= others
 
 
 def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how_to_go_on(tmp_path: Path) -> None:
