@@ -74,12 +74,6 @@ side_by_side_too = pytest.mark.parametrize("project", [".", "tuned"], indirect=T
 
 
 @side_by_side_too
-def test_it_works_from_any_working_directory(project: tuple[Path, Path]) -> None:
-    _, folder = project
-    assert _use(folder) == (16, 2)
-
-
-@side_by_side_too
 def test_it_works_after_the_project_was_moved(project: tuple[Path, Path], tmp_path: Path) -> None:
     home, folder = project
     home.rename(tmp_path / "new")
