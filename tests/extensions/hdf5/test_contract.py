@@ -24,57 +24,46 @@ from tests.contract.test_sources import (
 del test_every_source_of_the_core_is_here  # noqa: F821
 
 
-def hdf5(root: Path, count: int) -> Source:
-    return _hdf5(root, *rows(count))
+def written_hdf5(root: Path, *, chunks: Any = None, **columns: Any) -> Path:
+    """Write columns; images in bytes become arrays of several lengths, and `x` has these chunks."""
+    import h5py
+
+    root.mkdir(parents=True, exist_ok=True)
+    with h5py.File(root / "set.h5", "w") as file:
+        for name, values in columns.items():
+            if isinstance(values[0], bytes):
+                images = np.empty(len(values), object)  # as h5py writes them at once
+                images[:] = [np.frombuffer(each, np.uint8) for each in values]
+                file.create_dataset(name, data=images, dtype=h5py.vlen_dtype(np.uint8))
+            else:
+                file.create_dataset(name, data=values, chunks=chunks if name == "x" else None)
+    return root / "set.h5"
 
 
-def encoded_hdf5(root: Path, count: int) -> Source:
-    return _hdf5(root, in_bytes([image(number) for number in range(count)]), np.arange(count) * 7)
-
-
-def in_bytes(images: list[bytes]) -> Any:
-    """Return images as h5py writes them at once."""
-    made = np.empty(len(images), object)
-    made[:] = [np.frombuffer(each, np.uint8) for each in images]
-    return made
+def hdf5(root: Path, count: int, chunks: Any = None) -> Source:
+    x, y = rows(count)
+    return HDF5(written_hdf5(root, x=x, y=y, chunks=chunks))
 
 
 def hdf5_in_chunks(root: Path, count: int) -> Source:
-    return _hdf5(root, *rows(count), chunks=(4, 2, 2, 3))
+    return hdf5(root, count, chunks=(4, 2, 2, 3))
 
 
-def _hdf5(root: Path, x: Any, y: Any, **settings: Any) -> Source:
-    import h5py
-
-    root.mkdir(parents=True, exist_ok=True)
-    with h5py.File(root / "set.h5", "w") as file:
-        file.create_dataset("x", data=x, dtype=h5py.vlen_dtype(np.uint8) if x.dtype == object else None, **settings)
-        file["y"] = y
-    return HDF5(root / "set.h5")
+def encoded_hdf5(root: Path, count: int) -> Source:
+    return HDF5(written_hdf5(root, x=[image(number) for number in range(count)], y=np.arange(count) * 7))
 
 
 def hdf5_of_several(root: Path, count: int) -> Source:
-    import h5py
-
-    root.mkdir(parents=True, exist_ok=True)
     columns = columns_of_several(count)
-    with h5py.File(root / "set.h5", "w") as file:
-        file.create_dataset("image", data=in_bytes(columns["image"]), dtype=h5py.vlen_dtype(np.uint8))
-        file["features"] = np.array(columns["features"], np.float32)
-        file["weight"] = np.array(columns["weight"], np.float32)
-        file["label"] = np.array(columns["label"])
-    return HDF5(root / "set.h5", **SEVERAL)
+    floats = {name: np.array(columns[name], np.float32) for name in ("features", "weight")}
+    return HDF5(written_hdf5(root, **columns | floats), **SEVERAL)
 
 
 def hdf5_of_several_arrays(root: Path, count: int) -> Source:
-    import h5py
-
-    root.mkdir(parents=True, exist_ok=True)
     x, y = rows(count)
-    with h5py.File(root / "set.h5", "w") as file:
-        file["image"], file["label"] = x, y
-        file["features"], file["weight"] = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
-    return HDF5(root / "set.h5", x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
+    features, weight = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
+    path = written_hdf5(root, image=x, label=y, features=features, weight=weight)
+    return HDF5(path, x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
 
 
 CASES = {
