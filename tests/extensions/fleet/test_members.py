@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,24 +67,29 @@ def test_a_folder_without_an_artefact_is_an_error(tmp_path: Path) -> None:
         members.of_folder(tmp_path / "elsewhere", NOON)
 
 
-@pytest.fixture
-def storage(tmp_path: Path) -> str:
-    """A study of two machines' each, and one of somebody else."""
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a study of two machines' each, and one of somebody else."""
     import optuna
 
-    url = f"sqlite:///{tmp_path}/studies.db"
+    file = tmp_path_factory.mktemp("storage") / "studies.db"
     for cores, name in ((2, "small"), (8, "large")):
         surface = Surface(cores=cores, model_rate=60_000.0)
         settings = Settings(
             trials=4,
             clock=surface.clock,
-            storage=url,
+            storage=f"sqlite:///{file}",
             study_name=name,
             digests={"workload": "w", "hardware": hardware(cores=cores).model_dump_json()},
         )
         study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
-    optuna.create_study(storage=url, study_name="somebody else's")
-    return url
+    optuna.create_study(storage=f"sqlite:///{file}", study_name="somebody else's")
+    return file
+
+
+@pytest.fixture
+def storage(searched: Path, tmp_path: Path) -> str:
+    return f"sqlite:///{shutil.copy(searched, tmp_path)}"
 
 
 def test_each_study_of_a_storage_is_a_member(storage: str) -> None:

@@ -69,6 +69,7 @@ def test_only_a_notebook_has_a_line(shell: Any, monkeypatch: pytest.MonkeyPatch)
     assert notebook.progress() is None
 
 
+@pytest.mark.slow
 def test_a_cell_shows_the_line_in_its_own_place() -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
