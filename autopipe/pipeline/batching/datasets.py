@@ -162,9 +162,7 @@ class _Sequence(Feeder):
 
     def _require_safe_fork(self) -> None:
         if self._forks:
-            stream.require_safe_fork(
-                "Make the PyDataset with use_multiprocessing=False: its workers are threads then.", in_training=True
-            )
+            stream.require_safe_fork()
 
 
 class _Iterable(Feeder):

@@ -68,19 +68,18 @@ def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None
 _RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: children must not inherit their threads
 
 
-def require_safe_fork(instead: str, *, in_training: bool = False) -> None:
-    """Refuse to let Keras fork worker processes if they would hang, and recommend `instead`.
-
-    `in_training`: True if a model will have run by the time of the fork. Raise LoaderError if processes are not forked
-    here, or a framework has run in this one, and WorkloadError if a framework will have run by then.
+def require_safe_fork() -> None:
+    """Refuse to let a PyDataset fork its workers. Raise LoaderError if processes are not forked here, or a framework
+    has run in this one, and WorkloadError if a training will have run one by then.
     """
+    instead = "Make the PyDataset with use_multiprocessing=False: its workers are threads then."
     if (method := _start_method()) != "fork":
         raise LoaderError(
             f"`use_multiprocessing` of Keras is supported with the start method `fork` only, but it is `{method}`.",
             hint=instead,
         )
     _require_nothing_running("`use_multiprocessing` of Keras", instead)
-    if in_training and (running := _RUN.get(str(gpu.keras_backend()))) is not None:
+    if (running := _RUN.get(str(gpu.keras_backend()))) is not None:
         raise WorkloadError(
             f"`use_multiprocessing` of Keras forks, and children forked after {running} has run hang: a training runs "
             "it before it reads the first batch.",

@@ -248,7 +248,11 @@ class Worker:
         except (OSError, MemoryError) as error:
             if self.ahead:
                 self.filler.forget(task.indices)
-            self.stream.fail(task, _no_room(error))
+            full = LoaderError(  # each takes two file descriptors: its file's and its map's
+                f"There is no room for another batch: {type(error).__name__}: {error}.",
+                hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",
+            )
+            self.stream.fail(task, full)
             return
         rows = len(task.indices)
         failure: BaseException | None = None
@@ -265,14 +269,6 @@ class Worker:
         assert failure is not None
         self.pool.release(slot)
         self.stream.fail(task, failure)
-
-
-def _no_room(error: Exception) -> LoaderError:
-    """Return the error of a slot that could not be made. Each takes two file descriptors: its file's and its map's."""
-    return LoaderError(
-        f"There is no room for another batch: {type(error).__name__}: {error}.",
-        hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",
-    )
 
 
 def _shut_down(

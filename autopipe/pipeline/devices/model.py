@@ -18,7 +18,6 @@ from autopipe.errors import ModelError, near, shortened
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader
 from autopipe.workload.sample import Field, leaves, triple
-from autopipe.workload.workload import Workload
 
 _Shape = tuple[int | None, ...]
 
@@ -63,15 +62,6 @@ def _checked_compiled(model: keras.Model) -> keras.Model:
             hint="Call model.compile(optimizer=..., loss=...) before returning it.",
         )
     return model
-
-
-def refuse_workload(data: Any) -> None:
-    """Raise ModelError for a workload in place of samples: Keras would print all of it without an explanation."""
-    if isinstance(data, Workload):
-        raise ModelError(
-            "Samples, a loader or what Keras takes must be given, but got a whole Workload.",
-            hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload.",
-        )
 
 
 def finished_batch(loader: Loader) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
@@ -95,12 +95,6 @@ class EpochFigures:
     lost_workers: int = 0  # workers of the loader that died since the epoch before, and were replaced
 
 
-class Trains(Protocol):
-    """The attributes of a trainer that a monitor needs."""
-
-    loader: Loader
-
-
 class EpochMonitor(keras.callbacks.Callback):
     """Adds `images_per_second`, `data_wait_share`, `cores_of_others` and `lost_workers` to the logs of each epoch.
 
@@ -118,13 +112,13 @@ class EpochMonitor(keras.callbacks.Callback):
         self._judge = judge
         self._clock = clock
         self._watch = neighbours
-        self._trainer: Trains | None = None
+        self._trainer: Any = None  # of which a monitor needs the `loader`
         self._meter: TimedLoader | None = None
         self._epochs = self._lost = 0
         self._first: tuple[int, float, float] | None = None
         self._last = (0, 0.0, 0.0)
 
-    def set_trainer(self, trainer: Trains) -> None:
+    def set_trainer(self, trainer: Any) -> None:
         self._trainer = trainer
 
     def on_train_begin(self, logs: Any = None) -> None:

@@ -154,21 +154,14 @@ KERAS_OPS: ArrayNamespace = _KerasOps()
 _KINDS = ("train", "test", "predict")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Compiled:
-    kind: str
-    finish: Finish
-    together: int
-    compiled_by: Any  # the object of the last `compile()`; each call makes another
-    function: Any
-
-
 class FinishedSteps:
     """The steps of one model, with the finish of the batches before them."""
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        self._compiled: list[_Compiled] = []
+        # Of each compiled function its kind, finish and number of steps, and the object of the last `compile()`, of
+        # which each call makes another.
+        self._compiled: list[tuple[tuple[str, Finish, int], Any, Any]] = []
 
     @contextlib.contextmanager
     def applied(self, *, train: Finish, test: Finish, together: int | None = None) -> Iterator[None]:
@@ -216,19 +209,16 @@ class FinishedSteps:
 
     def _find(self, kind: str, finish: Finish) -> Any:
         made_by = frameworks.compilation(self._model)
-        self._compiled = [entry for entry in self._compiled if entry.compiled_by is made_by]
+        self._compiled = [entry for entry in self._compiled if entry[1] is made_by]
         wanted = kind, finish, self._model.steps_per_execution
-        for entry in self._compiled:
-            if (entry.kind, entry.finish, entry.together) == wanted:
-                return entry.function
-        return None  # Keras makes it from the step that it finds
+        return next((function for key, _, function in self._compiled if key == wanted), None)  # else Keras makes it
 
     def _keep(self, kind: str, finish: Finish, function: Any) -> None:
         if isinstance(getattr(function, "__self__", None), keras.callbacks.Callback):
             return  # it stands there in the function's place, because an error kept it from being told of the end
         if function is not None and self._find(kind, finish) is None:
-            together, made_by = self._model.steps_per_execution, frameworks.compilation(self._model)
-            self._compiled.append(_Compiled(kind, finish, together, made_by, function))
+            key = kind, finish, self._model.steps_per_execution
+            self._compiled.append((key, frameworks.compilation(self._model), function))
 
 
 def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:

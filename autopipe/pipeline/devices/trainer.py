@@ -26,6 +26,7 @@ from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.workload.sample import Source
+from autopipe.workload.workload import Workload
 
 _ELSEWHERE: Final = {
     **dict.fromkeys(("x", "y", "batch_size", "shuffle"), "Set it in the workload."),
@@ -318,7 +319,11 @@ class Trainer:
             self._check_last(data, steps)
             models.check_inputs(self.model, data)
             return data
-        models.refuse_workload(data)
+        if isinstance(data, Workload):  # Keras would print all of it without an explanation
+            raise ModelError(
+                "Samples, a loader or what Keras takes must be given, but got a whole Workload.",
+                hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload.",
+            )
         if not isinstance(data, Source):
             return None
         if self._evaluation_loader is None:
