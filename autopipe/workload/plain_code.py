@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from autopipe.errors import DataWarning, PlainCodeError
-from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, keyed
+from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, keyed, paths_of
 
 if TYPE_CHECKING:
     from autopipe.workload.op import Op, Step
@@ -60,9 +60,7 @@ def columns(spec: SampleSpec) -> tuple[str, ...]:
 
     The names start with "x" or "y", so that they differ from the ops' own variables ("left", "rows").
     """
-    if spec.structure is None:
-        return ("x", "y")
-    paths = spec.structure.paths
+    paths = paths_of(spec.structure)
     found = tuple(slot if key is None else f"{slot}_{_NO_NAME.sub('_', str(key))}" for slot, key in paths)
     if len({name.upper() for name in found}) == len(found):  # also as names of constants
         return found
@@ -71,9 +69,8 @@ def columns(spec: SampleSpec) -> tuple[str, ...]:
 
 def names(spec: SampleSpec) -> tuple[str, ...]:
     """Return the variables of the existing parts: those of x first, then those of y, then of weights."""
-    slots = ("x", "y") if spec.structure is None else [slot for slot, _ in spec.structure.paths]
-    found = zip(slots, columns(spec), spec.columns, strict=True)
-    there = [(SLOTS.index(slot), name) for slot, name, field in found if field is not None]
+    found = zip(paths_of(spec.structure), columns(spec), spec.columns, strict=True)
+    there = [(SLOTS.index(slot), name) for (slot, _), name, field in found if field is not None]
     return tuple(name for _, name in sorted(there, key=lambda each: each[0]))
 
 

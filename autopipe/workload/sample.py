@@ -100,6 +100,11 @@ class Structure:
         return found
 
 
+def paths_of(structure: Structure | None) -> tuple[Path, ...]:
+    """Return the path of each part of a flat sample."""
+    return (("x", None), ("y", None)) if structure is None else structure.paths
+
+
 def label(path: Path) -> str:
     """Return the name of a part in messages: "x", "x.image", "y.0", "sample_weight"."""
     slot, key = path
@@ -251,7 +256,7 @@ class SampleSpec:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return ("x", "y") if self.structure is None else self.structure.labels
+        return tuple(map(label, paths_of(self.structure)))
 
     def aligned(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Return one value for each of `fields` as a flat sample or batch, with None for a missing target."""

@@ -18,7 +18,7 @@ from autopipe.errors import DataError, shortened
 from autopipe.workload.data.paths import is_url, short_digest, shown, spread
 from autopipe.workload.data.records import ExampleError
 from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, located, names, quoted
-from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, triple
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, paths_of, triple
 from autopipe.workload.sample import Path as Place
 
 ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
@@ -63,7 +63,7 @@ class Arrays:
     ) -> None:
         given = (x, y) if sample_weight is None else (x, y, sample_weight)
         structure = Structure.of(given, _is_image)
-        paths = (("x", None), ("y", None)) if structure is None else structure.paths
+        paths = paths_of(structure)
         self._structure = structure
         self._rows = {
             label(path): _Rows(part, label(path)) for path in paths if (part := part_at(given, path)) is not None

@@ -125,18 +125,14 @@ _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
 
 
 def require_end(data: bytes) -> None:
-    """Raise BadSampleError for a file that `is_truncated`."""
-    if is_truncated(data):
-        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
-
-
-def is_truncated(data: bytes) -> bool:
-    """Return True if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey without an error."""
+    """Raise BadSampleError if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey, silently."""
+    has_end = True
     if data[:2] == b"\xff\xd8":
-        return data[-2:] != b"\xff\xd9" and not _has_end_after_scan(bytes(data))
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
-        return data[-8:-4] != b"IEND" and bytes(data).rfind(b"IEND") < 0
-    return False
+        has_end = data[-2:] == b"\xff\xd9" or _has_end_after_scan(bytes(data))
+    elif data[:8] == b"\x89PNG\r\n\x1a\n":
+        has_end = data[-8:-4] == b"IEND" or bytes(data).rfind(b"IEND") >= 0
+    if not has_end:
+        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
 
 
 def _has_end_after_scan(data: bytes) -> bool:

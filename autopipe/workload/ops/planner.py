@@ -39,6 +39,7 @@ from autopipe.workload.sample import (
     Structure,
     is_int64,
     label,
+    paths_of,
 )
 from autopipe.workload.workload import Workload
 
@@ -159,7 +160,7 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
 
 
 def _require_int64(source: Source, sample: Sample, structure: Structure | None) -> None:
-    for path, part in zip(_paths(structure), sample, strict=True):
+    for path, part in zip(paths_of(structure), sample, strict=True):
         if isinstance(part, int) and not is_int64(part) and _kind(source, path, part) is FieldKind.LABEL:
             raise DataError(
                 f"`{label(path)}` is a label, which must be from -2**63 to 2**63 - 1, but got {shortened(part)}.",
@@ -167,14 +168,10 @@ def _require_int64(source: Source, sample: Sample, structure: Structure | None) 
             )
 
 
-def _paths(structure: Structure | None) -> Sequence[Path]:
-    return (("x", None), ("y", None)) if structure is None else structure.paths
-
-
 def _describe(source: Source, sample: Sample, structure: Structure | None = None) -> SampleSpec:
     columns = [
         None if part is None and path == ("y", None) else _field(_kind(source, path, part), part)
-        for path, part in zip(_paths(structure), sample, strict=True)
+        for path, part in zip(paths_of(structure), sample, strict=True)
     ]
     return SampleSpec.of(columns, structure)
 
