@@ -158,15 +158,11 @@ def _require_kinds(workload: object, space: object, storage: object, baseline: o
 
 
 def _held(only: Any) -> dict[str, tuple[Value, ...]]:
-    hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
-    if not isinstance(only, Mapping | None):
+    items: Any = (only or {}).items() if isinstance(only, Mapping | None) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(values, str | int | float | Iterable) for name, values in items):
+        hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
         raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
-    held: dict[str, tuple[Value, ...]] = {}
-    for name, values in (only or {}).items():
-        if not isinstance(name, str) or not isinstance(values, str | int | float | Iterable):
-            raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
-        held[name] = (values,) if isinstance(values, str | int | float) else tuple(values)
-    return held
+    return {name: (held,) if isinstance(held, str | int | float) else tuple(held) for name, held in items}
 
 
 def _named(function: Callable[[], Any]) -> str:
@@ -175,7 +171,7 @@ def _named(function: Callable[[], Any]) -> str:
     home = getattr(module, "__file__" if function.__module__ == "__main__" else "__name__", None)  # none in a notebook
     if home is None or getattr(module, name, None) is not function:
         raise ConfigError(
-            f"`baseline` must be a function that stands in a file, but got {shortened(function)}.",
+            f"`baseline` must be a function that is defined in a file, but got {shortened(function)}.",
             hint='Write it at the top level of a file, and pass it or its name, "FILE.py:function".',
         )
     return f"{home}:{name}"

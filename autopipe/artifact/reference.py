@@ -248,7 +248,7 @@ def workload_of(
         return _located(named, file, anywhere=True)
     if isinstance(named, ModuleReference):
         raise ArtifactError(
-            f"The artefact names the module `{named.module}`, and no code says that it may.",
+            f"The artefact names the module `{named.module}`, but no `{MODULE_NAME}` beside it names the same.",
             hint=f"Name it yourself: workload={text(named)!r}, or --workload {text(named)}",
         )
     target = (file.parent / named.path).resolve()
@@ -268,7 +268,7 @@ def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
         said = "none" if ours is None else f"`{text(ours)}`"
         raise ArtifactError(
             f"The artefact `{file}` names the workload `{text(named)}`, but `{MODULE_NAME}` beside it {said}."
-            " One of both was changed.",
+            " One of the two was changed.",
             hint=_restore_hint(ours, file),
         )
     return ours

@@ -374,7 +374,7 @@ def call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, obj
     own = own_name("make_dataset", data.function)
     if isinstance(config, str) or not isinstance(config.loader, Wrapped):
         raise PlainCodeError(
-            f"`{own}` makes the batches, and only its own code tells how",
+            f"`{own}` makes the batches, and autopipe does not know how",
             hint="`autopipe eject` without --to writes its call with the arguments that a tune found best.",
         )
     arguments = ", ".join(f"{name}={value!r}" for name, value in config.loader.parameters.items())

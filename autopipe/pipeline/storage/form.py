@@ -434,6 +434,6 @@ class Conversion:
                 place = planner.sample_place(self.source, index)
                 raise WorkloadError(
                     f"Samples must be of one dtype to be kept, but {place} is {np.asarray(part).dtype} "
-                    f"where others are {field.dtype}.",
+                    f"and others are {field.dtype}.",
                     hint="Put ap.Cast in `ops`, or convert the data.",
                 )

@@ -275,7 +275,7 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
         raise _stale(
             folder,
             f"was made by other ops: [{', '.join(header.ops)}] (digest {header.ops_digest}), "
-            f"where the workload now has [{now}] (digest {conversion.ops_digest})",
+            f"but the workload now has [{now}] (digest {conversion.ops_digest})",
         )
     others = [name for name, value in header.looked_up.items() if conversion.looked_up.get(name) != value]
     if others:
@@ -292,7 +292,7 @@ def require_unchanged(header: Header, source_digest: str, folder: Place) -> None
         raise _stale(
             folder,
             f"was made from other data ({changed} differ): {header.source_digest!r}, "
-            f"where the data are now {source_digest!r}",
+            f"but the data are now {source_digest!r}",
         )
 
 

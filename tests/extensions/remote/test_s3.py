@@ -246,30 +246,22 @@ def test_denied_access_in_an_epoch_stops_it_even_where_bad_samples_are_skipped(
             list(loader.batches(0))
 
 
-def test_a_connection_that_is_cut_once_is_tried_again(photos: str, proxy: Proxy) -> None:
+def test_a_connection_that_is_cut_once_is_tried_again_and_one_that_is_always_cut_is_an_error_that_names_the_object(
+    photos: str, proxy: Proxy
+) -> None:
     data = ap.ImageFolder(photos)
-    cuts = iter([True])
+    cuts = iter([True, False, *[True] * 99])
 
     def fault(handler: Handler) -> bool:
-        if next(cuts, False):
+        is_cut = next(cuts)
+        if is_cut:
             handler.cut()
-            return True
-        return False
+        return is_cut
 
     proxy.fault = fault
     proxy.requests.clear()
     assert data.read(0)[0] == photographs()["cat/000.jpg"]
     assert len(proxy.requests) == 2
-
-
-def test_a_connection_that_is_always_cut_is_an_error_that_names_the_object(photos: str, proxy: Proxy) -> None:
-    data = ap.ImageFolder(photos)
-
-    def fault(handler: Handler) -> bool:
-        handler.cut()
-        return True
-
-    proxy.fault = fault
     with pytest.raises(DataError, match=r"`s3://photos/train/cat/000\.jpg` cannot be read") as caught:
         data.read(0)
     assert not isinstance(caught.value, BadSampleError)

@@ -193,7 +193,7 @@ def test_every_reason_against_it_is_said() -> None:
     for reason in ("the `threads` loader is autopipe's own", "storage='array'", "bad samples"):
         assert reason in error.value.message
     with pytest.raises(
-        ConfigError, match="`function_0` cannot be imported: it has to stand at the top level of a file"
+        ConfigError, match="`function_0` cannot be imported: it must be defined at the top level of a file"
     ):
         eject(Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2), "keras")
 

@@ -109,20 +109,6 @@ def test_a_given_workload_is_used_instead(tmp_path: Path, importer: _Importer, w
     assert importer.asked == ([workload] if isinstance(workload, str) else [])
 
 
-def test_a_workload_outside_of_the_folder_is_imported_only_if_allowed(tmp_path: Path, importer: _Importer) -> None:
-    tmp_path = tmp_path / "my project"
-    (tmp_path / "tuned").mkdir(parents=True)
-    (tmp_path / "train.py").touch()
-    path = files.write(artifact(workload=FileReference(path="../train.py")), tmp_path / "tuned" / "autopipe.json")
-    tuned = factory.load(path, here=hardware())
-    with pytest.raises(ArtifactError, match="must stay inside") as caught:
-        tuned.make_loader()
-    assert str(caught.value.hint).endswith(f"--workload '{tmp_path / 'train.py'}:workload'")
-    assert importer.asked == []
-    allowed = factory.load(path, here=hardware(), allow_outside=True)
-    assert allowed.workload is WORKLOAD
-
-
 def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(workload=ModuleReference(module="project.train")), tmp_path / "autopipe.json")
     pinned = {"kind": "module", "module": "project.train", "attribute": "workload"}

@@ -109,7 +109,7 @@ def test_what_to_do_is_one_of_three_of_which_one_is_an_error(path: Path) -> None
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A folder with `train.py`, and `tuned/` in it for the artefact."""
-    home = tmp_path / "home"
+    home = tmp_path / "my home"
     (home / "tuned").mkdir(parents=True)
     (home / "train.py").touch()
     return home
@@ -139,7 +139,7 @@ def test_a_workload_elsewhere_is_taken_only_if_that_is_allowed(project: Path, mo
     path = written(project, ABOVE)
     with pytest.raises(ArtifactError, match="must stay inside its folder") as raised:
         stored(path)
-    assert f"--workload {project / 'train.py'}:workload" in str(raised.value.hint)
+    assert f"--workload '{project / 'train.py'}:workload'" in str(raised.value.hint)
     assert named(stored(path, allow_outside=True)) == (f"{project / 'train.py'}:workload", True)
 
 
@@ -169,3 +169,11 @@ def test_what_the_module_beside_it_names_is_taken_everywhere(project: Path, monk
     path = written(project, ABOVE)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(ABOVE, path.name))
     assert named(stored(path)) == (f"{project / 'train.py'}:workload", True)
+
+
+def test_a_workload_without_a_name_must_be_given(project: Path) -> None:
+    path = written(project, None)
+    with pytest.raises(ArtifactError, match="does not say where its workload is") as raised:
+        stored(path)
+    assert "workload=workload" in str(raised.value.hint)
+    assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)

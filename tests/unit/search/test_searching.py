@@ -281,7 +281,7 @@ def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPa
     make_dataset.__module__, make_dataset.__qualname__ = "__main__", "make_dataset"
     vars(kernel)["make_dataset"] = make_dataset
     monkeypatch.setitem(sys.modules, "__main__", kernel)
-    with pytest.raises(ConfigError, match="must be a function that stands in a file"):
+    with pytest.raises(ConfigError, match="must be a function that is defined in a file"):
         tune("train.py:workload", baseline=make_dataset)
 
 

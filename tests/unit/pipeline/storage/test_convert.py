@@ -291,9 +291,9 @@ def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sample", "said"),
     [
-        ((np.zeros((5, 4, 3), np.uint16), 5), r"uint16 where others are uint8.*ap\.Cast"),
-        ((np.zeros((5, 4, 3), np.uint8), 0.5), "float64 where others are int64"),
-        ((np.zeros((5, 4, 3), np.uint8), 2**63), "uint64 where others are int64"),
+        ((np.zeros((5, 4, 3), np.uint16), 5), r"uint16 and others are uint8.*ap\.Cast"),
+        ((np.zeros((5, 4, 3), np.uint8), 0.5), "float64 and others are int64"),
+        ((np.zeros((5, 4, 3), np.uint8), 2**63), "uint64 and others are int64"),
     ],
     ids=["image", "label", "large label"],
 )
