@@ -17,6 +17,7 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial.child import Launch, members
 from autopipe.measure.trial.failures import Deadlines
+from autopipe.measure.trial.protocol import Event, Log
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -82,9 +83,11 @@ def test_a_trial_that_runs_when_the_time_for_all_is_over_is_cut(launch: Launch) 
 
 
 def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Path) -> None:
-    path = tmp_path / "closed"
+    path, seen = tmp_path / "closed", list[Event]()
+    impatient.on_event = seen.append
     failed(impatient.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
     assert path.read_text() == "closed"
+    assert Log(text="hanging") in seen
 
 
 @pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
@@ -134,15 +137,13 @@ def test_too_much_memory_is_stopped_before_the_kernel_does(launch: Launch) -> No
     assert "400 MiB" in failure.message
 
 
-@pytest.mark.parametrize("own_session", [False, True])
-def test_an_answer_ends_although_a_grandchild_holds_the_channel(
-    runner: TrialRunner, tmp_path: Path, own_session: bool
-) -> None:
-    path = tmp_path / "pid"
-    options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": own_session}
-    assert isinstance(runner.measure(CONFIG, options), Measurement)
+def test_an_answer_ends_although_grandchildren_hold_the_channel(runner: TrialRunner, tmp_path: Path) -> None:
+    paths = [tmp_path / "of_the_group", tmp_path / "of_a_session_of_its_own"]
+    for own, path in enumerate(paths):
+        options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": bool(own)}
+        assert isinstance(runner.measure(CONFIG, options), Measurement)
     runner.close()
-    assert is_gone(path)
+    assert all(map(is_gone, paths))
 
 
 @pytest.mark.parametrize(
@@ -191,22 +192,18 @@ def test_a_good_trial_says_what_it_cost_whatever_it_prints(runner: TrialRunner) 
     assert isinstance(runner.verify([CONFIG]), Verification)
 
 
-@pytest.mark.parametrize(
-    ("fault", "said", "logged"),
-    [
+def test_a_process_that_ends_or_garbles_is_a_crash_and_the_next_trial_is_measured(runner: TrialRunner) -> None:
+    for fault, said, logged in (
         ("exit", "exited with status 7", ""),
         ("abort", "SIGABRT", "in _abort"),
         ("kill", "SIGKILL", ""),  # without memory pressure
         ("sys_exit", "enough", ""),
         ("garbage", "this is not JSON", ""),
         ("close_all_files", "closed its channel", ""),
-    ],
-)
-def test_a_process_that_ends_or_garbles_is_a_crash_and_the_next_trial_is_measured(
-    runner: TrialRunner, fault: str, said: str, logged: str
-) -> None:
-    failure = failed(runner.measure(CONFIG, {"fault": fault}), FailureKind.CRASHED)
-    assert said in failure.message
-    assert logged in failure.log_tail
-    assert (failure.config is not None, failure.config_key) == (True, CONFIG.key())
+    ):
+        failure = failed(runner.measure(CONFIG, {"fault": fault}), FailureKind.CRASHED)
+        assert said in failure.message
+        assert logged in failure.log_tail
+        assert (failure.config is not None, failure.config_key) == (True, CONFIG.key())
+        assert runner.pid is None
     assert isinstance(runner.measure(CONFIG), Measurement)

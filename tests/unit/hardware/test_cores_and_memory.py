@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,13 +33,18 @@ def test_the_model_is_the_first_name_listed_or_else_the_architecture(play: Play)
     assert machine.model_name(play({"proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0c\n"})) == os.uname().machine
 
 
-def test_a_process_bound_to_one_core_has_one() -> None:
-    code = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from autopipe.hardware import machine; print(machine.usable_cores())"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout == "1\n"
+def test_a_thread_bound_to_one_core_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    found: list[int] = []
+
+    def bound() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of this thread
+        found.append(machine.usable_cores())
+
+    thread = threading.Thread(target=bound)
+    thread.start()
+    thread.join()
+    assert found == [1]
 
 
 CONTAINER = V1_MOUNT.replace("0:29 / ", "0:29 /docker/abc ")

@@ -13,6 +13,7 @@ import pytest
 
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
+from autopipe.measure import reads
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.measure.feed import Parts
@@ -24,6 +25,13 @@ from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
+
+
+@pytest.fixture(autouse=True)
+def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "_RUNG_SECONDS", 0.02)
+    monkeypatch.setattr(reads, "_ALONE_SECONDS", 0.1)
+
 
 SMALL = Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 
@@ -158,7 +166,7 @@ def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_e
 
 def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:
     """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
-    reads = ReadCosts(
+    found = ReadCosts(
         latency_seconds=0.1,
         cpu_seconds=0.0001,
         rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
@@ -168,7 +176,7 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
     made = LoaderCosts(
         images_per_second=Estimate(value=600.0, low=590.0, high=610.0),
         op_costs=(),
-        reads=reads,
+        reads=found,
         tail=tail,
     )
     assert [made.rate(count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]

@@ -66,16 +66,11 @@ def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
 WORKLOAD = wrap.wrap(forked, model=None, parameters={"workers": [1, 2]}, steps=2)
 
 
-def test_samples_that_workers_give_once_more_are_counted() -> None:
+def test_samples_that_workers_give_once_more_are_counted_among_those_that_are_asked_for() -> None:
     assert look(WORKLOAD) == [(8, 0), (8, 4)]
-
-
-def test_no_more_samples_are_looked_at_than_asked_for() -> None:
     assert look(WORKLOAD, samples=6) == [(6, 0), (6, 2)]
 
-
-def test_equal_images_with_different_targets_are_different_samples() -> None:
-    def one_image(workers: int = 1) -> Iterator[Any]:
+    def one_image(workers: int = 1) -> Iterator[Any]:  # with different targets: different samples
         yield np.zeros((4, 2), np.float32), np.arange(4)
 
     assert look(wrap.wrap(one_image, model=None, parameters={"workers": [1]}))[0] == (4, 0)
