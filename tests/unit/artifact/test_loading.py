@@ -154,8 +154,9 @@ def test_where_it_once_lay_must_be_allowed(project: Path, tmp_path: Path, monkey
 
 def test_a_module_is_taken_only_if_that_is_said_and_a_workload_without_a_name_only_if_given(project: Path) -> None:
     path = written(project, None)
-    with pytest.raises(ArtifactError, match="does not say where its workload is"):
+    with pytest.raises(ArtifactError, match="does not say where its workload is") as raised:
         stored(path)
+    assert "workload=workload" in str(raised.value.hint)
     assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)
     path = written(project, ModuleReference(module="a.b", attribute="w"))
     with pytest.raises(ArtifactError, match=r"names the module `a\.b`") as raised:
@@ -169,11 +170,3 @@ def test_what_the_module_beside_it_names_is_taken_everywhere(project: Path, monk
     path = written(project, ABOVE)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(ABOVE, path.name))
     assert named(stored(path)) == (f"{project / 'train.py'}:workload", True)
-
-
-def test_a_workload_without_a_name_must_be_given(project: Path) -> None:
-    path = written(project, None)
-    with pytest.raises(ArtifactError, match="does not say where its workload is") as raised:
-        stored(path)
-    assert "workload=workload" in str(raised.value.hint)
-    assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)
