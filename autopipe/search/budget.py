@@ -14,7 +14,6 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation, model_ceilings
-from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
@@ -109,8 +108,7 @@ def _trials_used(allowed: int, ran: int) -> str:
 class Budget:
     """The budget of one search, and the rules that end it."""
 
-    def __init__(self, session: Session, baselines: Sequence[Baseline]) -> None:
-        self.baselines = baselines
+    def __init__(self, session: Session) -> None:
         self._session, self._settings = session, session.settings
         self._most_for_confirmation = math.inf  # seconds
         self._looked_for: dict[tuple[str, int], Ceiling | None] = {}  # the model alone, read for figures at the ceiling
@@ -183,12 +181,12 @@ class Budget:
             return 0.0
         if self._session.best() is None:
             return self._trials_in_confirmation() * self._session.trial_seconds()
-        return confirmation.expected_seconds(self._session, self.baselines)
+        return confirmation.expected_seconds(self._session)
 
     def _trials_in_confirmation(self) -> int:
-        theirs = sum(each.config.loader.is_foreign and not each.required for each in self.baselines)
+        theirs = sum(each.config.loader.is_foreign and not each.required for each in self._session.baselines)
         left_out = max(0, theirs - confirmation.MOST_OF_OTHERS)
-        return (self._settings.finalists + len(self.baselines) - left_out) * self._settings.blocks[0]
+        return (self._settings.finalists + len(self._session.baselines) - left_out) * self._settings.blocks[0]
 
     def _beyond_baselines(self) -> bool:
         return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in self._session.ended_rows())
@@ -202,7 +200,7 @@ class Budget:
     # ------------------------------------------------------------ at the ceiling
 
     def of_a_baseline(self) -> Stop | None:
-        for each in self.baselines:
+        for each in self._session.baselines:
             point = self._session.points().get(each.config.key())
             stop = self._looked_at(f"The baseline {each.name}", point, self._settings.ceiling_share)
             if stop is not None:
@@ -228,7 +226,7 @@ class Budget:
         return self._theirs_was_there
 
     def _theirs(self) -> list[str]:
-        return [each.config.key() for each in self.baselines if each.config.loader.is_foreign]
+        return [each.config.key() for each in self._session.baselines if each.config.loader.is_foreign]
 
     def _theirs_is_as_fast(self) -> bool:
         """True if foreign code is at the ceiling, and the best no faster than it and the required baselines."""
@@ -236,7 +234,7 @@ class Budget:
         if best is None or not self.theirs_is_there():
             return False
         fast = {key for key, each in points.items() if each.estimate.value >= AS_FAST * best.estimate.value}
-        to_beat = {each.config.key() for each in self.baselines if each.required} & points.keys()
+        to_beat = self._session.required & points.keys()
         return not fast.isdisjoint(self._theirs()) and to_beat <= fast
 
     def _looked_at(self, what: str, point: Point | None, share: float) -> Stop | None:

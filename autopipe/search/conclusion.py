@@ -141,15 +141,14 @@ class Searched:
 
 def result(
     session: Session,
-    baselines: Sequence[measurer.Baseline],
     stop: Stop,
     proved: Confirmation | None,
 ) -> Searched:
     """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
-    best = _best(session, baselines, stop, proved)
+    best = _best(session, stop, proved)
     ceiling = None if best is None else _ceiling(session, best)
-    against = tuple(_baseline(session, each, proved) for each in baselines)
+    against = tuple(_baseline(session, each, proved) for each in session.baselines)
     scores = {} if proved is None else proved.scores
     chosen = None if best is None else _winner(best, ceiling, proved)
     found = Result(
@@ -157,7 +156,7 @@ def result(
         proved=proved is not None and stop.reason is not Reason.INTERRUPTED,
         ceiling=ceiling,
         baselines=against,
-        contests=() if best is None or proved is None else _contests(session, best, baselines, proved),
+        contests=() if best is None or proved is None else _contests(session, best, proved),
         whole_training=proved is not None and _counts_what_is_paid_once(proved),
         effects=() if best is None else _effects(best.config, session.surrogate(), scores),
         ways=_ways(session),
@@ -173,7 +172,7 @@ def result(
         measuring_seconds=sum(row.seconds for row in rows) + session.ceiling_seconds,
         ended_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         others_cores=_others_cores(rows),
-        drift=None if proved is None else _drift(session, baselines, proved),
+        drift=None if proved is None else _drift(session, proved),
         resident_share=workload.resident_share,
         unsaved=session.record.lost,
         study=settings.study_name,
@@ -196,14 +195,13 @@ def result(
 
 def _best(
     session: Session,
-    baselines: Sequence[measurer.Baseline],
     stop: Stop,
     proved: Confirmation | None,
 ) -> Point | None:
     """Return the point to use: the incumbent, if any, unless another is proved faster or it cannot run."""
     points = session.points()
-    best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
-    incumbent = next((each for each in baselines if each.incumbent), None)
+    best = _unconfirmed(session, stop) if proved is None else points[proved.winner]
+    incumbent = next((each for each in session.baselines if each.incumbent), None)
     if best is None or incumbent is None:
         return best
     key = incumbent.config.key()
@@ -212,7 +210,7 @@ def _best(
     return best if beaten or _baseline(session, incumbent, proved).failure is not None else points.get(key)
 
 
-def _unconfirmed(session: Session, baselines: Sequence[measurer.Baseline], stop: Stop) -> Point | None:
+def _unconfirmed(session: Session, stop: Stop) -> Point | None:
     """Return the best point; at the ceiling, the cheapest of those that reach it.
 
     A configuration that failed in the confirmation run is the best only if all of them did.
@@ -226,8 +224,7 @@ def _unconfirmed(session: Session, baselines: Sequence[measurer.Baseline], stop:
         return best
     enough = session.settings.ceiling_share * best.value
     there = [point for point in usable if point.value >= enough]
-    names = {each.config.key(): each.name for each in baselines}
-    return min(there, key=lambda point: finalist(session, point, names.get(point.key)).cost)
+    return min(there, key=lambda point: finalist(session, point).cost)
 
 
 def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None) -> Winner:
@@ -291,10 +288,8 @@ def _baseline(session: Session, baseline: measurer.Baseline, proved: Confirmatio
     )
 
 
-def _contests(
-    session: Session, best: Point, baselines: Sequence[measurer.Baseline], proved: Confirmation
-) -> tuple[Contest, ...]:
-    names = {each.config.key(): each.name for each in baselines}
+def _contests(session: Session, best: Point, proved: Confirmation) -> tuple[Contest, ...]:
+    names = session.names
     mine, found = proved.scores.get(best.key, {}), []
     for key, ran in proved.scores.items():
         common = sorted(mine.keys() & ran.keys())
@@ -323,13 +318,13 @@ def _counts_what_is_paid_once(proved: Confirmation) -> bool:
     return any(abs(each) > _VISIBLE for each in apart)
 
 
-def _drift(session: Session, baselines: Sequence[measurer.Baseline], proved: Confirmation) -> float | None:
+def _drift(session: Session, proved: Confirmation) -> float | None:
     """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
 
     None if the two intervals overlap, or one is not known: a reading that varies by 10 % does not show a drift of 6 %.
     """
     changes = []
-    for baseline in baselines:
+    for baseline in session.baselines:
         key = baseline.config.key()
         first = next((row.outcome for row in session.search_rows() if row.key == key), None)
         if isinstance(first, Measurement) and key in proved.rates:

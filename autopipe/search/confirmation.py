@@ -31,7 +31,6 @@ from autopipe.measure.stats import (
 )
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.search import model_ceilings, trials
-from autopipe.search.measurer import Baseline
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
@@ -244,33 +243,32 @@ _CLEAR = 3.0  # times the repeatability limit: one block decides
 _SHORTEST_SECONDS = 1e-3
 
 
-def _finalists(session: Session, baselines: Sequence[Baseline]) -> list[Finalist]:
+def _finalists(session: Session) -> list[Finalist]:
     """Return the finalists: the best few points, a cheap one that may be as good, and the required baselines.
 
     The best are those that were measured highest. Before anything has been repeated, noise cannot be separated from
     properties of a configuration, and a model that takes both for noise leaves out the best (benchmarks/RESULTS.md).
     """
     points = session.points()
-    names = {baseline.config.key(): baseline.name for baseline in baselines}
     ranked = sorted((each for each in points.values() if each.feasible), key=lambda each: (-each.value, each.key))
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
         enough = ranked[0].value * math.exp(-min(_MAYBE, repeatability(session.surrogate())))
-        maybe = [finalist(session, each, None) for each in ranked if each.value >= enough]
+        maybe = [finalist(session, each) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
-    keys = [*best, *(key for key in _to_beat(session, baselines) if key not in best)]
-    return [finalist(session, points[key], names.get(key)) for key in keys]
+    keys = [*best, *(key for key in _to_beat(session) if key not in best)]
+    return [finalist(session, points[key]) for key in keys]
 
 
-def expected_seconds(session: Session, baselines: Sequence[Baseline]) -> float:
+def expected_seconds(session: Session) -> float:
     """Return the expected time of the shortest confirmation run: a finalist that is far behind runs in one block.
 
     It is far behind if the largest noise in 95 % of cases does not explain the distance. Of those, the best baseline
     still runs in all blocks unless it is many times slower.
     """
-    entered, points, fewest = _finalists(session, baselines), session.points(), session.settings.blocks[0]
+    entered, points, fewest = _finalists(session), session.points(), session.settings.blocks[0]
     took = {row.key: row.running_seconds for row in session.ended_rows()}
     best = max(points[each.key].value for each in entered if each.may_win)
     behind = {each.key: math.log(best / points[each.key].value) for each in entered}
@@ -280,22 +278,23 @@ def expected_seconds(session: Session, baselines: Sequence[Baseline]) -> float:
     return sum((fewest if by < far or key == rival else 1) * took.get(key, 0.0) for key, by in behind.items())
 
 
-def _to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
+def _to_beat(session: Session) -> list[str]:
     """Return the keys of the baselines that ran: all of the user's, and the fastest of the foreign code."""
     points = session.points()
-    ran = [each for each in baselines if each.config.key() in points]
+    ran = [each for each in session.baselines if each.config.key() in points]
     theirs = [each.config.key() for each in ran if each.config.loader.is_foreign and not each.required]
     slower = sorted(theirs, key=lambda key: -points[key].estimate.value)[MOST_OF_OTHERS:]
     return [key for each in ran if (key := each.config.key()) not in slower]
 
 
-def finalist(session: Session, point: Point, baseline: str | None) -> Finalist:
+def finalist(session: Session, point: Point) -> Finalist:
     """Return a point as a finalist, with its resources."""
     facts = session.facts
     cache = costs.cache_bytes(point.config, facts.workload)
     peaks = [trials.taken(each, cache).peak_rss_bytes for each in point.measurements]
     used = [float(peak) for peak in peaks if peak is not None]
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
+    baseline = session.names.get(point.key)
     least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return Finalist(key=point.key, config=point.config, cost=least, baseline=baseline, may_win=point.feasible)
 
@@ -381,20 +380,20 @@ def judge(session: Session, entered: Sequence[Finalist]) -> Confirmation | None:
     )
 
 
-def entered(session: Session, baselines: Sequence[Baseline]) -> list[Finalist]:
+def entered(session: Session) -> list[Finalist]:
     """Return the finalists that time is left for; if not for all, those of an earlier confirmation run will do."""
-    wanted = _finalists(session, baselines)
-    found = _affordable(session, wanted, baselines)
-    return found if len(found) == len(wanted) else _proved_before(session, baselines) or found
+    wanted = _finalists(session)
+    found = _affordable(session, wanted)
+    return found if len(found) == len(wanted) else _proved_before(session) or found
 
 
-def _affordable(session: Session, entered: Sequence[Finalist], baselines: Sequence[Baseline]) -> list[Finalist]:
+def _affordable(session: Session, entered: Sequence[Finalist]) -> list[Finalist]:
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
     room = session.seconds_left(proving=True) / (_ENOUGH_BLOCKS * trial)
     if room >= len(entered):
         return list(entered)
     points, count = session.points(), int(room)
-    required = {each.config.key() for each in baselines if each.required}
+    required = session.required
     named = [each for each in entered if each.baseline]
     rival = max(named, key=lambda each: (each.key in required, points[each.key].estimate.value), default=None)
     if count < 2 or rival is None or rival is entered[0]:
@@ -402,7 +401,7 @@ def _affordable(session: Session, entered: Sequence[Finalist], baselines: Sequen
     return [*[each for each in entered if each is not rival][: count - 1], rival]
 
 
-def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[Finalist]:
+def _proved_before(session: Session) -> list[Finalist]:
     """Return the finalists of a confirmation run in the study, if it still covers the best; else an empty list.
 
     A resumed study whose time is used up keeps its proof.
@@ -413,11 +412,11 @@ def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[Fina
             blocks.setdefault(row.block, set()).add(row.key)
     ran = [set(), *(blocks[number] for number in sorted(blocks))]
     first = [now for before, now in itertools.pairwise(ran) if not now <= before]  # of each confirmation run
-    names, points = {baseline.config.key(): baseline.name for baseline in baselines}, session.points()
+    points = session.points()
     keys = sorted(first[-1]) if first else []
-    entered = [finalist(session, points[key], names.get(key)) for key in keys if key in points]
+    entered = [finalist(session, points[key]) for key in keys if key in points]
     best, measured = session.best(), _measured_blocks(session, entered)
-    needed = {each.config.key() for each in baselines if each.required and each.config.key() in points}
+    needed = session.required & points.keys()
     done = max((len(each) for each in measured.values()), default=0)
     if done < _ENOUGH_BLOCKS or best is None or not needed | {best.key} <= measured.keys():
         return []

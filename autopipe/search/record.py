@@ -281,7 +281,6 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     *,
     sampler: BaseSampler,
     digests: Mapping[str, str],
-    words: Mapping[str, str] | None = None,
     fresh: bool,
     patience: Patience | None = None,
     on_lost: Callable[[str], None] = lambda reason: None,
@@ -293,8 +292,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
         storage_url: any Optuna storage; None keeps the study in memory.
         name: the study's.
         sampler: chooses its next trials.
-        digests: must be the same as when the study began.
-        words: the content of some digests, as JSON of named values, for the error that says what differs.
+        digests: must be the same as when the study began: texts, or JSON of named values.
         fresh: delete a study of that name first.
         patience: the wait for a locked storage.
         on_lost: gets the reason if the storage fails later on; the study then goes on in memory.
@@ -310,7 +308,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     with quiet():
         study = optuna.create_study(study_name=name, sampler=sampler, direction="maximize")
     if storage_url is None:
-        _note(study, wanted, words or {})
+        _note(study, wanted)
         return Record(study), 0
 
     def stale(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -323,7 +321,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     try:
         with quiet():
             there = patience.ask(lambda: _opened(opened, name, fresh=fresh))
-            patience.ask(lambda: _require_same(there, wanted, words or {}))
+            patience.ask(lambda: _require_same(there, wanted))
             for key, value in patience.ask(lambda: there.user_attrs).items():
                 study.set_user_attr(key, value)
             kept = StoredStudy(storage_url, opened, name, patience, on_lost)
@@ -365,17 +363,14 @@ def _opened(kept: BaseStorage, name: str, *, fresh: bool) -> optuna.Study:
     return optuna.create_study(storage=kept, study_name=name, direction="maximize", load_if_exists=True)
 
 
-def _require_same(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str]) -> None:
+def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
     """Store these digests in a new study, and refuse a study that has others."""
     known = study.user_attrs.get("digests")
     if known is None:
-        _note(study, wanted, words)
+        _note(study, wanted)
         return
     sides = differences(known, wanted)
     if sides:
-        begun = study.user_attrs.get("words", {})
-        for name in words.keys() & sides.keys():
-            sides[name] = _apart(begun.get(name), words[name]) or "it has changed since the study began"
         said = "; ".join(f"{name}: {each}" for name, each in sides.items())
         raise TrialError(
             f"The study `{study.study_name}` belongs to another {', '.join(sides)} ({said}).",
@@ -383,9 +378,7 @@ def _require_same(study: optuna.Study, wanted: dict[str, str], words: Mapping[st
         )
 
 
-def _note(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str]) -> None:
-    if words:
-        study.set_user_attr("words", dict(words))
+def _note(study: optuna.Study, wanted: dict[str, str]) -> None:
     study.set_user_attr("digests", wanted)
     study.set_user_attr("began", _now())
 

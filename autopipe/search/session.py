@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
@@ -23,7 +23,7 @@ from autopipe.measure.stats import log_variance, median
 from autopipe.pipeline.config import PipelineConfig, from_config, to_config
 from autopipe.search import feasible, surrogate, trials
 from autopipe.search.feasible import Candidate
-from autopipe.search.measurer import Effort, Measurer
+from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
@@ -52,7 +52,7 @@ class Session:
         self.sampler = settings.sampler or surrogate.SURROGATE
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
-        self.required: Collection[str] = ()  # the keys of baselines that have to be beaten
+        self.baselines: Sequence[Baseline] = ()  # that the winner has to beat
         self.believed: tuple[int, Surrogate] | None = None  # after so many trials
         self._features: Features | None = None
         self._costs: Costs | None = None
@@ -96,6 +96,16 @@ class Session:
     def seed(self) -> int:
         """A sampler's seed: a resumed study must not draw again what it drew before."""
         return self.settings.seed + 1_000_003 * len(self.record.rows())
+
+    @property
+    def required(self) -> set[str]:
+        """The keys of the baselines that have to be beaten."""
+        return {each.config.key() for each in self.baselines if each.required}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the baselines, by key."""
+        return {each.config.key(): each.name for each in self.baselines}
 
     def seconds(self) -> float:
         """Return the time spent, earlier sessions' trials included."""

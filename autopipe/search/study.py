@@ -58,9 +58,9 @@ Asked: TypeAlias = tuple[PipelineConfig, AskedBy]
 """A trial and its reason."""
 
 
-def _baselines(session: Session, wanted: Sequence[Baseline]) -> Iterator[Asked]:
+def _baselines(session: Session) -> Iterator[Asked]:
     """Yield each baseline that can run; if time is short only the required ones, or the first few."""
-    in_turn = sorted((each for each in wanted if each.unable is None), key=lambda each: not each.required)
+    in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
     began, most = session.seconds(), _BASELINES_SHARE * session.seconds_left()
     for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
         late = session.is_short() or (number > 1 and session.seconds() - began > most)
@@ -68,7 +68,7 @@ def _baselines(session: Session, wanted: Sequence[Baseline]) -> Iterator[Asked]:
             yield (baseline.config, AskedBy(Asker.BASELINE, baseline.name))
 
 
-def _on_more_devices(session: Session, wanted: Sequence[Baseline]) -> list[Baseline]:
+def _on_more_devices(session: Session) -> list[Baseline]:
     """Return the baselines on as many devices as the best has; none if that is one.
 
     Together with those on one device they separate the gain of the loader from that of the devices.
@@ -79,7 +79,7 @@ def _on_more_devices(session: Session, wanted: Sequence[Baseline]) -> list[Basel
     count, kind = best.config.devices, "virtual " if session.facts.workload.virtual_devices else ""
     return [
         Baseline(name=f"{each.name}, {count} {kind}devices", config=each.config.model_copy(update={"devices": count}))
-        for each in wanted
+        for each in session.baselines
         if each.config.devices == 1 and each.unable is None
     ]
 
@@ -228,17 +228,16 @@ _POLL_SECONDS = 0.5
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 
-def space_digest(space: Space) -> str:
-    """Return the digest of a space's configurations: a study is only resumed with the same."""
-    return digests.digest(digests.canonical(space.parameters))
-
-
-def _words(settings: Settings, space: Space) -> str:
-    """Describe a space for messages of `open_record`: its name, and each parameter's values and condition."""
-    found = {"name": settings.space}
+def _space_text(space: Space) -> str:
+    """Return each parameter's values and condition as JSON: a study is only resumed with the same."""
+    found = {}
     for each in space:
+        values = ", ".join(map(str, each.values))
+        if each.unmeasured is not None:  # the rule by which they follow from what is measured
+            values = digests.canonical(each.unmeasured)
+        kind = (" (range)" if each.is_range else "") + (" (log)" if each.log else "")
         when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
-        found[each.name] = ", ".join(map(str, each.values)) + (f" where {when}" if when else "")
+        found[each.name] = values + kind + (f" if {when}" if when else "")
     return json.dumps(found)
 
 
@@ -277,8 +276,7 @@ def search(
         settings.storage,
         settings.study_name,
         sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
-        digests={**settings.digests, "space": space_digest(trimmed.space)},
-        words={"space": _words(settings, trimmed.space)},
+        digests={**settings.digests, "space": _space_text(trimmed.space)},
         fresh=settings.fresh,
         patience=patience(settings, on_event),
         on_lost=lambda reason: on_event(StorageLost(reason=reason)),
@@ -298,13 +296,13 @@ class _Search:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._settings = session.settings
-        self._budget = Budget(session, ())
+        self._budget = Budget(session)
         self._entered: list[Finalist] = []
 
     def run(self) -> Searched:
         session = self._session
         try:
-            self._budget.baselines = tuple(session.measurer.baselines())
+            session.baselines = tuple(session.measurer.baselines())
             stop = self._search()
             session.on_event(SearchStopped(stop=stop))
             self._wait_for_others()
@@ -314,7 +312,7 @@ class _Search:
             stop = self._interrupted()
             session.on_event(SearchStopped(stop=stop))
         proved = confirmation.judge(session, self._entered) if self._entered else None
-        return conclusion.result(session, self._budget.baselines, stop, proved)
+        return conclusion.result(session, stop, proved)
 
     def _interrupted(self) -> Stop:
         message = "Interrupted: this is the best so far."
@@ -343,8 +341,7 @@ class _Search:
             session.on_event(plan)
         while session.record.waiting():  # left by a process that died, or enqueued by the user
             session.run_next()
-        session.required = {each.config.key() for each in budget.baselines if each.required}
-        session.run_each(_baselines(session, budget.baselines))
+        session.run_each(_baselines(session))
         if (stop := budget.of_a_baseline()) is not None:
             return stop
         session.run_each(_early(session, simplest=budget.theirs_is_there()), budget.over)
@@ -364,7 +361,7 @@ class _Search:
     def _measure_ceilings(self) -> None:
         session = self._session
         setups = {each.config.model_setup for each in session.trimmed.candidates}
-        setups |= {each.config.model_setup for each in self._budget.baselines}
+        setups |= {each.config.model_setup for each in session.baselines}
         found = session.record.ceilings()
         if not found:
             found = model_ceilings.measured(session, setups)
@@ -373,19 +370,18 @@ class _Search:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(found)
         if (useful := session.facts.workers_at_once) is not None:
-            fitted = (each.with_workers(useful) if each.with_workers else each for each in self._budget.baselines)
-            self._budget.baselines = tuple(fitted)
+            fitted = (each.with_workers(useful) if each.with_workers else each for each in session.baselines)
+            session.baselines = tuple(fitted)
         session.record.study.sampler = session.sampler.create(session)
 
     def _confirm(self, stop: Stop) -> None:
         session = self._session
-        for each in _on_more_devices(session, self._budget.baselines):
+        for each in _on_more_devices(session):
             if not session.is_short():
                 session.run_each([(each.config, AskedBy(Asker.BASELINE, each.name))])
-                self._budget.baselines = (*self._budget.baselines, each)
-        baselines = self._budget.baselines
+                session.baselines = (*session.baselines, each)
         if self._settings.blocks[1] > 0 and session.best() is not None and not self._budget.nothing_to_confirm(stop):
-            self._entered = confirmation.entered(session, baselines)
+            self._entered = confirmation.entered(session)
             if self._entered:
                 confirmation.run(session, self._entered)
         best = session.best()

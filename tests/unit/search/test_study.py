@@ -19,7 +19,7 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.space import Parameter, ParameterSpec, Space
+from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search import budget, library, study
 from autopipe.search.conclusion import Searched
@@ -970,10 +970,8 @@ def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
         run(space.only("loader", ["threads"]), Surface(), url, trials=2)
     assert "(space: loader 'threads, processes, tfdata, keras' there, 'threads' here)" in refused.value.message
     other, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
-    with pytest.raises(TrialError, match=r"space: name 'default' there, 'quick' here, .*, and \d+ more\)\.") as refused:
+    with pytest.raises(TrialError, match=r"space: loader '.*, and \d+ more\)\."):
         study.run(other, surface, surface.facts(), settings(surface, storage=url, trials=2, space="quick"))
-    for each in (space, other):
-        assert study.space_digest(each) not in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -995,38 +993,6 @@ def test_a_study_of_another_version_or_machine_says_so_and_what_to_do(
     assert said in refused.value.message
     assert refused.value.hint == "Use --fresh to start a new one, or another --out or --storage to keep both."
     assert surface.measured == []
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LaterParameter(Parameter):
-    """A parameter as a later version may have it: with one more field."""
-
-    unit: str = ""
-
-
-class LaterSpec(ParameterSpec):
-    unit: str = ""
-
-
-def test_a_study_is_resumed_by_a_version_whose_space_has_one_more_field_with_a_default(tmp_path: Path) -> None:
-    text = SPACE.replace("[1, 2*cores]", "[1, workers_at_once]")  # waits for what is measured
-    space = library.parse(text, {"cores": 4, "gpus": 0})
-    assert space.unmeasured
-
-    def later(unit: str) -> Space:
-        found = []
-        for each in space:
-            fields = {name: getattr(each, name) for name in Parameter.__slots__}
-            if (waits := fields["unmeasured"]) is not None:
-                fields["unmeasured"] = dataclasses.replace(waits, written=LaterSpec(**dict(waits.written)))
-            found.append(LaterParameter(**fields, unit=unit))
-        return Space(tuple(found))
-
-    url = f"journal:///{tmp_path}/study.log"
-    run(space, Surface(), url, trials=3)
-    assert len(run(later(""), Surface(), url, trials=5, blocks=(0, 0)).rows) >= 5
-    with pytest.raises(TrialError, match="another space"):
-        run(later("threads"), Surface(), url, trials=5)
 
 
 def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
