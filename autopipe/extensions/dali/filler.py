@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import logging
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simplejpeg
@@ -27,6 +27,9 @@ from autopipe.workload.ops.decode import Decode, jpeg_header
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, Source
 
+if TYPE_CHECKING:
+    from autopipe.extensions.dali.loader import Dali
+
 # -------------------- decoder: a pipeline of NVIDIA DALI's decodes JPEG files, some batches ahead
 # Only files and images are known here; other parts of a sample, and failures, are the filler's business.
 
@@ -35,23 +38,15 @@ _log = logging.getLogger(__name__)
 _ENCODED = "encoded"  # the pipeline's input
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DaliSettings:
-    """The settings of a pipeline."""
-
-    batch_size: int  # files a batch, at most
-    num_threads: int  # threads of DALI's own
-    prefetch_queue_depth: int  # batches under way, at most
-    device: Literal["cpu", "gpu"]  # of decoding and resizing
-    size: tuple[int, int] | None  # the (height, width) that images are resized to; None: they stay as they are
-
-
 class DaliDecoder:
-    """Owns a pipeline, which ends with it. One thread uses it."""
+    """Owns a pipeline, which ends with it. One thread uses it.
 
-    def __init__(self, settings: DaliSettings) -> None:
-        """Start DALI; raise RuntimeError if DALI cannot start."""
-        self._settings = settings
+    A batch has at most `batch_size` files; images are resized to the (height, width) `size`, if there is one. Raises
+    RuntimeError if DALI cannot start.
+    """
+
+    def __init__(self, knobs: Dali, batch_size: int, size: tuple[int, int] | None) -> None:
+        self._knobs, self._batch_size, self._size = knobs, batch_size, size
         self._running: collections.deque[tuple[list[NDArray[np.uint8]], bool]] = collections.deque()
         self._start()
 
@@ -77,9 +72,9 @@ class DaliDecoder:
             return []
 
     def _start(self) -> None:
-        self._pipeline = _pipeline(self._settings)
+        self._pipeline = _pipeline(self._knobs, self._batch_size, self._size)
         tiny = np.frombuffer(simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8)), np.uint8)
-        depth = self._settings.prefetch_queue_depth  # as often runs the first call of `schedule_run`
+        depth = self._knobs.prefetch_queue_depth  # as often runs the first call of `schedule_run`
         for _ in range(depth):
             self._pipeline.feed_input(_ENCODED, [tiny])
         self._pipeline.schedule_run()
@@ -105,15 +100,15 @@ class DaliDecoder:
         return [np.asarray(images[place]) for place in range(len(images))]
 
 
-def _pipeline(settings: DaliSettings) -> Any:
+def _pipeline(knobs: Dali, batch_size: int, size: tuple[int, int] | None) -> Any:
     from nvidia.dali import Pipeline, fn, types
 
-    on_card = settings.device == "gpu"
+    on_card = knobs.device == "gpu"
     pipeline = Pipeline(
-        batch_size=settings.batch_size,
-        num_threads=settings.num_threads,
+        batch_size=batch_size,
+        num_threads=knobs.num_threads,
         device_id=0 if on_card else None,
-        prefetch_queue_depth=settings.prefetch_queue_depth,
+        prefetch_queue_depth=knobs.prefetch_queue_depth,
         exec_dynamic=True,  # outputs live as long as something refers to them
     )
     with pipeline:
@@ -125,8 +120,8 @@ def _pipeline(settings: DaliSettings) -> Any:
             adjust_orientation=False,
             jpeg_fancy_upsampling=True,  # on a card, too
         )
-        if settings.size is not None:
-            height, width = settings.size
+        if size is not None:
+            height, width = size
             images = fn.resize(
                 images, resize_y=height, resize_x=width, interp_type=types.INTERP_LINEAR, antialias=False
             )

@@ -95,13 +95,12 @@ class Dali(LoaderConfig):
         return _DaliLoader(job, made, queue_size, depth)
 
     def _decoder(self, batch_size: int, size: tuple[int, int] | None) -> DaliDecoder:
-        from autopipe.extensions.dali.filler import DaliDecoder, DaliSettings
+        from autopipe.extensions.dali.filler import DaliDecoder
 
         if self.device == "gpu" and not gpu.detect():
             raise LoaderError(f'`device="gpu"` of Dali needs a card, but {_NO_CARD}.', hint='Use device="cpu".')
         try:
-            knobs = self.model_dump(exclude={"kind"})
-            return DaliDecoder(DaliSettings(**knobs, batch_size=batch_size, size=size))
+            return DaliDecoder(self, batch_size, size)
         except ImportError:
             raise MissingExtraError.of("dali", "nvidia.dali") from None
         except RuntimeError as error:

@@ -23,7 +23,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, LoaderError
-from autopipe.extensions.dali.filler import DaliDecoder, DaliSettings
+from autopipe.extensions.dali.filler import DaliDecoder
 from autopipe.extensions.dali.loader import Dali
 from autopipe.measure import verify
 from autopipe.measure.outcome import Report
@@ -86,7 +86,7 @@ def photographs() -> list[bytes]:
 def test_its_pixels_are_those_of_decode_and_near_those_of_resize(
     photographs: list[bytes], size: tuple[int, int] | None, levels: int
 ) -> None:
-    decoder = DaliDecoder(DaliSettings(batch_size=8, num_threads=2, prefetch_queue_depth=2, device="cpu", size=size))
+    decoder = DaliDecoder(DALI, 8, size)
     decoder.begin([np.frombuffer(each, np.uint8) for each in photographs])
     images = decoder.take()
     assert len(images) == len(photographs)
