@@ -195,27 +195,22 @@ def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dt
     return np.array([weights.get(int(label), 1.0) for label in labels], np.float32)
 
 
-class Replay:
-    """The first batches of a loader's epoch 0, from the start whenever Keras opens an epoch. For evaluation."""
+@contextlib.contextmanager
+def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int) -> Iterator[Any]:
+    """Yield Keras's data of the first batches of a loader's epoch 0, from the start whenever Keras opens an epoch.
 
-    _stream: Stream | None = None
+    For evaluation, in which devices may share out a batch unevenly.
+    """
+    placement = dataclasses.replace(placement, even=False)
+    with contextlib.ExitStack() as opened:
 
-    def __init__(self, loader: Loader, placement: Placement, fault: Fault, steps: int) -> None:
-        placement = dataclasses.replace(placement, even=False)
-        self._open = functools.partial(Stream, loader, placement, fault, first=(0, 0), steps=steps)
-        self._steps = steps
+        def restart() -> Iterator[DeviceBatch]:
+            opened.close()
+            stream = Stream(loader, placement, fault, first=(0, 0), steps=steps)
+            opened.callback(stream.close)
+            return stream.take(steps)
 
-    def feed(self) -> Any:
-        return frameworks.data_adapter(self._restart, self._steps)
-
-    def _restart(self) -> Iterator[DeviceBatch]:
-        self.close()
-        self._stream = self._open()
-        return self._stream.take(self._steps)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+        yield frameworks.data_adapter(restart, steps)
 
 
 # -------------------- fit dataset

@@ -21,7 +21,7 @@ from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.callbacks import TrainingCallbacks, listed, of_rank, restored
 from autopipe.pipeline.devices.choose import SingleDevice
-from autopipe.pipeline.devices.feed import Fault, Placement, Replay, Stream
+from autopipe.pipeline.devices.feed import Fault, Placement, Stream, replayed
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
@@ -293,8 +293,7 @@ class Trainer:
             return
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
-        replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))
-        arguments["validation_data"] = feed = replay.feed()
+        arguments["validation_data"] = feed = stack.enter_context(replayed(loader, self._placement, fault, steps))
         stack.enter_context(self.steps.validated(feed, loader.finish))
 
     @contextlib.contextmanager
@@ -310,8 +309,7 @@ class Trainer:
                 models.check_targets(self.loader, loader)
             self._enter(stack, fault, None, loader.finish)
             stack.enter_context(models.built_from(self.model, loader))
-            replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))
-            yield replay.feed()
+            yield stack.enter_context(replayed(loader, self._placement, fault, len(loader)))
 
     def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None, passes: int) -> Loader | None:
         """Return a loader for `data`, closed with `stack` if it was made here; None if Keras takes the data itself."""

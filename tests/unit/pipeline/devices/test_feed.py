@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import AutopipeError, ModelError, OpError
-from autopipe.pipeline.devices.feed import Fault, Placement, Replay, Stream, ahead, class_weights
+from autopipe.pipeline.devices.feed import Fault, Placement, Stream, ahead, class_weights, replayed
 from autopipe.pipeline.devices.monitor import TimedLoader
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from tests.fakes.loader import ArrayLoader, blobs
@@ -109,10 +109,10 @@ def test_a_frameworks_error_behind_which_nothing_is_found_is_left_alone() -> Non
 
 def test_a_replay_starts_anew_whenever_an_epoch_is_opened() -> None:
     loader = ArrayLoader(*blobs(12), 4, shuffle=False)
-    feed = Replay(loader, Placement(Host()), Fault(), 3).feed()
-    feed.on_epoch_begin()
-    first = list(feed.get_numpy_iterator())
-    again = list(feed.get_numpy_iterator())
+    with replayed(loader, Placement(Host()), Fault(), 3) as feed:
+        feed.on_epoch_begin()
+        first = list(feed.get_numpy_iterator())
+        again = list(feed.get_numpy_iterator())
     assert feed.num_batches == 3
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(first, again, strict=True))
 
