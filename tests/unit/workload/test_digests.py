@@ -170,6 +170,8 @@ def test_constants_and_functions_count_wherever_they_are_looked_up_from() -> Non
     users = module()
     assert names(users.prepared) == ["MEAN", "SIZES", "lighter"]
     assert looked_up([On("left", Map(users.prepared))]) == looked_up([Map(users.prepared)])
+    assert names(users.again) == ["again"]  # it calls itself
+    assert [names(function) for function in (np.negative, np.flipud, cv2.flip)] == [[], [], []]
 
 
 def test_a_function_is_found_in_whatever_is_called() -> None:
@@ -185,11 +187,6 @@ def test_other_values_and_other_code_are_told_by_their_names() -> None:
     after = looked_up([Map(module(WRITTEN.replace("image + MEAN", "image - MEAN")).prepared)])
     assert [name for name in before if before[name] != after[name]] == ["users.lighter"]
     assert looked_up([Map(module().prepared)]) == before
-
-
-def test_what_calls_itself_and_what_is_not_the_users_come_to_an_end() -> None:
-    assert names(module().again) == ["again"]
-    assert [names(function) for function in (np.negative, np.flipud, cv2.flip)] == [[], [], []]
 
 
 def test_what_another_function_stores_does_not_count() -> None:

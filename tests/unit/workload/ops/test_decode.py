@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import io
-import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -51,36 +48,6 @@ FILES = {
     "lossless webp": encoded(SMOOTH, ".webp", cv2.IMWRITE_WEBP_QUALITY, 101),
     "webp": encoded(SMOOTH, ".webp", cv2.IMWRITE_WEBP_QUALITY, 80),
 }
-
-
-def turned(jpeg: bytes, orientation: int) -> bytes:
-    """Return a JPEG whose EXIF says that it is to be rotated."""
-    tag = struct.pack(">HHIHH", 0x0112, 3, 1, orientation, 0)
-    tiff = b"MM\0*" + struct.pack(">IH", 8, 1) + tag + struct.pack(">I", 0)
-    exif = b"Exif\0\0" + tiff
-    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + jpeg[2:]
-
-
-def test_an_exif_rotation_is_left_alone_and_followed_by_opencvs_defaults(tmp_path: Path) -> None:
-    """What docs/migrate.md says."""
-    content = turned(FILES["jpeg"], 6)
-    assert decode_image(content, 3).shape == (29, 41, 3)
-    file = tmp_path / "turned.jpg"
-    file.write_bytes(content)
-    read, decoded = cv2.imread(str(file)), cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
-    assert read is not None
-    assert decoded is not None
-    assert read.shape == decoded.shape == (41, 29, 3)
-
-
-@pytest.mark.slow
-def test_tensorflow_and_pil_leave_an_exif_rotation_alone(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    content = turned(FILES["jpeg"], 6)
-    assert tuple(tf.io.decode_jpeg(content).shape) == tuple(tf.io.decode_image(content).shape) == (29, 41, 3)
-    image = pytest.importorskip("PIL.Image")
-    assert image.open(io.BytesIO(content)).size == (41, 29)
 
 
 def test_colours_come_as_red_green_blue_and_a_mask_keeps_its_channels() -> None:

@@ -242,14 +242,19 @@ def test_a_folder_with_turned_photographs_is_told_of_unless_the_choice_was_made(
             assert make_plan(Workload(data=data, ops=ops, batch_size=2)).compact == plan.compact
 
 
-def test_keras_leaves_them_as_they_are_stored(tmp_path: Path) -> None:
+def test_all_but_opencv_leave_them_as_they_are_stored(tmp_path: Path) -> None:
     """What docs/migrate.md says."""
     import keras
+    import tensorflow as tf
 
-    folder(tmp_path, 6, 6)
-    file = tmp_path / "a" / "0.jpg"
-    assert keras.utils.img_to_array(keras.utils.load_img(file)).shape == (24, 40, 3)
+    content, file = photograph(6), folder(tmp_path, 6, 6).files()[0]
+    stored = decode_image(content, 3)
+    read, of_bytes = cv2.imread(file), cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+    assert (stored.shape, np.shape(read), np.shape(of_bytes)) == ((24, 40, 3), (40, 24, 3), (40, 24, 3))
+    by_tensorflow = [decode(content).shape for decode in (tf.io.decode_jpeg, tf.io.decode_image)]
+    by_keras = keras.utils.img_to_array(keras.utils.load_img(file)).shape
+    assert [*map(tuple, by_tensorflow), by_keras] == [(24, 40, 3)] * 3
+    assert Image.open(io.BytesIO(content)).size == (40, 24)
     arguments: dict[str, Any] = {"image_size": (24, 40), "batch_size": None, "shuffle": False, "verbose": False}
     image, _ = next(iter(keras.utils.image_dataset_from_directory(tmp_path, **arguments)))
-    stored, _ = Decode(orientation="ignore").apply((file.read_bytes(), None), SampleSpec(ENCODED, None), np.empty(0))
     assert np.abs(np.asarray(image) - stored).mean() < 2  # turned and resized, it would be 30 and more
