@@ -57,7 +57,7 @@ ELSEWHERE = {
 }
 """Literals that are another thing of the same name."""
 USERS = {
-    "search/trial_measurer.py": "the baselines: what people have without autopipe",
+    "search/measurer.py": "the baselines: what people have without autopipe",
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/verify.py": "the reference that the others are compared with",
