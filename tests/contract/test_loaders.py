@@ -511,3 +511,16 @@ def test_no_batch_is_overwritten_while_something_refers_to_it(photos: Path, load
         gc.collect()
         for value, still_there in kept:
             np.testing.assert_array_equal(value, np.asarray(still_there))
+
+
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
+def test_a_closed_loader_says_so_and_its_batch_outlives_it(photos: Path, loader: str) -> None:
+    with opened(exact_workload(photos), loader) as made:
+        batches = made.batches(0)
+        x, _ = next(batches)
+        kept = x.copy()
+        made.close()
+    np.testing.assert_array_equal(kept, x)
+    for read in (batches, made.batches(1)):
+        with pytest.raises(LoaderError, match="closed"):
+            next(read)

@@ -192,22 +192,6 @@ def test_close_returns_although_an_op_in_a_thread_does_not(photos: Path, monkeyp
     leave.set()
 
 
-class Hangs:
-    """A source one of whose reads never ends by itself."""
-
-    def __init__(self, entered: threading.Event, leave: threading.Event) -> None:
-        self._entered, self._leave = entered, leave
-
-    def __len__(self) -> int:
-        return 23
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        if index == 9 and threading.current_thread() is not threading.main_thread():
-            self._entered.set()
-            self._leave.wait(GONE_SECONDS)
-        return np.full((16, 16, 3), index, np.uint8)
-
-
 class Counted:
     """A source that says when a number of its samples has been read."""
 
@@ -286,29 +270,6 @@ def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
     with pytest.raises(LoaderError, match=r"152.6 MiB of samples read ahead"):
         opened(work, loader)
     opened(work, plain).close()
-
-
-def test_a_read_ahead_that_hangs_holds_up_its_own_batch_alone_and_close_returns() -> None:
-    entered, leave = threading.Event(), threading.Event()
-    work = Workload(data=Hangs(entered, leave), ops=[], batch_size=4, shuffle=False)
-    loader = opened(work, Threads(workers=1, queue_size=4, read_ahead=8))
-    batches = loader.batches(0)
-    assert [int(next(batches)[0][0, 0, 0, 0]) for _ in range(2)] == [0, 4]
-    assert entered.wait(GONE_SECONDS)
-    caught: list[str] = []
-
-    def consume() -> None:
-        try:
-            next(batches)
-        except LoaderError as error:
-            caught.append(error.message)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    loader.close()
-    consumer.join(GONE_SECONDS)
-    leave.set()
-    assert "closed" in caught[0]
 
 
 def wait_for(marker: Path) -> None:
@@ -726,28 +687,6 @@ def _interrupted(script: Path) -> tuple[int, str]:
 def _code(loader: LoaderConfig) -> str:
     knobs = ", ".join(f"{name}={value!r}" for name, value in loader.model_dump(exclude={"kind"}).items())
     return f"{type(loader).__name__}({knobs})"
-
-
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
-def test_a_closed_loader_says_so(photos: Path, loader: LoaderConfig) -> None:
-    made = opened(workload(photos), loader)
-    batches = made.batches(0)
-    next(batches)
-    made.close()
-    made.close()
-    with pytest.raises(LoaderError, match="closed"):
-        next(batches)
-    with pytest.raises(LoaderError, match="closed"):
-        next(made.batches(1))
-
-
-@pytest.mark.parametrize("loader", OWN)
-def test_a_batch_outlives_its_loader(photos: Path, loader: LoaderConfig) -> None:
-    with opened(workload(photos), loader) as made:
-        x, _ = next(made.batches(0))
-        kept = x.copy()
-    del made
-    np.testing.assert_array_equal(kept, x)
 
 
 # ---------------------------------------------------------------- where it cannot run
