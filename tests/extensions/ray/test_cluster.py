@@ -16,6 +16,7 @@ from autopipe.extensions.ray import node as ray_node
 from autopipe.extensions.ray.loader import Ray
 from autopipe.hardware import machine
 from autopipe.workload.data.images import ImageFolder
+from tests.unit.cli.conftest import Autopipe
 
 
 @pytest.mark.parametrize(
@@ -102,11 +103,6 @@ def test_a_node_without_autopipe_is_told_what_to_install() -> None:
     assert str(other) == "A worker could not start on a node of the Ray cluster: last"
 
 
-def test_another_version_is_refused_with_both() -> None:
-    with pytest.raises(LoaderError, match=r"and the training has 0\.0\.1"):
-        ray_node.require_same_version("0.0.1")
-
-
 class Server:
     """Ray's `init`, which fails so often with the server's traceback."""
 
@@ -153,3 +149,13 @@ def test_what_a_server_answers_is_told_by_its_last_line(failures: int, traceback
 def test_knobs_say_what_would_run() -> None:
     ray = Ray(workers=3, queue_size=5)
     assert (ray.worker_count(), ray.buffered_batches()) == (3, 11)
+
+
+def test_a_knob_of_ray_is_named_with_the_space_that_has_it(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = autopipe("tune", "train.py:workload", "--only", "ray.workers=4")  # before a child is started
+    assert (ended.status, ended.out) == (2, "")
+    assert "`ray.workers` is no parameter of this space" in ended.err
+    assert "--space remote," in ended.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -56,49 +55,6 @@ def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nod
         for epoch in (1, 2):
             assert digest(finished(loader, loader.batches(epoch))) == digest(expected_batches(workload, epoch))
     ray_nodes.wait_for_nodes(timeout=100)  # until the node counts as dead: the next tests' workers go to others
-
-
-class KillsANode:
-    """Ten tiny images; the first worker that gets them, but not on the head, ends its node, and notes which."""
-
-    def __init__(self, head: str, note: Path) -> None:
-        self.head, self.note = head, note
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        import ray
-
-        self.__dict__ = state
-        here = ray.get_runtime_context().get_node_id()
-        if here == self.head:
-            return
-        with contextlib.suppress(FileExistsError), self.note.open("x") as file:
-            file.write(here)
-            file.flush()
-            os.kill(os.getppid(), signal.SIGKILL)  # Ray's daemon there, which starts the workers
-            threading.Event().wait()
-
-    def __len__(self) -> int:
-        return 10
-
-    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        return np.full((2, 2, 3), index, np.uint8), index
-
-
-def test_a_node_that_dies_while_the_workers_start_is_made_up_for(
-    tmp_path: Path, ray_nodes: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    note = tmp_path / "killed"
-    ray_nodes.add_node(**NODE)  # Ray may have put no worker there yet, so whichever has one may die
-    try:
-        workload = Workload(data=KillsANode(ray_nodes.head_node.node_id, note), ops=[], batch_size=2)
-        with opened(workload, ray_nodes, workers=3) as loader:
-            labels = [int(label) for _, y in finished(loader, loader.batches(0)) for label in y]
-        assert sorted(labels) == list(range(10))
-        assert "A worker ended while it was starting on a node of the Ray cluster" in caplog.text
-    finally:
-        left = [node for node in ray_nodes.worker_nodes if not note.exists() or node.node_id == note.read_text()]
-        ray_nodes.remove_node(left[-1], allow_graceful=False)
-        ray_nodes.wait_for_nodes(timeout=100)
 
 
 class Alone:
@@ -224,32 +180,6 @@ def test_a_file_that_a_node_turns_out_to_lack_is_named_with_the_node(
     ):
         list(loader.batches(0))
     assert "every node can read" in str(caught.value.hint)
-
-
-def test_a_sample_that_is_bad_on_a_node_only_is_not_skipped(
-    held: Callable[..., OnlyHere], tmp_path: Path, ray_nodes: Any
-) -> None:
-    log = str(tmp_path / "bad.jsonl")
-    source = _Skippable(held(tells=False))
-    workload = Workload(data=source, ops=[], batch_size=2, on_bad_sample="skip", bad_sample_log=log)
-    with (
-        opened(workload, ray_nodes) as loader,
-        pytest.raises(LoaderError, match=r"Sample \d is bad on a node of the Ray cluster and good on this machine"),
-    ):
-        list(loader.batches(0))
-
-
-class _Skippable:
-    """A source of which a sample may be bad: the first can be read by whoever looks at it."""
-
-    def __init__(self, source: OnlyHere) -> None:
-        self.source = source
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        return np.zeros((2, 2, 3), np.uint8) if index == 0 else self.source.read(index)
 
 
 def test_another_version_of_autopipe_on_a_node_is_refused(
