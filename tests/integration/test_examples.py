@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from tests.fakes.commands import ROOT, python, succeeded
 
 ON_JAX = ("photos", "custom_source", "existing_pydataset", "two_inputs")  # it is imported in a second
-EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/train.py"))
+EXAMPLES = sorted(
+    path.parent
+    for path in (ROOT / "examples").glob("*/train.py")
+    if path.parent.name != "branches"  # below
+)
 
 
 @pytest.mark.slow
@@ -37,6 +42,18 @@ def test_a_model_of_two_inputs_takes_ten_lines_that_differ_from_plain_keras() ->
     )
     lines = list(difflib.unified_diff(plain, with_autopipe, n=0))[2:]
     assert 0 < len([line for line in lines if line.startswith("+") and line.strip("+ ")]) <= 10
+
+
+@pytest.mark.slow
+def test_branches_stay_where_the_model_puts_them_and_train_the_same(tmp_path: Path) -> None:
+    done = succeeded(python(ROOT / "examples" / "branches" / "train.py", cwd=tmp_path, backend="tensorflow"))
+    rows = re.findall(r"^(.*): [\d,]+ images/s, loss (\S+), coarse branch on (\S+)$", done.stdout, re.MULTILINE)
+    assert [(name, where) for name, _, where in rows] == [
+        ("one device", "CPU:0"),
+        ("branches on two", "CPU:1"),
+        ("data parallel on two", "both"),
+    ]
+    assert len({round(float(loss), 3) for _, loss, _ in rows}) == 1
 
 
 def _with_demo(example: Path) -> Path:

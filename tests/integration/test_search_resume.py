@@ -101,19 +101,6 @@ def test_a_killed_search_goes_on_and_loses_at_most_the_running_trial(script: Pat
     assert len(searched) == 9 + (0 < kill_at < 10)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_killed_again_and_again_it_still_comes_to_its_end(script: Path) -> None:
-    for _ in range(9):
-        process = start(script, 7)
-        out, _ = process.communicate()
-        if process.returncode == 0:
-            break
-    assert "proved True" in out
-    keys = [trial.user_attrs["key"] for trial in trials(script) if trial.state == TrialState.COMPLETE]
-    assert len(set(keys)) >= 5
-
-
 def test_two_searches_queue_up_and_a_killed_one_lets_the_other_go_on(script: Path) -> None:
     first = start(script, 10_000, "wait")
     assert first.stdout is not None

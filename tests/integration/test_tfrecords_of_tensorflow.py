@@ -12,7 +12,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.data.records import frame, serialise
+from autopipe.workload.data.records import serialise
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
@@ -35,20 +35,6 @@ def test_what_tensorflow_wrote_is_read(tmp_path: Path) -> None:
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
     data = TFRecords(tmp_path / "a.tfrecord")
     assert [data.read(i) for i in range(len(data))] == [(image, n - 1) for n, image in enumerate(IMAGES)]
-
-
-def test_what_is_written_here_is_read_by_tensorflow(tmp_path: Path) -> None:
-    values: list[dict[str, bytes | int]] = [
-        {"image/encoded": image, "image/class/label": label} for label, image in enumerate(IMAGES)
-    ]
-    (tmp_path / "a.tfrecord").write_bytes(b"".join(frame(serialise(value)) for value in values))
-    keys = {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-    }
-    parsed = [tf.io.parse_single_example(r, keys) for r in tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord"))]
-    found = [(p["image/encoded"].numpy(), int(p["image/class/label"])) for p in parsed]
-    assert found == [(image, label) for label, image in enumerate(IMAGES)]
 
 
 def test_a_file_that_tensorflow_compressed_is_refused(tmp_path: Path) -> None:
