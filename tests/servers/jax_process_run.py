@@ -126,13 +126,8 @@ def error_of(action: Any) -> str:
 
 
 if __name__ == "__main__":
-    number, ranks, port, target, wanted = (
-        int(sys.argv[1]),
-        int(sys.argv[2]),
-        sys.argv[3],
-        Path(sys.argv[4]),
-        sys.argv[5],
-    )
+    number, ranks = map(int, sys.argv[1:3])
+    port, target, wanted = sys.argv[3], Path(sys.argv[4]), sys.argv[5]
     if ranks > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", ranks, number)

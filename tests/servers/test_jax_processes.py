@@ -29,16 +29,8 @@ def _free_port() -> int:
 
 
 def _start(rank: int, ranks: int, port: int, folder: Path, task: str) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.servers.jax_process_run",
-        str(rank),
-        str(ranks),
-        str(port),
-        str(folder),
-        task,
-    ]
+    numbers = [str(each) for each in (rank, ranks, port)]
+    command = [sys.executable, "-m", "tests.servers.jax_process_run", *numbers, str(folder), task]
     environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
