@@ -8,11 +8,13 @@ from typing import Any
 from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.schema import Profile
 from autopipe.measure.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
-from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.result import Result
+from autopipe.search.result import Payback, Result
 from autopipe.search.settings import Settings
+from autopipe.values import Estimate
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import NOON, digest, hardware
 from tests.fakes.surface import Surface
@@ -70,6 +72,24 @@ def searched(*, epochs: int | None = 20, cores: int = 4, trials: int = 24, model
 def result(**asked: Any) -> Result:
     """Return the result of such a search."""
     return searched(**asked).result
+
+
+def payback(**changes: Any) -> Payback:
+    """Return what a conversion to an array of 3 GiB takes and brings."""
+    plain: dict[str, Any] = {
+        "config": PipelineConfig(loader=Threads(workers=2), storage="array").model_dump(mode="json"),
+        "storage": "array",
+        "rate": Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
+        "cut": 2,
+        "convert_seconds": Estimate(value=30.0, low=27.0, high=33.0),
+        "bytes": 3 * 2**30,
+        "free_bytes": 50 * 2**30,
+        "saved_seconds": 12.0,
+        "epochs": 3.25,
+        "overruled": False,
+        "advice": False,
+    }
+    return Payback(**{**plain, **changes})
 
 
 def profile(found: Result | None = None, **changes: Any) -> Profile:

@@ -30,6 +30,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 
 class _Job(Exception):
@@ -169,26 +170,16 @@ def test_a_digest_that_fails_is_raised_where_it_is_asked_for() -> None:
             loader.state_dict()
 
 
-class Few:
-    """So many of the photographs."""
-
-    def __init__(self, photos: Path, count: int) -> None:
-        self._source = Table(photos / "labels.csv")
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, index: int) -> Any:
-        return self._source.read(index)
+def few_of(photos: Path, count: int) -> Made:
+    return Made(count, Table(photos / "labels.csv").read)
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(3, [3]), (4, [4]), (6, [4, 2])])
 def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, sizes: list[int]) -> None:
     config = PipelineConfig(loader=Threads(workers=1), finish="host")
     with pytest.raises(WorkloadError, match="at least one sample"):
-        evaluation_loader(workload(photos), config, Few(photos, 0))
-    with evaluation_loader(workload(photos), config, Few(photos, count)) as loader:
+        evaluation_loader(workload(photos), config, few_of(photos, 0))
+    with evaluation_loader(workload(photos), config, few_of(photos, count)) as loader:
         batches = list(loader.batches(0))
     assert [len(x) for x, _ in batches] == sizes
     assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
@@ -199,7 +190,7 @@ def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, si
     [(RandomCrop(8, 6), CenterCrop(8, 6)), (RandomResizedCrop(8, 6, interpolation="nearest"), Resize(8, 6, "nearest"))],
 )
 def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path, op: Op, instead: Op) -> None:
-    config, few = PipelineConfig(loader=Threads(workers=1), finish="host"), Few(photos, 3)
+    config, few = PipelineConfig(loader=Threads(workers=1), finish="host"), few_of(photos, 3)
     chance = workload(photos, ops=[Decode(), Resize(20, 20), op, RandomFlip()])
     plain = workload(photos, ops=[Decode(), Resize(20, 20), instead])
     with evaluation_loader(chance, config, few) as one, evaluation_loader(plain, config, few) as other:
@@ -211,14 +202,14 @@ def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path,
 def test_samples_of_no_common_size_without_the_random_ops_are_told_which_are_left_out(photos: Path) -> None:
     made = workload(photos, ops=[Decode(), Map(lambda image, rng: image[:8, :8], random=True), RandomFlip()])
     with pytest.raises(WorkloadError, match=r"one size.* leave out what is random: `Map`, `RandomFlip`\.") as caught:
-        evaluation_loader(made, PipelineConfig(loader=Threads(workers=1)), Few(photos, 6))
+        evaluation_loader(made, PipelineConfig(loader=Threads(workers=1)), few_of(photos, 6))
     assert "pass a loader of these samples" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("passes", "cached"), [(None, 1.0), (2, 1.0), (1, 0.0)])
 def test_samples_that_are_read_once_take_no_memory(photos: Path, passes: int | None, cached: float) -> None:
     config = PipelineConfig(loader=Threads(workers=1), cache="memory")
-    made = revealed(lambda: evaluation_loader(workload(photos), config, Few(photos, 6), passes))
+    made = revealed(lambda: evaluation_loader(workload(photos), config, few_of(photos, 6), passes))
     assert made.recipe.cached == cached
 
 
@@ -232,29 +223,20 @@ def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, monkey
     config = PipelineConfig(loader=Threads(workers=1), cache="memory")
     free(monkeypatch, 1000)
     with pytest.warns(CacheWarning, match=r"^The 6 samples .* takes 1\.2 KiB, but \d+ B are free"):
-        made = revealed(lambda: evaluation_loader(workload(photos), config, Few(photos, 6)))
+        made = revealed(lambda: evaluation_loader(workload(photos), config, few_of(photos, 6)))
     assert made.recipe.cached == 0.0
 
 
-class Large:
-    """Samples of a hundred kilobytes."""
-
-    def __len__(self) -> int:
-        return 100
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        return np.zeros(100_000, np.uint8)
-
-
 def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Workload(data=Large(), ops=[], batch_size=4)
+    large = Made(100, lambda index: np.zeros(100_000, np.uint8))
+    made = Workload(data=large, ops=[], batch_size=4)
     config = PipelineConfig(loader=Threads(workers=1, queue_size=1), cache="memory")
     free(monkeypatch, 18_000_000)
     with build_loader(made, config) as training:
         with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):
-            evaluation_loader(made, config, Large()).close()
+            evaluation_loader(made, config, large).close()
         assert len(list(training.batches(0, last=True))) == 25
-        evaluation_loader(made, config, Large()).close()  # the training's cache is full: nothing is left to it any more
+        evaluation_loader(made, config, large).close()  # the training's cache is full: nothing is left to it any more
 
 
 def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
@@ -265,19 +247,15 @@ def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Pa
         build_loader(workload(photos, ops=[Decode()]), config)
 
 
-class _FirstBroken:
-    def __len__(self) -> int:
-        return 8
-
-    def read(self, index: int) -> NDArray[np.float32]:
-        if index == 0:
-            raise BadSampleError("broken")
-        return np.full(3, index, np.float32)
+def first_broken(index: int) -> NDArray[np.float32]:
+    if index == 0:
+        raise BadSampleError("broken")
+    return np.full(3, index, np.float32)
 
 
 def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> None:
     workload = Workload(
-        data=_FirstBroken(),
+        data=Made(8, first_broken),
         ops=[Rescale(0.5)],
         batch_size=4,
         on_bad_sample="skip",
@@ -289,7 +267,7 @@ def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> 
 
 
 def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
-    workload = Workload(data=_FirstBroken(), ops=[Rescale(0.5)], batch_size=4, on_bad_sample="skip")
+    workload = Workload(data=Made(8, first_broken), ops=[Rescale(0.5)], batch_size=4, on_bad_sample="skip")
     with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as loader:
         pass
     with pytest.raises(LoaderError, match="closed"):

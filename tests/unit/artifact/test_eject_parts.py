@@ -21,6 +21,7 @@ from autopipe.workload.ops.sizes import CenterCrop, RandomCrop
 from autopipe.workload.ops.values import OneHot, Rescale
 from autopipe.workload.plain_code import Library, Lines
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)
 SMALL = IMAGES[:, :4, :6]
@@ -38,19 +39,6 @@ def functions(data: Any, *ops: Op) -> dict[str, Any]:
     scope: dict[str, Any] = {"__name__": "plain"}
     exec(code, scope)
     return scope
-
-
-class Nested:
-    """A source of one's own that gives one sample, however it is built."""
-
-    def __init__(self, sample: Any) -> None:
-        self._sample = sample
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> Any:
-        return self._sample
 
 
 @pytest.mark.parametrize(
@@ -189,14 +177,15 @@ def test_what_cannot_be_written_of_parts_is_said(right: Any, op: Op, reason: str
     ids=str,
 )
 def test_a_source_of_ones_own_is_read_however_its_samples_are_built(sample: Any, given: Any) -> None:
-    made = functions(Nested(sample))
-    assert made["finish"](*made["load"](Nested(sample), 0)) == given
+    source = Made(4, lambda index: sample)
+    made = functions(source)
+    assert made["finish"](*made["load"](source, 0)) == given
 
 
 def test_one_image_with_two_masks_is_decoded_once() -> None:
     encoded = [bytes(cv2.imencode(".png", image)[1]) for image in (IMAGES[0], IMAGES[0, ..., 0], IMAGES[1, ..., 0])]
-    made = functions(Nested((encoded[0], {"one": encoded[1], "other": encoded[2]})), Decode(), Rescale(1.0))
-    x, one, other = made["load"](Nested((encoded[0], {"one": encoded[1], "other": encoded[2]})), 0)
+    source = Made(4, lambda index: (encoded[0], {"one": encoded[1], "other": encoded[2]}))
+    x, one, other = functions(source, Decode(), Rescale(1.0))["load"](source, 0)
     np.testing.assert_array_equal(x, IMAGES[0][..., ::-1])
     np.testing.assert_array_equal(one, IMAGES[0, ..., 0])
     np.testing.assert_array_equal(other, IMAGES[1, ..., 0])

@@ -11,14 +11,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import text
 from autopipe.search import library, study
 from autopipe.search.result import Payback, Result
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
+from tests.fakes.findings import payback
 from tests.fakes.surface import Surface
 
 KEYS = [
@@ -175,7 +174,7 @@ def test_the_document_has_its_keys_and_is_json(result: Result) -> None:
     assert costs <= found["ceiling"]["ops"][0].keys()
     assert found["ceiling"]["reads"] is None  # the surface measures none
     assert found["artifact"] == "tuned/autopipe.json"
-    (told,) = text.document(result.model_copy(update={"paybacks": (row(None),)}), None)["conversions"]
+    (told,) = text.document(result.model_copy(update={"paybacks": (payback(epochs=None),)}), None)["conversions"]
     assert (told["storage"], told["cut"], told["epochs_to_pay"]) == ("array", 2, None)
     assert {"convert_seconds", "images_per_second", "saved_seconds_an_epoch"} <= told.keys()
 
@@ -192,23 +191,6 @@ def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baselin
 # ---------------------------------------------------------------- conversions
 
 
-def row(epochs: float | None = 3.25, *, saved: float = 12.0, seconds: float = 30.0, **changes: Any) -> Payback:
-    plain: dict[str, Any] = {
-        "config": PipelineConfig(loader=Threads(workers=2), storage="array").model_dump(mode="json"),
-        "storage": "array",
-        "rate": Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
-        "cut": 2,
-        "convert_seconds": Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds),
-        "bytes": 3 * 2**30,
-        "free_bytes": 50 * 2**30,
-        "saved_seconds": saved,
-        "epochs": epochs,
-        "overruled": False,
-        "advice": False,
-    }
-    return Payback(**{**plain, **changes})
-
-
 def printed(found: Payback, width: int) -> list[str]:
     return shown(text.paybacks([found]), width).splitlines()
 
@@ -216,12 +198,15 @@ def printed(found: Payback, width: int) -> list[str]:
 @pytest.mark.parametrize(
     ("found", "line"),
     [
-        (row(), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s 3.2"),
-        (row(seconds=600.0, saved=240.0), "array, 2 ops 21,000 9.0 to 11 min 3 GiB 50 GiB 4.0 min 3.2"),
-        (row(None, saved=-1.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB nothing never"),
-        (row(0.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s at once"),
+        (payback(), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s 3.2"),
         (
-            row(convert_seconds=Estimate(value=30.0, low=30.0, high=30.0)),  # one shard shows no interval
+            payback(convert_seconds=Estimate(value=600.0, low=540.0, high=660.0), saved_seconds=240.0),
+            "array, 2 ops 21,000 9.0 to 11 min 3 GiB 50 GiB 4.0 min 3.2",
+        ),
+        (payback(epochs=None, saved_seconds=-1.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB nothing never"),
+        (payback(epochs=0.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s at once"),
+        (
+            payback(convert_seconds=Estimate(value=30.0, low=30.0, high=30.0)),  # one shard shows no interval
             "array, 2 ops 21,000 30 s 3 GiB 50 GiB 12 s 3.2",
         ),
     ],
@@ -231,8 +216,14 @@ def test_a_line_has_time_room_gain_and_epochs(found: Payback, line: str) -> None
 
 
 def test_in_eighty_columns_each_form_is_one_line_in_which_nothing_is_cut_off() -> None:
-    large = {"storage": "tfrecord", "bytes": 321 * 2**20 + 9 * 2**16, "free_bytes": 99 * 2**30 + 2**29}
-    wide = row(0.0, seconds=9.9 * 60, saved=12.5 * 60, **large)
+    wide = payback(
+        storage="tfrecord",
+        bytes=321 * 2**20 + 9 * 2**16,
+        free_bytes=99 * 2**30 + 2**29,
+        convert_seconds=Estimate(value=594.0, low=534.6, high=653.4),
+        saved_seconds=750.0,
+        epochs=0.0,
+    )
     head, below, only = printed(wide, 80)
     assert only.split() == printed(wide, 140)[-1].split()
     assert "…" not in head + below + only

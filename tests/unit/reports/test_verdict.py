@@ -10,7 +10,6 @@ import pytest
 from autopipe.measure import stats
 from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
@@ -18,8 +17,8 @@ from autopipe.reports import verdict
 from autopipe.search import library, study
 from autopipe.search.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
 from autopipe.search.settings import Settings
-from autopipe.values import Estimate
 from tests.fakes import findings, profiles
+from tests.fakes.findings import payback
 from tests.fakes.profiles import baseline
 from tests.fakes.surface import Surface
 
@@ -356,22 +355,6 @@ def test_reads_of_which_few_take_most_of_the_time_are_told_of(samples: int, shar
     assert said is None or re.search(said, found[0])
 
 
-def payback(epochs: float | None = 3.25, *, overruled: bool = False, advice: bool = False) -> Payback:
-    return Payback(
-        config=PipelineConfig(loader=Threads(workers=2), storage="array").model_dump(mode="json"),
-        storage="array",
-        rate=Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
-        cut=2,
-        convert_seconds=Estimate(value=2.6, low=2.0, high=3.0),
-        bytes=3 * 2**30,
-        free_bytes=50 * 2**30,
-        saved_seconds=12.0,
-        epochs=epochs,
-        overruled=overruled,
-        advice=advice,
-    )
-
-
 @pytest.mark.parametrize(
     ("row", "epochs", "said"),
     [
@@ -382,9 +365,9 @@ def payback(epochs: float | None = 3.25, *, overruled: bool = False, advice: boo
             "epochs, and the training has 2.",
         ),
         (
-            payback(1.3, advice=True),
+            payback(epochs=1.3, advice=True),
             None,
-            "Converted to array: 21,000 images/s, 2.6 s to convert, pays after 1.3 epochs. `--convert` uses it, and "
+            "Converted to array: 21,000 images/s, 30 s to convert, pays after 1.3 epochs. `--convert` uses it, and "
             "`--epochs N` decides whether it pays.",
         ),
         (

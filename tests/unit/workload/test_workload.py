@@ -22,19 +22,9 @@ from autopipe.workload import plain_code
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.sample import Structure
 from autopipe.workload.workload import Workload, standing_in
+from tests.fakes.sources import Made
 
 DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
-
-
-class Sized:
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, index: int) -> int:
-        return index
 
 
 @pytest.mark.parametrize(
@@ -49,7 +39,7 @@ class Sized:
         ({"on_bad_sample": "ignore"}, "ignore"),
         ({"seed": None}, "`seed` must be a whole number, but got seed=None"),
         ({"seed": 0.5}, r"seed=0\.5"),
-        ({"data": Sized(0), "batch_size": 1}, "at least one sample"),
+        ({"data": Made(0, int), "batch_size": 1}, "at least one sample"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:

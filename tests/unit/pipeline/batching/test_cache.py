@@ -15,6 +15,7 @@ from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
 LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
@@ -26,22 +27,15 @@ def test_a_whole_number_that_has_no_room_is_not_kept() -> None:
     assert cache.get(1) is None
 
 
-class Uneven:
-    """Every fourth sample is of bytes, and all others of float32, as those that a loader looks at first."""
-
-    def __len__(self) -> int:
-        return 13
-
-    def read(self, index: int) -> tuple[Any, int]:
-        return np.full((2, 2), 100 + index, np.uint8 if index % 4 == 1 else np.float32), index
-
-
 def brighter(image: Any, rng: np.random.Generator) -> Any:
     return image + image.dtype.type(200)  # of bytes, it begins anew at 256
 
 
 def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
-    workload = Workload(data=Uneven(), ops=[Map(brighter, random=True)], batch_size=13)
+    def uneven(index: int) -> tuple[Any, int]:  # those that a loader looks at first are of float32
+        return np.full((2, 2), 100 + index, np.uint8 if index % 4 == 1 else np.float32), index
+
+    workload = Workload(data=Made(13, uneven), ops=[Map(brighter, random=True)], batch_size=13)
     plain = PipelineConfig(loader=Threads(workers=1))
     epochs = []
     for config in (plain, plain.model_copy(update={"cache": "memory"})):

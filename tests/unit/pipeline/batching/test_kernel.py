@@ -25,22 +25,15 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
 MASK = np.zeros((4, 4), np.uint8)
 
 
-class Mixed:
+def mixed(usual: Any, odd: Any) -> Made:
     """Samples that are alike where the planner looks, and one that is not."""
-
-    def __init__(self, usual: Any, odd: Any) -> None:
-        self._usual, self._odd = usual, odd
-
-    def __len__(self) -> int:
-        return 9
-
-    def read(self, index: int) -> Any:
-        return self._odd if index == 1 else self._usual
+    return Made(9, lambda index: odd if index == 1 else usual)
 
 
 def recipe(data: Any, ops: Sequence[Op], **changes: Any) -> Recipe:
@@ -80,7 +73,7 @@ def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:
 )
 def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: Any, odd: Any, said: str) -> None:
     with pytest.raises(WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
-        filled(Mixed(usual, odd))
+        filled(mixed(usual, odd))
 
 
 def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too() -> None:
@@ -88,15 +81,15 @@ def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too() -> No
         with pytest.raises(
             WorkloadError, match=r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
         ):
-            filled(Mixed((IMAGE, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
+            filled(mixed((IMAGE, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
 
 
 def test_numbers_that_fit_are_taken() -> None:
-    assert filled(Mixed((IMAGE, 3), (IMAGE, np.uint8(200))))[1].tolist() == [3, 200]
-    assert filled(Mixed((IMAGE, np.float32(0.5)), (IMAGE, 1)))[1].tolist() == [0.5, 1]
-    mixed = filled(Mixed((IMAGE, MASK.astype(np.uint16)), (IMAGE, MASK + 200)))
-    assert mixed[1].dtype == np.uint16
-    assert mixed[1][1].max() == 200
+    assert filled(mixed((IMAGE, 3), (IMAGE, np.uint8(200))))[1].tolist() == [3, 200]
+    assert filled(mixed((IMAGE, np.float32(0.5)), (IMAGE, 1)))[1].tolist() == [0.5, 1]
+    deep = filled(mixed((IMAGE, MASK.astype(np.uint16)), (IMAGE, MASK + 200)))
+    assert deep[1].dtype == np.uint16
+    assert deep[1][1].max() == 200
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), np.uint8)

@@ -62,12 +62,16 @@ def read(ahead: ReadAhead, indices: Sequence[int], some: Sequence[int] | None = 
 
 def test_as_many_samples_are_read_at_a_time_as_there_are_readers(source: Gated) -> None:
     ahead = ReadAhead(source, 3)
+    assert (len(ahead), ahead.classes) == (100, ("cat", "dog"))  # it looks like its source
     ahead.begin(range(5))
     assert asked(source, 3) == {0, 1, 2}
     assert source.asked.empty()
     let_all_through(source)
     assert read(ahead, range(5)) == [0, 10, 20, 30, 40]
     ahead.close()
+    ahead.begin([6])
+    assert asked(source, 2) == {3, 4}  # nothing is begun any more
+    assert source.asked.empty()
 
 
 def test_what_was_not_begun_is_read_at_once(source: Gated) -> None:
@@ -167,20 +171,6 @@ def test_closing_ends_the_waiting_for_a_read_that_hangs(source: Gated) -> None:
     assert "closed while a sample was being read" in ended.get(timeout=WAIT)
     let_all_through(source)
     waiting.join(WAIT)
-
-
-def test_after_closing_nothing_is_begun(source: Gated) -> None:
-    ahead = ReadAhead(source, 1)
-    ahead.close()
-    ahead.begin([0])
-    assert source.asked.empty()
-
-
-def test_it_looks_like_its_source(source: Gated) -> None:
-    ahead = ReadAhead(source, 1)
-    assert len(ahead) == 100
-    assert ahead.classes == ("cat", "dog")
-    ahead.close()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 SPEC = SampleSpec(Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8")), None)
 ORDER = BatchOrder(count=6, batch_size=2, seed=0, shuffle=False, drop_remainder=False)
@@ -191,14 +192,7 @@ def test_a_batch_stays_as_it_was_while_it_is_referred_to() -> None:
 
 
 def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
-    class OneByOne:
-        def __len__(self) -> int:
-            return COUNT
-
-        def read(self, index: int) -> Any:
-            return PIXELS[index], index
-
-    with opened(OneByOne(), TOGETHER) as loader:
+    with opened(Made(COUNT, lambda index: (PIXELS[index], index)), TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
     small = Arrays(PIXELS, np.arange(COUNT))
     with build_loader(Workload(data=small, ops=[], batch_size=SIZE), ONE_WAITS) as loader:

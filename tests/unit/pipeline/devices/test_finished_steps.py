@@ -72,7 +72,7 @@ def test_afterwards_the_model_is_as_its_owner_made_it() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_step_of_the_owners_own_making_is_put_back_also_when_training_fails(fails: bool) -> None:
-    model, loader = classifier(one_hot=True), compact()
+    model, loader = classifier(one_hot=True, run_eagerly=True), compact()
     model.train_step = own = model.train_step
     loader.fails_at = (0, 1) if fails else None
     with pytest.raises(RuntimeError, match="no error was set") if fails else contextlib.nullcontext():

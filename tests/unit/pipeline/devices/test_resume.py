@@ -14,8 +14,8 @@ from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
 
-X, Y = blobs(40)
-BATCHES = 10
+X, Y = blobs(20)
+BATCHES, EPOCHS = 5, 2
 
 
 class KilledError(Exception):
@@ -58,14 +58,14 @@ def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, 
     if kill_at is not None:
         callbacks.append(KillAt(kill_at))
     with contextlib.nullcontext() if kill_at is None else pytest.raises(KilledError):
-        trainer.fit(epochs=3, callbacks=callbacks, verbose=0)
+        trainer.fit(epochs=EPOCHS, callbacks=callbacks, verbose=0)
     return trainer, loader, numbers
 
 
 @functools.cache
 def undisturbed() -> list[Any]:
     trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
-    trainer.fit(epochs=3, verbose=0)
+    trainer.fit(epochs=EPOCHS, verbose=0)
     weights: list[Any] = trainer.model.get_weights()
     return weights
 
@@ -74,11 +74,11 @@ def undisturbed() -> list[Any]:
     ("save_freq", "cuts", "first"),
     [
         (1, (1,), (0, 1)),
-        (1, (10,), (1, 0)),
-        (1, (29,), (2, 9)),
-        (1, (12, 3), (1, 5)),
-        (4, (15,), (1, 2)),  # what came after the last backup is trained again
-        ("epoch", (14,), (1, 0)),
+        (1, (5,), (1, 0)),
+        (1, (9,), (1, 4)),
+        (1, (6, 2), (1, 3)),
+        (3, (8,), (1, 1)),  # what came after the last backup is trained again
+        ("epoch", (7,), (1, 0)),
     ],
 )
 def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
@@ -88,10 +88,12 @@ def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
         run(tmp_path, save_freq=save_freq, kill_at=cut)
     trainer, loader, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
     assert loader.asked[0][:2] == first
-    assert numbers.seen == [divmod(number, BATCHES) for number in range(first[0] * BATCHES + first[1], 3 * BATCHES)]
+    assert numbers.seen == [
+        divmod(number, BATCHES) for number in range(first[0] * BATCHES + first[1], EPOCHS * BATCHES)
+    ]
     for one, other in zip(trainer.model.get_weights(), undisturbed(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
-    assert trainer.state_dict()["epoch"] == 3
+    assert trainer.state_dict()["epoch"] == EPOCHS
 
 
 def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
@@ -112,7 +114,7 @@ def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
 
 
 def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
-    run(tmp_path, save_freq=1, kill_at=14)
+    run(tmp_path, save_freq=1, kill_at=7)
     trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
 
     class Stop(keras.callbacks.Callback):

@@ -25,24 +25,17 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.sizes import RandomCrop
 from autopipe.workload.workload import Workload
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import classifier
+from tests.fakes.sources import Made
+from tests.unit.pipeline.devices import models
 from tests.unit.pipeline.devices.test_feed import Host
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
 
 
-class Unread:
-    """Samples that are not read."""
-
-    def __init__(self, count: int = 24) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, index: int) -> Any:
-        raise NotImplementedError
+def unread(count: int = 24) -> Made:
+    """Samples that are not read: what would make them is missing."""
+    return Made(count, None)  # type: ignore[arg-type]
 
 
 class Four(Host):
@@ -50,6 +43,11 @@ class Four(Host):
 
     def scope(self) -> Any:
         return contextlib.nullcontext()
+
+
+def classifier() -> keras.Model:
+    """Return a model that is not compiled, as what is trained and when does not hang on it."""
+    return models.classifier(run_eagerly=True)
 
 
 def loader(batch_size: int = 4, **arguments: Any) -> ArrayLoader:
@@ -71,7 +69,7 @@ def same_weights(a: keras.Model, b: keras.Model) -> bool:
 
 @pytest.mark.parametrize("batch_size", [4, 7])
 def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch_size: int) -> None:
-    trainer = Trainer(classifier(), loader(batch_size))
+    trainer = Trainer(models.classifier(run_eagerly=batch_size == 4), loader(batch_size))
     history = trainer.fit(epochs=np.int64(3), verbose=0)  # type: ignore[arg-type]  # NumPy's counts, too
     assert isinstance(history, keras.callbacks.History)
     assert history.epoch == [0, 1, 2]
@@ -98,7 +96,7 @@ def test_steps_per_epoch_cuts_epochs_shorter_without_losing_a_batch() -> None:
 
 @pytest.mark.parametrize("steps_per_execution", [4, 10])
 def test_several_steps_an_execution_do_not_reach_into_the_next_epoch(steps_per_execution: int) -> None:
-    trainer = Trainer(classifier(steps_per_execution=steps_per_execution), loader())
+    trainer = Trainer(models.classifier(steps_per_execution=steps_per_execution), loader())
     trainer.fit(epochs=2, verbose=0)
     assert same_weights(trainer.model, by_keras(2))
     assert trainer.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
@@ -124,7 +122,7 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
         return made[-1]
 
     trainer = Trainer(classifier(), loader(), evaluation_loader=make)
-    validation: Any = {"loader": loader(), "source": Unread(), "arrays": (X, Y)}[kind]
+    validation: Any = {"loader": loader(), "source": unread(), "arrays": (X, Y)}[kind]
     history = trainer.fit(epochs=2, validation=validation, verbose=0)
     expected = trainer.model.evaluate(X, Y, verbose=0, return_dict=True)
     assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
@@ -174,9 +172,9 @@ def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
 def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> None:
     trainer = Trainer(classifier(), loader())
     with pytest.raises(ModelError, match=r"ap\.build_trainer"):
-        trainer.evaluate(Unread())
+        trainer.evaluate(unread())
     with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
-        trainer.fit(validation=Workload(data=Unread(), ops=[], batch_size=4), verbose=0)
+        trainer.fit(validation=Workload(data=unread(), ops=[], batch_size=4), verbose=0)
 
 
 def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
@@ -226,7 +224,7 @@ def test_a_loaders_error_comes_out_as_itself(where: str, together: int) -> None:
     good, bad = loader(), loader()
     bad.fails_at, bad.error = (0, 2), OpError("`Crop` failed at sample 7", hint="Make it smaller.")
     bad.error.__cause__ = cause = ZeroDivisionError()
-    trainer = Trainer(classifier(), bad if where == "training" else good)
+    trainer = Trainer(models.classifier(run_eagerly=together == 1), bad if where == "training" else good)
     trainer.setup = ModelSetup(steps_per_execution=together)
     with pytest.raises(OpError, match="sample 7") as caught:
         trainer.fit(epochs=2, validation=None if where == "training" else bad, verbose=0)
@@ -318,8 +316,8 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
     source = loader()
     trainer = Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
     actions: list[Callable[[], Any]] = [
-        lambda: trainer.fit(validation=Unread(samples)),
-        lambda: trainer.predict(Unread(samples)),
+        lambda: trainer.fit(validation=unread(samples)),
+        lambda: trainer.predict(unread(samples)),
     ]
     for action in actions:
         with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
@@ -327,7 +325,7 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
         assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
     assert (source.asked, [each.closed for each in made]) == ([], [True, True])
     if samples > 4:
-        assert len(trainer.predict(Unread(samples), steps=5, verbose=0)) == 20  # the short batch is not among them
+        assert len(trainer.predict(unread(samples), steps=5, verbose=0)) == 20  # the short batch is not among them
 
 
 @pytest.mark.parametrize("kind", ["loader", "arrays"])

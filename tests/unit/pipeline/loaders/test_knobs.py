@@ -20,6 +20,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import feasible
 from autopipe.workload.workload import Workload
 from tests.fakes.facts import facts
+from tests.fakes.sources import Made
 
 
 @pytest.mark.parametrize(
@@ -75,22 +76,13 @@ def test_code_of_others_is_compared_with_and_never_opened_nor_chosen() -> None:
     assert why.startswith("foreign code")
 
 
-class Told:
-    """Samples that say whether they were read in a process of its own."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> np.ndarray:
-        return np.array([processes.is_claimed()])
-
-
 @pytest.mark.parametrize(
     "loader",
     [Processes(workers=1), Processes(workers=2), Processes(workers=1, read_ahead=2), Threads(workers=1), TfData()],
 )
 def test_a_worker_claims_its_process_where_its_loader_says_so(loader: LoaderConfig) -> None:
     config = PipelineConfig(loader=loader)
-    with build_loader(Workload(data=Told(), ops=[], batch_size=2), config) as opened:
+    claimed = Made(4, lambda index: np.array([processes.is_claimed()]))
+    with build_loader(Workload(data=claimed, ops=[], batch_size=2), config) as opened:
         told = [bool(x.all()) for x, _ in opened.batches(0)]
     assert told == [loader.works_alone()] * 2

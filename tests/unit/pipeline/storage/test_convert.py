@@ -21,7 +21,6 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import HEADER_NAME, find, open_set, verify
-from autopipe.workload.data import source
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan
@@ -29,32 +28,30 @@ from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 from tests.fakes.commands import content
+from tests.fakes.sources import Made
 
 COUNT = 100  # 8 shards, 7 of them of 13 samples
+DIGEST = "type=Made count=100"
 ARRAY = STORAGES["array"]
 SPEC = SampleSpec(Field(FieldKind.IMAGE, (5, 4, 3), np.dtype(np.uint8)), Field(FieldKind.LABEL, (), np.dtype(np.int64)))
 
 
-class Numbers:
-    """Samples that are made from their index; `on_read` sees each read and may fail it."""
-
-    def __init__(self, on_read: Callable[[int], None] | None = None) -> None:
-        self._on_read = on_read
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def read(self, index: int) -> tuple[Any, int]:
-        if self._on_read is not None:
-            self._on_read(index)
-        return np.random.default_rng(index).integers(0, 256, (5, 4, 3), np.uint8), index
+def numbers(index: int) -> tuple[Any, Any]:
+    return np.random.default_rng(index).integers(0, 256, (5, 4, 3), np.uint8), index
 
 
-def conversion(on_read: Callable[[int], None] | None = None, **changes: Any) -> Conversion:
-    made = Conversion(
-        source=Numbers(on_read), steps=(), spec=SPEC, source_digest="count=100 times=1", ops_digest="no ops"
-    )
-    return dataclasses.replace(made, **{"source_digest": "type=Numbers count=100", **changes})
+def conversion(
+    on_read: Callable[[int], None] | None = None, make: Callable[[int], Any] = numbers, **changes: Any
+) -> Conversion:
+    """Return a conversion of samples that are made from their index; `on_read` sees each read and may fail it."""
+
+    def read(index: int) -> Any:
+        if on_read is not None:
+            on_read(index)
+        return make(index)
+
+    made = Conversion(source=Made(COUNT, read), steps=(), spec=SPEC, source_digest=DIGEST, ops_digest="no ops")
+    return dataclasses.replace(made, **changes)
 
 
 def fail_at(index: int) -> Callable[[int], None]:
@@ -194,7 +191,7 @@ def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source_digest": "type=Numbers count=101"}, r"made from other data \(count differ\)"),
+        ({"source_digest": "type=Made count=101"}, r"made from other data \(count differ\)"),
         ({"ops_digest": "Resize"}, "made by other ops"),
     ],
 )
@@ -263,14 +260,14 @@ def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
         find(tmp_path / "nowhere", conversion(), ARRAY)
 
 
-def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path: Path) -> None:
-    class Random(Numbers):
-        def read(self, index: int) -> tuple[Any, int]:
-            return np.frombuffer(os.urandom(60), np.uint8).reshape(5, 4, 3), index
+def noise() -> Any:
+    return np.frombuffer(os.urandom(60), np.uint8).reshape(5, 4, 3)
 
+
+def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path: Path) -> None:
     convert(conversion(), ARRAY, tmp_path)
     with pytest.raises(StorageError, match=r"Sample 0 of the set .* is not what the source gives now"):
-        verify(open_set(tmp_path, conversion(), ARRAY), dataclasses.replace(conversion(), source=Random()))
+        verify(open_set(tmp_path, conversion(), ARRAY), conversion(make=lambda index: (noise(), index)))
 
 
 def test_bad_samples_are_noted_where_they_are_skipped(tmp_path: Path) -> None:
@@ -289,7 +286,7 @@ def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sample", "said"),
+    ("odd", "said"),
     [
         ((np.zeros((5, 4, 3), np.uint16), 5), r"uint16 and others are uint8.*ap\.Cast"),
         ((np.zeros((5, 4, 3), np.uint8), 0.5), "float64 and others are int64"),
@@ -297,25 +294,20 @@ def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
     ],
     ids=["image", "label", "large label"],
 )
-def test_a_sample_of_another_dtype_is_named(tmp_path: Path, sample: tuple[Any, Any], said: str) -> None:
-    class Odd(Numbers):
-        def read(self, index: int) -> tuple[Any, Any]:
-            return sample if index == 5 else (np.zeros((5, 4, 3), np.uint8), index)
-
+def test_a_sample_of_another_dtype_is_named(tmp_path: Path, odd: tuple[Any, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=f"but sample 5 is {said}"):
-        convert(dataclasses.replace(conversion(), source=Odd()), ARRAY, tmp_path)
+        convert(conversion(make=lambda index: odd if index == 5 else numbers(index)), ARRAY, tmp_path)
 
 
 def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
-    class Ragged(Numbers):
-        def read(self, index: int) -> tuple[Any, int]:
-            return np.full((1 + index % 7, 4, 3) if index != 9 else (2, 3), index, np.uint8), index
+    def of_shapes(index: int) -> tuple[Any, int]:
+        return np.full((1 + index % 7, 4, 3) if index != 9 else (2, 3), index, np.uint8), index
 
-    ragged = dataclasses.replace(conversion(), source=Ragged(), source_digest=source.digest(Ragged()))
+    ragged = conversion(make=of_shapes)
     convert(ragged, ARRAY, tmp_path)
     stored = open_set(tmp_path, ragged, ARRAY)
     for index in range(COUNT):
-        np.testing.assert_array_equal(stored.read(index)[0], Ragged().read(index)[0])
+        np.testing.assert_array_equal(stored.read(index)[0], of_shapes(index)[0])
 
 
 def test_the_size_of_a_set_is_judged_by_reads_side_by_side() -> None:

@@ -22,6 +22,7 @@ from autopipe.workload.ops.sizes import RandomCrop, Resize
 from autopipe.workload.ops.values import MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 
 def names(steps: Any) -> list[str]:
@@ -102,19 +103,6 @@ def test_what_cannot_be_batched_is_said_before_anything_starts(
         make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
 
 
-class Returning:
-    """Four samples that are all this."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> Any:
-        return self.value
-
-
 class Picture:
     """It may be made an array, and is none, as images of PIL and TensorFlow."""
 
@@ -142,7 +130,7 @@ LARGE = r"^sample 0: `y(\.id)?` is a label, .* 2\*\*63 - 1, but got {}\. Number"
 )
 def test_what_read_may_not_return_is_told_with_what_it_should(value: Any, said: str) -> None:
     with pytest.raises((DataError, OpError), match=said):
-        parts(Returning(value), RandomFlip())
+        parts(Made(4, lambda index: value), RandomFlip())
 
 
 class Missing(BadSampleError):
@@ -181,7 +169,7 @@ def test_what_looks_like_a_mask_and_is_taken_for_none_warns(shape: tuple[int, ..
 
 
 def test_a_mask_of_a_users_own_source_that_does_not_say_so_warns() -> None:
-    own: Any = Returning((np.zeros((20, 30, 3), np.uint8), np.zeros((20, 30), np.uint8)))
+    own: Any = Made(4, lambda index: (np.zeros((20, 30, 3), np.uint8), np.zeros((20, 30), np.uint8)))
     with pytest.warns(DataWarning, match=r"it is uint8\. A source of your own .* y_kind = .*FieldKind\.MASK"):
         make_plan(Workload(data=own, ops=[RandomFlip()], batch_size=2))
     own.y_kind = FieldKind.MASK
