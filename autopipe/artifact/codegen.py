@@ -200,7 +200,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
     configuration that it can express.
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
-    workload = _imported(stored.workload)
+    workload = imported(stored.workload)
     try:
         return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
     except PlainCodeError as error:
@@ -234,8 +234,4 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
     except KeyError:
         known = ", ".join(module.FORMS)
         raise ConfigError(f"`--to` must be one of {known}, but got {to!r}.{near(to, module.FORMS)}") from None
-    return module.eject(_imported(named), to)
-
-
-def _imported(named: Workload | protocol.Reference) -> Workload:
-    return named if isinstance(named, Workload) else imported(named.text, may_call=named.may_call)
+    return module.eject(imported(named), to)

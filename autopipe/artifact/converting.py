@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from autopipe.errors import ConfigError, near
 from autopipe.hardware import machine
-from autopipe.measure.trial import workload_import
+from autopipe.measure.trial import protocol, workload_import
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import layout
@@ -92,8 +92,7 @@ def job(
         said = f"`to` must be a form that is written, one of {', '.join(forms)}, but got {to!r}."
         raise ConfigError(f"{said}{near(to, forms)}")
     storage: Storage = STORAGES[to]
-    if isinstance(workload, str):
-        workload = imported(workload)
+    workload = imported(workload)
     plan = make_plan(workload)
     conversion = assembly.conversion_of(workload, plan, storage, cut)
     sizes = {depth: estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)}
@@ -101,9 +100,13 @@ def job(
     return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
 
 
-def imported(name: str, *, may_call: bool = True) -> Workload:
-    """Import a workload by its name. Modules of the working directory can be named, as with `python -m`."""
+def imported(named: Workload | protocol.Reference | str) -> Workload:
+    """Return a workload, or import it by its name; modules of the working directory count, as for `python -m`."""
+    if isinstance(named, Workload):
+        return named
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return workload_import.load_workload(name, may_call=may_call)
+    if isinstance(named, str):
+        return workload_import.load_workload(named)
+    return workload_import.load_workload(named.text, may_call=named.may_call)

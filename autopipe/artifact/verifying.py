@@ -126,8 +126,7 @@ def verify_files(
         >>> for bad in ap.verify_files(workload).bad:    # doctest: +SKIP
         ...     print(bad.name, bad.reason)
     """
-    if isinstance(workload, str):
-        workload = imported(workload)
+    workload = imported(workload)
     if isinstance(workload.data, WrappedData):
         raise ConfigError(
             "A wrapped dataset reads its own files, so autopipe cannot look at them.",
