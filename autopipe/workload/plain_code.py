@@ -4,24 +4,17 @@ An op writes lines on the variables of a sample's parts, a source writes lines t
 OpenCV, and once for TensorFlow, as a person would. The variables are `x` and `y`; those of several parts are called
 like
 `x_left` and `y_mask`. Random numbers are drawn from `rng` in NumPy, and by TensorFlow itself there. The files made of
-these lines are in `autopipe.pipeline.eject`. The start of relative paths is here, too: the script that writes them.
+these lines are in `autopipe.pipeline.eject`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import glob
-import os
 import re
-import sys
-import sysconfig
-import types
-import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from autopipe.errors import DataWarning, PlainCodeError
+from autopipe.errors import PlainCodeError
 from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, keyed, paths_of
 
 if TYPE_CHECKING:
@@ -219,73 +212,3 @@ def _literal(slot: Any) -> str:
 
 def _key(key: Any) -> str:
     return quoted(key) if isinstance(key, str) else str(key)
-
-
-# -------------------- script
-# A relative path of the user starts at the script that writes it, so that the command line, a trial's process, a
-# spawned worker and `tuned_pipeline` find the same files. Every source calls this once and keeps absolute paths.
-
-
-RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
-
-_NOBODYS = tuple(
-    f"{folder}/"
-    for folder in (
-        Path(__file__).parents[1],
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    )
-)
-
-
-def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
-    """Return the absolute path of a place named in a script; see `RULE`.
-
-    In a notebook or an interpreter, it starts at the working directory. In a script, too, and with a warning, if the
-    path exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
-    """
-    return _found(os.fspath(place), os.path.lexists, lambda folder: folder, warns=warns)
-
-
-def located_pattern(pattern: str | os.PathLike[str]) -> str:
-    """Return the absolute pattern of a glob in a script, by the same rule."""
-    return _found(os.fspath(pattern), _matches, glob.escape)
-
-
-def _matches(pattern: str) -> bool:
-    return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207  absolute patterns too
-
-
-def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str], str], *, warns: bool = True) -> str:
-    if Path(text).is_absolute():
-        return text
-    here = os.path.join(as_prefix(os.getcwd()), text)  # noqa: PTH109, PTH118  links are not resolved
-    script, level = _script()
-    if script is None:
-        return here
-    beside = os.path.join(as_prefix(os.path.dirname(script)), text)  # noqa: PTH118, PTH120
-    if beside == here or is_there(beside) or not is_there(here):
-        return beside
-    if warns:
-        warnings.warn(
-            f"`{text}` is not beside `{script}`, which names it, and was found in the working directory, "
-            f"`{os.getcwd()}`."  # noqa: PTH109
-            " From another one it will not be found: write its path from the script's folder, or an absolute one.",
-            DataWarning,
-            stacklevel=level,
-        )
-    return here
-
-
-def _script() -> tuple[str | None, int]:
-    """Return the file of the innermost caller in user code, None for a notebook; and its depth in the stack."""
-    level, frame = 1, cast(types.FrameType | None, sys._getframe(1))
-    while frame is not None:
-        file = frame.f_globals.get("__file__")
-        if isinstance(file, str):
-            path = os.path.abspath(file)  # noqa: PTH100
-            if not path.startswith(_NOBODYS):
-                return path, level
-        elif not frame.f_code.co_filename.startswith("<frozen "):  # those of Python's own import have no file either
-            break
-        level, frame = level + 1, frame.f_back
-    return None, level

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from autopipe.errors import WorkloadError, shortened
+from autopipe.workload.data.paths import located
 from autopipe.workload.op import Op
-from autopipe.workload.plain_code import located
 from autopipe.workload.sample import Source
 
 

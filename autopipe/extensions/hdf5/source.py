@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.workload.data.arrays import text_refused
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
-from autopipe.workload.data.paths import PathList, read_at, spread
-from autopipe.workload.plain_code import located
+from autopipe.workload.data.paths import PathList, located, read_at, spread
 from autopipe.workload.sample import Batch, gather, leaves
 
 _REFERENCE = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # to an image, in a dataset

@@ -11,9 +11,8 @@ import numpy as np
 
 from autopipe.errors import BadSampleError, DataError, MissingExtraError, shortened
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
-from autopipe.workload.data.paths import PathList, read_file, short_digest, spread
+from autopipe.workload.data.paths import PathList, located, located_pattern, read_file, short_digest, spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
-from autopipe.workload.plain_code import located, located_pattern
 from autopipe.workload.sample import leaves
 
 _PROBES = 64  # rows of which it is asked whether their images lie outside

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import DataError, shortened
-from autopipe.workload.data.paths import is_url, short_digest, shown, spread
+from autopipe.workload.data.paths import is_url, located, short_digest, shown, spread
 from autopipe.workload.data.records import ExampleError
-from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, located, names, quoted
+from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, paths_of, triple
 from autopipe.workload.sample import Path as Place
 

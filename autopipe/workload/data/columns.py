@@ -20,10 +20,10 @@ import numpy as np
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
 from autopipe.workload.data.arrays import Arrays, looks_like_image, target_kind
-from autopipe.workload.data.paths import spread
+from autopipe.workload.data.paths import located, spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
 from autopipe.workload.data.source import sample_bytes
-from autopipe.workload.plain_code import Library, PlainSource, located
+from autopipe.workload.plain_code import Library, PlainSource
 from autopipe.workload.sample import SLOTS, FieldKind, SampleSpec, Structure, keyed, label, leaves, mapped, slots_of
 
 Names: TypeAlias = str | Sequence[str] | Mapping[str, str]

@@ -9,19 +9,23 @@ files (classes, masks, columns) is the business of the sources beside this modul
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import itertools
 import os
 import re
 import stat
+import sys
+import sysconfig
+import types
+import warnings
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias, cast
 from urllib.parse import unquote
 
-from autopipe.errors import BadSampleError, DataError, near, printable
-from autopipe.workload import plain_code
+from autopipe.errors import BadSampleError, DataError, DataWarning, near, printable
 
 # -------------------- URLs
 
@@ -46,9 +50,12 @@ def scheme(url: str | bytes) -> str:
     return found[1].decode().lower()
 
 
-def located(place: str | os.PathLike[str]) -> str:
-    """Return a user's place in its canonical form: a URL without its last slashes, or a path made absolute. Raise
-    DataError if it is a URL with a password, a chain of URLs, or a URL converted to a Path.
+def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
+    """Return a place named in a script in its canonical form: a URL without its last slashes, or an absolute path; see
+    `RULE`. Raise DataError if it is a URL with a password, a chain of URLs, or a URL converted to a Path.
+
+    In a notebook or an interpreter, a path starts at the working directory. In a script, too, and with a warning, if
+    it exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
     """
     text = os.fspath(place)
     if _CHAIN.match(text) and "://" in text:
@@ -57,7 +64,7 @@ def located(place: str | os.PathLike[str]) -> str:
         )
     require_text(place)
     if not is_url(text):
-        return plain_code.located(text)
+        return _found(text, os.path.lexists, lambda folder: folder, warns=warns)
     if scheme(text) in ("file", "local"):
         return unquote(text.partition("://")[2]) or "/"
     require_no_password(text)
@@ -94,6 +101,67 @@ def shown(place: str | bytes) -> str:
 def scrubbed(text: str) -> str:
     """Return a text whose URLs have no users and queries."""
     return _SECRET_USER.sub("", _QUERY.sub("?…", text))
+
+
+# -------------------- script
+# A relative path of the user starts at the script that writes it, so that the command line, a trial's process, a
+# spawned worker and `tuned_pipeline` find the same files. Every source calls this once and keeps absolute paths.
+
+
+RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
+
+_NOBODYS = tuple(
+    f"{folder}/"
+    for folder in (
+        Path(__file__).parents[2],
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    )
+)
+
+
+def located_pattern(pattern: str | os.PathLike[str]) -> str:
+    """Return the absolute pattern of a glob in a script, by the same rule."""
+    return _found(os.fspath(pattern), _matches, glob.escape)
+
+
+def _matches(pattern: str) -> bool:
+    return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207  absolute patterns too
+
+
+def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str], str], *, warns: bool = True) -> str:
+    if Path(text).is_absolute():
+        return text
+    here = os.path.join(as_prefix(os.getcwd()), text)  # noqa: PTH109, PTH118  links are not resolved
+    script, level = _script()
+    if script is None:
+        return here
+    beside = os.path.join(as_prefix(os.path.dirname(script)), text)  # noqa: PTH118, PTH120
+    if beside == here or is_there(beside) or not is_there(here):
+        return beside
+    if warns:
+        warnings.warn(
+            f"`{text}` is not beside `{script}`, which names it, and was found in the working directory, "
+            f"`{os.getcwd()}`."  # noqa: PTH109
+            " From another one it will not be found: write its path from the script's folder, or an absolute one.",
+            DataWarning,
+            stacklevel=level,
+        )
+    return here
+
+
+def _script() -> tuple[str | None, int]:
+    """Return the file of the innermost caller in user code, None for a notebook; and its depth in the stack."""
+    level, frame = 1, cast(types.FrameType | None, sys._getframe(1))
+    while frame is not None:
+        file = frame.f_globals.get("__file__")
+        if isinstance(file, str):
+            path = os.path.abspath(file)  # noqa: PTH100
+            if not path.startswith(_NOBODYS):
+                return path, level
+        elif not frame.f_code.co_filename.startswith("<frozen "):  # those of Python's own import have no file either
+            break
+        level, frame = level + 1, frame.f_back
+    return None, level
 
 
 # -------------------- files
@@ -281,7 +349,7 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
         missing = Path(os.fsdecode(directory))
         raise DataError(
             f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
-            hint=plain_code.RULE,
+            hint=RULE,
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error

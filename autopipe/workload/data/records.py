@@ -26,9 +26,17 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, DataWarning
 from autopipe.hardware import disk
 from autopipe.workload.data import remote
-from autopipe.workload.data.paths import PathList, is_url, located, read_at, require_regular, shown
+from autopipe.workload.data.paths import (
+    RULE,
+    PathList,
+    is_url,
+    located,
+    located_pattern,
+    read_at,
+    require_regular,
+    shown,
+)
 from autopipe.workload.data.remote import Info, ObjectList
-from autopipe.workload.plain_code import RULE, located_pattern
 
 HEADER_BYTES = 12
 FRAMING_BYTES = 16

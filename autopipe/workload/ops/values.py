@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
+from autopipe.workload.data.paths import located
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
-from autopipe.workload.plain_code import Library, Lines, converted, located, parts, quoted
+from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")

@@ -18,7 +18,7 @@ import pytest
 
 from autopipe.errors import DataError, DataWarning, WorkloadError
 from autopipe.pipeline.assembly import batch_order
-from autopipe.workload import plain_code
+from autopipe.workload.data import paths
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.sample import Structure
 from autopipe.workload.workload import Workload, standing_in
@@ -139,12 +139,12 @@ def test_a_pattern_starts_at_the_script_whatever_its_folder_is_called(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
-    code = "from autopipe.workload.plain_code import located_pattern\nfound = located_pattern('photos/*/0.png')"
+    code = "from autopipe.workload.data.paths import located_pattern\nfound = located_pattern('photos/*/0.png')"
     assert _imported(home, code).found == f"{home.parent}/home[[]1]/photos/*/0.png"
     with pytest.raises(DataError, match="No file matches"):
         _imported(home, "data = ap.TFRecords('nothing-*')")
-    assert plain_code.located(home) == str(home)
-    assert plain_code.located_pattern(f"{home}/*") == f"{home}/*"
+    assert paths.located(home) == str(home)
+    assert paths.located_pattern(f"{home}/*") == f"{home}/*"
 
 
 def test_a_library_between_the_script_and_the_source_does_not_count(
@@ -154,7 +154,7 @@ def test_a_library_between_the_script_and_the_source_does_not_count(
     installed.mkdir()
     (installed / "helper.py").write_text("import autopipe as ap\ndef folder(path):\n    return ap.ImageFolder(path)\n")
     monkeypatch.syspath_prepend(str(installed))
-    monkeypatch.setattr(plain_code, "_NOBODYS", (*plain_code._NOBODYS, f"{installed}/"))
+    monkeypatch.setattr(paths, "_NOBODYS", (*paths._NOBODYS, f"{installed}/"))
     monkeypatch.chdir("/")
     assert len(_imported(home, f"data = {SOURCES['library']}").data) == 4
 
@@ -186,7 +186,7 @@ def test_what_is_nowhere_is_looked_for_beside_the_script(home: Path, monkeypatch
     monkeypatch.chdir("/")
     with pytest.raises(DataError, match=rf"`{re.escape(str(home))}/phots` does not exist") as error:
         _imported(home, 'data = ap.ImageFolder("phots")')
-    assert error.value.hint == plain_code.RULE
+    assert error.value.hint == paths.RULE
 
 
 def test_a_script_run_from_elsewhere_and_its_spawned_workers_agree(home: Path) -> None:
