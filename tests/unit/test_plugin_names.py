@@ -53,7 +53,6 @@ ELSEWHERE = {
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",
-    ("search/feasible.py", "foreign"): "the name of a rule",
 }
 """Literals that are another thing of the same name."""
 USERS = {
