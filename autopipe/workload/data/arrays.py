@@ -1,13 +1,12 @@
 """`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk (memory-mapped).
 
-`RawPixels`, arrays in the records of files, are here, too: both gather whole batches. Archives are in `columns`.
+Archives are in `columns`.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import DataError, shortened
 from autopipe.workload.data.paths import is_url, located, short_digest, shown, spread
-from autopipe.workload.data.records import ExampleError
-from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, quoted
+from autopipe.workload.plain_code import Library, PlainSource, columns, names, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, paths_of, triple
 from autopipe.workload.sample import Path as Place
 
@@ -256,83 +254,3 @@ def target_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
     if y.ndim == 0:
         return FieldKind.LABEL
     return FieldKind.MASK if y.ndim in (2, 3) and len(x_shape) >= 2 and y.shape[:2] == x_shape[:2] else FieldKind.ARRAY
-
-
-# -------------------- raw pixels
-# The first reader of a record verifies its checksum and notes where its pixels start, and its label. Later batches are
-# gathered from mapped files without looking at each record.
-
-
-class RawPixels:
-    """Arrays of one shape and dtype in the records of some files; a pickle drops their places."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> None:
-        """Describe `count` arrays; raise DataError for an impossible shape or dtype, or one of no plain numbers."""
-        plain = dtype.kind in "uifb" and dtype.isnative
-        if not plain or not all(isinstance(side, int | np.integer) and side > 0 for side in shape):
-            raise DataError(
-                "Raw pixels must be plain numbers in a shape of whole numbers above 0, "
-                f"but got shape={shape} and dtype={dtype}.",
-                hint='For example shape=(32, 32, 3), dtype="uint8".',
-            )
-        self.__setstate__((tuple(map(int, shape)), dtype, count))
-
-    def __repr__(self) -> str:
-        return f"{self._dtype}[{'x'.join(map(str, self._shape))}]"
-
-    def __getstate__(self) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-        return self._shape, self._dtype, len(self._starts)
-
-    def __setstate__(self, state: tuple[tuple[int, ...], np.dtype[Any], int]) -> None:
-        self._shape, self._dtype, count = state
-        self._bytes = math.prod(self._shape) * self._dtype.itemsize
-        self._starts = np.zeros(count, np.int64)  # the byte of its file at which a record's pixels start; 0: not known
-        self._labels = np.zeros(count, np.int64)
-        self._mapped: dict[bytes, NDArray[np.uint8]] = {}
-
-    @property
-    def kind(self) -> FieldKind:
-        return FieldKind.IMAGE if looks_like_image(self._shape, self._dtype) else FieldKind.ARRAY
-
-    def array(self, content: bytes) -> NDArray[Any]:
-        """Return these bytes as an array; raise ExampleError if the number of bytes is wrong."""
-        self._require(len(content))
-        return np.frombuffer(content, self._dtype).reshape(self._shape)
-
-    def not_found(self, indices: NDArray[np.int64]) -> list[int]:
-        """Return the indices whose place is not known yet."""
-        missing: list[int] = indices[self._starts[indices] == 0].tolist()
-        return missing
-
-    def found(self, index: int, start: int, length: int, label: int) -> None:
-        """Note a record's label and the offset of its pixels; raise ExampleError if the number of bytes is wrong."""
-        self._require(length)
-        self._labels[index] = label  # before the start, which says that it is there
-        self._starts[index] = start
-
-    def gather(
-        self, indices: NDArray[np.int64], files: NDArray[np.intp], path: Callable[[int], bytes], out: Batch
-    ) -> None:
-        """Write found records to the arrays (x, y) of a batch; `path` returns the path of file number i in `files`."""
-        pixels = out[0].reshape(len(indices), -1).view(np.uint8)
-        for file in np.unique(files).tolist():
-            rows = np.flatnonzero(files == file)
-            content = self._map(path(file))
-            pixels[rows] = np.lib.stride_tricks.sliding_window_view(content, self._bytes)[self._starts[indices[rows]]]
-        if out[1] is not None:
-            out[1][...] = self._labels[indices]
-
-    def plain(self, library: Library) -> Lines:
-        if library == "np":
-            return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
-        return [f"x = tf.reshape(tf.io.decode_raw(x, tf.{self._dtype}), {self._shape})"]
-
-    def _map(self, path: bytes) -> NDArray[np.uint8]:
-        mapped = self._mapped.get(path)
-        if mapped is None:
-            mapped = self._mapped[path] = np.memmap(os.fsdecode(path), np.uint8, "r").view(np.ndarray)
-        return mapped
-
-    def _require(self, length: int) -> None:
-        if length != self._bytes:
-            raise ExampleError(f"holds {length} bytes of pixels, but {self!r} takes {self._bytes}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
 from bisect import bisect_right
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from autopipe.errors import BadSampleError, DataError, near
+from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.data import records, source
-from autopipe.workload.data.arrays import RawPixels
+from autopipe.workload.data.arrays import looks_like_image
+from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.records import HEADER_BYTES, read_record, scanned
-from autopipe.workload.plain_code import Library, PlainSource, quoted
+from autopipe.workload.plain_code import Library, Lines, PlainSource, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
@@ -87,7 +89,7 @@ class TFRecords:
         self._count = count
         if count == 0:
             raise DataError(f"There are no records in the {len(self._files)} files of {pattern!r}.")
-        self._raw = None if shape is None else RawPixels(tuple(shape), np.dtype(dtype), count)
+        self._raw = None if shape is None else _RawPixels(tuple(shape), np.dtype(dtype), count)
         self.x_kind = FieldKind.ENCODED if self._raw is None else self._raw.kind
         self._require_keys()
 
@@ -202,10 +204,87 @@ class TFRecords:
             parsed = records.features(read_record(self._files.path(file), start, end))
             for key in (self._image_key, self._label_key, self._mask_key):
                 if key is not None and key not in parsed:
-                    there = ", ".join(f"`{name}`" for name in sorted(parsed))
-                    raise DataError(
-                        f"{place} has no feature `{key}`; it has {there or 'none'}.{near(key, parsed)}", hint=_NAME_KEYS
-                    )
+                    raise missing_column(key, sorted(parsed), place, "features", _NAME_KEYS)
             self._parts(parsed)
         except records.ExampleError as error:
             raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error
+
+
+# -------------------- raw pixels
+# The first reader of a record verifies its checksum and notes where its pixels start, and its label. Later batches are
+# gathered from mapped files without looking at each record.
+
+
+class _RawPixels:
+    """Arrays of one shape and dtype in the records of some files; a pickle drops their places."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> None:
+        """Describe `count` arrays; raise DataError for an impossible shape or dtype, or one of no plain numbers."""
+        plain = dtype.kind in "uifb" and dtype.isnative
+        if not plain or not all(isinstance(side, int | np.integer) and side > 0 for side in shape):
+            raise DataError(
+                "Raw pixels must be plain numbers in a shape of whole numbers above 0, "
+                f"but got shape={shape} and dtype={dtype}.",
+                hint='For example shape=(32, 32, 3), dtype="uint8".',
+            )
+        self.__setstate__((tuple(map(int, shape)), dtype, count))
+
+    def __repr__(self) -> str:
+        return f"{self._dtype}[{'x'.join(map(str, self._shape))}]"
+
+    def __getstate__(self) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+        return self._shape, self._dtype, len(self._starts)
+
+    def __setstate__(self, state: tuple[tuple[int, ...], np.dtype[Any], int]) -> None:
+        self._shape, self._dtype, count = state
+        self._bytes = math.prod(self._shape) * self._dtype.itemsize
+        self._starts = np.zeros(count, np.int64)  # the byte of its file at which a record's pixels start; 0: not known
+        self._labels = np.zeros(count, np.int64)
+        self._mapped: dict[bytes, NDArray[np.uint8]] = {}
+
+    @property
+    def kind(self) -> FieldKind:
+        return FieldKind.IMAGE if looks_like_image(self._shape, self._dtype) else FieldKind.ARRAY
+
+    def array(self, content: bytes) -> NDArray[Any]:
+        """Return these bytes as an array; raise ExampleError if the number of bytes is wrong."""
+        self._require(len(content))
+        return np.frombuffer(content, self._dtype).reshape(self._shape)
+
+    def not_found(self, indices: NDArray[np.int64]) -> list[int]:
+        """Return the indices whose place is not known yet."""
+        missing: list[int] = indices[self._starts[indices] == 0].tolist()
+        return missing
+
+    def found(self, index: int, start: int, length: int, label: int) -> None:
+        """Note a record's label and the offset of its pixels; raise ExampleError if the number of bytes is wrong."""
+        self._require(length)
+        self._labels[index] = label  # before the start, which says that it is there
+        self._starts[index] = start
+
+    def gather(
+        self, indices: NDArray[np.int64], files: NDArray[np.intp], path: Callable[[int], bytes], out: Batch
+    ) -> None:
+        """Write found records to the arrays (x, y) of a batch; `path` returns the path of file number i in `files`."""
+        pixels = out[0].reshape(len(indices), -1).view(np.uint8)
+        for file in np.unique(files).tolist():
+            rows = np.flatnonzero(files == file)
+            content = self._map(path(file))
+            pixels[rows] = np.lib.stride_tricks.sliding_window_view(content, self._bytes)[self._starts[indices[rows]]]
+        if out[1] is not None:
+            out[1][...] = self._labels[indices]
+
+    def plain(self, library: Library) -> Lines:
+        if library == "np":
+            return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
+        return [f"x = tf.reshape(tf.io.decode_raw(x, tf.{self._dtype}), {self._shape})"]
+
+    def _map(self, path: bytes) -> NDArray[np.uint8]:
+        mapped = self._mapped.get(path)
+        if mapped is None:
+            mapped = self._mapped[path] = np.memmap(os.fsdecode(path), np.uint8, "r").view(np.ndarray)
+        return mapped
+
+    def _require(self, length: int) -> None:
+        if length != self._bytes:
+            raise records.ExampleError(f"holds {length} bytes of pixels, but {self!r} takes {self._bytes}")

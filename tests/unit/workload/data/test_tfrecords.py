@@ -221,7 +221,7 @@ def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
     refused: list[tuple[Callable[[], object], str]] = [
         (
             lambda: TFRecords(file, mask_key="masks"),
-            r"no feature `masks`; it has .*Did you mean `mask`\? Name the feat",
+            r"no feature `masks`; its features are .*Did you mean `mask`\? Name the feat",
         ),
         (lambda: TFRecords(file, label_key="mask"), r"int64_list of `mask`.*holds bytes_list"),
         (lambda: TFRecords(other), r"first record of .* is no tf\.train\.Example"),
