@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from autopipe.measure.trial.workload_import import load_workload
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from tests.unit.cli.conftest import Autopipe, photos
 
 TRAIN = """
@@ -35,21 +40,6 @@ def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
     ended = autopipe("convert", workload(home))
     assert "keeps     samples after 2 ops: 6.1 KiB" in ended.err  # 8 times 16 x 16 x 3 and a label of 8 bytes
     assert "or        samples after 1 op: 56.3 KiB  (--cut 1)" in ended.err
-
-
-def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Autopipe) -> None:
-    ended = autopipe("convert", workload(home), "--cut", 1, "--verify")
-    assert f"wrote     8 samples to {home}/converted/array-1" in ended.err
-    import autopipe as ap
-    from autopipe.measure.trial.workload_import import load_workload
-
-    files = ap.PipelineConfig(loader=ap.Threads(workers=1))
-    kept = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array", cut=1)
-    made = load_workload(workload(home))
-    with ap.build_loader(made, files) as one, ap.build_loader(made, kept) as other:
-        for (x, y), (kept_x, kept_y) in zip(one.epoch(0), other.epoch(0), strict=True):
-            np.testing.assert_array_equal(x, kept_x)
-            np.testing.assert_array_equal(y, kept_y)
 
 
 def test_parts_are_written_apart_and_joined_in_a_folder_that_is_named_as_it_is(home: Path, autopipe: Autopipe) -> None:
@@ -151,17 +141,22 @@ def test_a_password_in_the_url_of_images_is_refused_and_not_repeated(autopipe: A
     assert "hunter2" not in ended.err
 
 
-def test_it_writes_where_loaders_look(home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    import autopipe as ap
-    from autopipe.measure.trial.workload_import import load_workload
-
+@pytest.mark.parametrize(
+    ("options", "name", "cut"), [(("--to", "array"), "array", "deepest"), (("--cut", 1), "array-1", 1)]
+)
+def test_it_writes_where_loaders_look(
+    home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch, options: tuple[Any, ...], name: str, cut: Any
+) -> None:
     named = workload(home)
     monkeypatch.chdir("/")
-    ended = autopipe("convert", named, "--to", "array", "--verify")
+    ended = autopipe("convert", named, *options, "--verify")
     assert (ended.status, ended.out) == (0, "")
-    assert f"wrote     8 samples to {home}/converted/array" in ended.err
+    assert f"wrote     8 samples to {home}/converted/{name}" in ended.err
     assert "verified  every file, and 8 samples against the source" in ended.err
     monkeypatch.chdir(home.parent)
-    config = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array")
-    with ap.build_loader(load_workload(named), config) as loader:
-        assert sum(len(x) for x, _ in loader.epoch(0)) == 8
+    made, files = load_workload(named), PipelineConfig(loader=Threads(workers=1))
+    kept = files.model_copy(update={"storage": "array", "cut": cut})
+    with build_loader(made, files) as one, build_loader(made, kept) as other:
+        for batch, kept_batch in zip(one.epoch(0), other.epoch(0), strict=True):
+            for part, kept_part in zip(batch, kept_batch, strict=True):
+                np.testing.assert_array_equal(part, kept_part)

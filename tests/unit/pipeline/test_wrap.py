@@ -5,6 +5,7 @@ import gc
 import itertools
 import multiprocessing
 import pickle
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -130,19 +131,6 @@ def test_a_workload_travels_to_another_process() -> None:
         assert sum(len(x) for x, _ in loader.batches(0)) == 10
 
 
-def test_an_endless_dataset_needs_its_steps() -> None:
-    def endless(calls: int = 1) -> Any:
-        return make_tensors(calls).repeat()
-
-    with pytest.raises(WorkloadError, match="has no length") as error:
-        _wrapped(endless)
-    assert "steps=" in str(error.value.hint)
-    workload = _wrapped(endless, steps=7)
-    with opened(workload) as loader:
-        assert len(list(loader.batches(0))) == len(loader) == 7
-        assert len(list(itertools.islice(iter(loader.native_dataset(0, 2)), 20))) == 14
-
-
 class Counted(keras.utils.PyDataset):
     """Gives its batches' numbers without an end, and notes when epochs begin and end."""
 
@@ -165,20 +153,6 @@ class Counted(keras.utils.PyDataset):
 def count_up(calls: int = 1) -> Any:
     numbers = tf.data.Dataset.range(100).repeat()
     return numbers.map(lambda number: (tf.fill([2, 1], number), tf.fill([2], number)))
-
-
-@pytest.mark.parametrize("make", [count_up, lambda calls=1: Counted(workers=calls)], ids=["tf.data", "PyDataset"])
-@pytest.mark.parametrize("calls", [1, 2])
-def test_an_endless_dataset_goes_on_from_epoch_to_epoch(make: Callable[..., Any], calls: int) -> None:
-    workload = _wrapped(make, steps=3)
-    config = PipelineConfig(loader=Wrapped.model_validate({"calls": calls}), finish="host")
-    with assembly.build_loader(workload, config) as loader:
-        read = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in (0, 1, 2)]
-        assert read == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-        assert len(list(loader.batches(3, start=1))) == 2
-    with assembly.build_loader(workload, config) as loader:
-        trained = [int(x[0, 0]) for epochs in (2, 1) for x, _ in loader.native_dataset(0, epochs)]
-        assert trained == list(range(9))
 
 
 def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
@@ -221,20 +195,18 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
         (lambda calls: (X, Y), r"must return batches.*ap\.Arrays"),
         (lambda calls: 1 / 0, "raised ZeroDivisionError"),
         (lambda prefetch: None, "has no parameter `calls`"),
+        (lambda call: None, "Did you mean `call`"),
         (lambda calls: tf.data.Dataset.range(3), "must give batches"),
         (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y, Y)), "must give batches"),
         (lambda calls: tf.data.Dataset.from_tensors(({"a": {"b": X}}, Y)), "must give batches"),
+        (lambda calls: count_up().take(5).filter(lambda x, y: False), "must give batches"),
+        (tf.data.Dataset.range(3), r"`make_dataset` must be a function.*pass the function"),
     ],
 )
-def test_what_cannot_be_wrapped_is_refused(function: Callable[..., Any], said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
-        _wrapped(function)
-
-
-def test_a_dataset_in_place_of_the_function_that_makes_it_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="`make_dataset` must be a function") as refused:
-        wrap.wrap(tf.data.Dataset.range(3), model=len)  # as people write it
-    assert "pass the function" in str(refused.value.hint)
+def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
+    with pytest.raises(WorkloadError) as refused:
+        _wrapped(function, steps=2)
+    assert re.search(said, f"{refused.value.message} {refused.value.hint}")
 
 
 PARTS = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
@@ -374,11 +346,6 @@ def test_choices_are_plain_values(choices: list[Any]) -> None:
         Wrapped.model_validate({"calls": choices})
 
 
-def test_a_near_name_is_suggested() -> None:
-    with pytest.raises(WorkloadError, match="Did you mean `prefetch`"):
-        _wrapped(make_tensors, prefetsch=[1])
-
-
 def test_parameters_that_change_what_is_trained_are_refused() -> None:
     def wider(size: int = 2) -> Any:
         return tf.data.Dataset.from_tensors(np.zeros((4, size), np.float32))
@@ -404,35 +371,6 @@ def test_a_closed_loader_says_so() -> None:
     loader.close()
     with pytest.raises(LoaderError, match="closed"):
         next(iter(loader.batches(0)))
-
-
-def _first_numbers(workload: Workload, epochs: int) -> list[list[int]]:
-    with opened(workload) as loader:
-        by_hand = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(epochs)]
-        trained = [int(x[0, 0]) for x, *_ in loader.native_dataset(0, epochs)]
-    assert trained == [number for epoch in by_hand for number in epoch]
-    return by_hand
-
-
-def test_a_dataset_of_unknown_length_goes_on_from_epoch_to_epoch_and_is_begun_anew_where_it_ends() -> None:
-    def seven(calls: int = 1) -> Any:
-        return tf.data.Dataset.range(7).filter(lambda n: n >= 0).map(lambda n: (tf.fill([2, 1], n), tf.fill([2], n)))
-
-    assert _first_numbers(_wrapped(seven, steps=3), 4) == [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]
-
-
-def test_an_epoch_that_is_a_part_of_the_dataset_goes_on_from_epoch_to_epoch() -> None:
-    def five(calls: int = 1) -> Any:
-        return count_up(calls).take(5)
-
-    assert _first_numbers(_wrapped(five, steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
-    assert _first_numbers(_wrapped(five, steps=7), 2) == [[0, 1, 2, 3, 4, 0, 1], [2, 3, 4, 0, 1, 2, 3]]
-    assert _first_numbers(_wrapped(five, steps=5), 2) == [[0, 1, 2, 3, 4]] * 2
-
-
-def test_an_empty_dataset_of_unknown_length_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="must give batches"):
-        _wrapped(lambda calls=1: count_up().take(5).filter(lambda x, y: False), steps=2)
 
 
 @pytest.mark.parametrize(
@@ -642,52 +580,69 @@ def from_grain(calls: int = 1) -> Any:
     return grain.MapDataset.source(list(range(12))).map(lambda n: (np.full(2, n // 4, np.float32), n // 4)).batch(4)
 
 
-def iterated_by_grain(calls: int = 1) -> Any:
-    return from_grain().to_iter_dataset()
-
-
-ITERABLES = [
-    lambda calls=1: generated(),
-    lambda calls=1: Listed(),
-    from_grain,
-    iterated_by_grain,
-    lambda calls=1: count_up().take(3).filter(lambda x, y: True),
-]
-
-
-@pytest.mark.parametrize("make", ITERABLES, ids=["generator", "iterable", "MapDataset", "IterDataset", "unknown"])
-def test_batches_that_come_one_after_the_other_are_counted_and_read_epoch_after_epoch(make: Callable[..., Any]) -> None:
-    workload = _wrapped(make)
-    assert isinstance(workload.data, WrappedData)
-    assert workload.data.steps == 3
-    assert _first_numbers(workload, 3) == [[0, 1, 2]] * 3
-
-
 def test_an_array_that_a_generator_fills_again_was_copied() -> None:
     workload = _wrapped(lambda calls=1: generated())
     with opened(workload) as loader:
         assert [int(x[0, 0]) for x, _ in list(loader.batches(0))] == [0, 1, 2]
 
 
-def test_an_epoch_may_be_a_part_of_what_a_generator_gives() -> None:
-    assert _first_numbers(_wrapped(lambda calls=1: generated(5), steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
-    assert _first_numbers(_wrapped(lambda calls=1: Listed(5), steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
-
-
-def test_a_dataset_that_cannot_be_counted_in_time_needs_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wrap, "_COUNT_SECONDS", 0.0)
-    with pytest.raises(WorkloadError, match="none that could be counted") as error:
-        _wrapped(lambda calls=1: generated(10**9))
-    assert "steps=" in str(error.value.hint)
-
-
-def test_a_grain_dataset_that_repeats_for_ever_needs_its_steps() -> None:
-    with pytest.raises(WorkloadError, match="no length"):
-        _wrapped(lambda calls=1: from_grain().repeat())
-    assert _first_numbers(_wrapped(lambda calls=1: from_grain().repeat(), steps=4), 2) == [[0, 1, 2, 0], [1, 2, 0, 1]]
-
-
 def test_without_parameters_what_is_there_can_still_be_measured() -> None:
     workload = wrap.wrap(make_tensors, model=None)
     assert as_it_is(workload).loader == Wrapped()
     assert [params["device_prefetch"] for params in wrap.space(wrap.choices(workload)).grid()] == [0, 2]
+
+
+def seven(calls: int = 1) -> Any:
+    return tf.data.Dataset.range(7).filter(lambda n: n >= 0).map(lambda n: (tf.fill([2, 1], n), tf.fill([2], n)))
+
+
+def five(calls: int = 1) -> Any:
+    return count_up().take(5)
+
+
+WHOLE = [[0, 1, 2]] * 3
+EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
+    "endless": (count_up, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+    "endless PyDataset": (lambda calls=1: Counted(), 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+    "endless PyDataset of 2 threads": (lambda calls=1: Counted(workers=2), 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+    "unknown length, begun anew": (seven, 3, [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]),
+    "a part": (five, 2, [[0, 1], [2, 3], [4, 0]]),
+    "a part of a generator": (lambda calls=1: generated(5), 2, [[0, 1], [2, 3], [4, 0]]),
+    "a part of an iterable": (lambda calls=1: Listed(5), 2, [[0, 1], [2, 3], [4, 0]]),
+    "more than all": (five, 7, [[0, 1, 2, 3, 4, 0, 1], [2, 3, 4, 0, 1, 2, 3]]),
+    "all": (five, 5, [[0, 1, 2, 3, 4]] * 2),
+    "endless Grain": (lambda calls=1: from_grain().repeat(), 4, [[0, 1, 2, 0], [1, 2, 0, 1]]),
+    "counted generator": (lambda calls=1: generated(), None, WHOLE),
+    "counted iterable": (lambda calls=1: Listed(), None, WHOLE),
+    "counted MapDataset": (from_grain, None, WHOLE),
+    "counted IterDataset": (lambda calls=1: from_grain().to_iter_dataset(), None, WHOLE),
+    "counted tf.data": (lambda calls=1: count_up().take(3).filter(lambda x, y: True), None, WHOLE),
+}
+
+
+@pytest.mark.parametrize("name", EPOCHS)
+def test_epochs_follow_each_other_by_hand_and_in_fit(name: str) -> None:
+    make, steps, epochs = EPOCHS[name]
+    workload = _wrapped(make, steps=steps)
+    with opened(workload) as loader:
+        assert len(loader) == len(epochs[0])
+        assert [[int(x[0, 0]) for x, _ in loader.batches(number)] for number in range(len(epochs))] == epochs
+        assert len(list(loader.batches(len(epochs), start=1))) == len(epochs[0]) - 1
+    with opened(workload) as loader:
+        trained = [
+            int(x[0, 0])
+            for count in (2, len(epochs) - 2)[: len(epochs) - 1]
+            for x, *_ in loader.native_dataset(0, count)
+        ]
+    assert trained == list(itertools.chain(*epochs))
+
+
+@pytest.mark.parametrize("name", ["endless", "endless Grain", "a long generator"])
+def test_a_dataset_without_an_end_or_of_too_many_batches_needs_its_steps(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wrap, "_COUNT_SECONDS", 0.0)
+    long = lambda calls=1: generated(10**9)  # noqa: E731
+    with pytest.raises(WorkloadError, match=r"no length|none that could be counted") as error:
+        _wrapped(EPOCHS[name][0] if name in EPOCHS else long)
+    assert "steps=" in str(error.value.hint)
