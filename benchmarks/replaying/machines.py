@@ -6,7 +6,7 @@ What is known is what an artefact would hold: the best configurations of a searc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -76,55 +76,42 @@ def compare(
     count: int,
     on_search: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Comparison, Comparison]:
-    """Tune from nothing, and retune from what is known of the table's machine, on several others.
+    """Tune so many machines that play the table's from nothing, and retune them from what is known of the table's.
 
-    Args:
-        table: of the machine that is known.
-        space: the one that the table was recorded over.
-        machines: how many others are played.
-        trials: a search.
-        count: how many configurations a retune knows.
-        on_search: is told how many of how many machines are done.
-
-    Returns:
-        The regret of both, by trial.
+    A retune knows `count` configurations; `on_search` is told how many of how many machines are done. Returns the
+    regret of both, by trial.
     """
-    trimmed = search.recorded(table, space)
-    cold, warm = [], []
-    on_search(0, machines)
-    for seed in range(machines):
-        known = known_after(table, trimmed, seed=seed, trials=trials, count=count)
-        there = other_machine(table, seed=seed)
-        settings = search.settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
-        cold.append(search.regret_curve(there, trimmed, settings))
-        warm.append(search.regret_curve(there, trimmed, replace(settings, known=known)))
-        on_search(seed + 1, machines)
-    return search.comparison("tune from nothing", cold), search.comparison("retune", warm)
+    others = [other_machine(table, seed=seed) for seed in range(machines)]
+    return _compared(table, others, space, trials=trials, count=count, on_search=on_search)
 
 
 def between(
     known: Table, there: Table, space: Space, *, seeds: int, trials: int, count: int
 ) -> tuple[Comparison, Comparison]:
-    """Tune one recorded machine from nothing, and retune it from what is known of another.
-
-    Args:
-        known: the table of the other.
-        there: the table that is searched.
-        space: the one that both were recorded over, with the bounds of the one that is searched.
-        seeds: how many searches.
-        trials: a search.
-        count: how many configurations a retune knows.
-
-    Returns:
-        The regret of both, by trial.
+    """Tune one recorded machine, `seeds` times, as `compare` does, and retune it from what is known of another; `space`
+    is the one that both were recorded over, with the bounds of the one that is searched.
     """
-    before, trimmed = search.recorded(known, space), search.recorded(there, space)
-    cold, warm = [], []
-    for seed in range(seeds):
+    return _compared(known, [there] * seeds, space, trials=trials, count=count)
+
+
+def _compared(
+    known: Table,
+    theirs: Sequence[Table],
+    space: Space,
+    *,
+    trials: int,
+    count: int,
+    on_search: Callable[[int, int], None] = lambda done, of: None,
+) -> tuple[Comparison, Comparison]:
+    before, cold, warm = search.recorded(known, space), list[list[float]](), list[list[float]]()
+    on_search(0, len(theirs))
+    for seed, there in enumerate(theirs):
         best = known_after(known, before, seed=seed, trials=trials, count=count)
+        trimmed = search.recorded(there, space)
         settings = search.settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
         cold.append(search.regret_curve(there, trimmed, settings))
         warm.append(search.regret_curve(there, trimmed, replace(settings, known=best)))
+        on_search(seed + 1, len(theirs))
     return search.comparison("tune from nothing", cold), search.comparison("retune", warm)
 
 

@@ -168,14 +168,8 @@ def winner_regrets(
     trials: int,
     on_search: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[float]:
-    """Return how far below the table's best the winner of each search is, whose confirmation run is run to its end.
-
-    Args:
-        table: what to search.
-        space: the one that the table was recorded over.
-        seeds: how many searches.
-        trials: a search, its confirmation run not counted.
-        on_search: is told how many of how many searches have ended.
+    """Return how far below the table's best the winner of each search is, whose confirmation run is run to its end and
+    does not count as trials. `on_search` is told how many of how many searches have ended.
     """
     rates, trimmed = table.rates(), recorded(table, space)
     best = max(rates[candidate.key] for candidate in trimmed.candidates)
@@ -194,17 +188,11 @@ def _config(rows: Sequence[Row], key: str) -> PipelineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How one sampler did on one table.
+    """How one sampler did on one table."""
 
-    Attributes:
-        sampler: its name; with seeds from baselines and predictions if it ends in `+seeds`.
-        median: the median regret over seeds, after each trial.
-        worst: the 90th percentile, after each trial.
-    """
-
-    sampler: str
-    median: tuple[float, ...]
-    worst: tuple[float, ...]
+    sampler: str  # its name; with seeds from baselines and predictions if it ends in `+seeds`
+    median: tuple[float, ...]  # regret over seeds, after each trial
+    worst: tuple[float, ...]  # the 90th percentile, after each trial
 
 
 def compare(
@@ -216,19 +204,11 @@ def compare(
     trials: int = 25,
     on_search: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Comparison]:
-    """Search the table `seeds` times with each sampler.
+    """Search the table, of this space, `seeds` times with each sampler.
 
-    Args:
-        table: what to search.
-        space: the one that the table was recorded over.
-        names: samplers; `tpe` starts from nothing, `tpe+seeds` from baselines and predictions. `surrogate` is what
-            `autopipe tune` runs, and always starts from them.
-        seeds: searches a sampler.
-        trials: a search.
-        on_search: is told how many of how many searches have ended.
-
-    Raises:
-        ConfigError: there is no such sampler.
+    `tpe` starts from nothing, `tpe+seeds` from baselines and predictions; `surrogate` is what `autopipe tune` runs, and
+    always starts from them. `on_search` is told how many of how many searches have ended. Raises ConfigError if there
+    is no such sampler.
     """
     chosen = {name: named(name.removesuffix("+seeds")) for name in names}
     compared, trimmed = [], recorded(table, space)

@@ -180,17 +180,12 @@ def record(  # noqa: PLR0913  what is recorded, and who is told
     on_trial: Callable[[int, int], None] = lambda done, of: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Table:
-    """Measure every candidate in random order, appending to `path`; what is there already is not measured again.
+    """Measure the candidates and the baselines in random order, appending to `path`; what is there is not measured
+    again, and an existing table keeps its header.
 
-    Args:
-        path: of the table.
-        header: for a new table; an existing one keeps its own.
-        candidates: what to measure, e.g. `feasible.trim(...).candidates`; baselines are measured as well.
-        measurer: runs the trials.
-        rounds: how often those near the best are measured, each time all of them in another order: among them a
-            search has to choose, so their rates have to be the truest.
-        on_trial: is told how many of how many are done in a round.
-        enough: whether to stop before the next trial; called again, it goes on from there.
+    Those near the best are measured `rounds` times, each time all of them in another order: among them a search has to
+    choose, so their rates have to be the truest. `on_trial` is told how many of how many are done in a round, `enough`
+    whether to stop before the next trial.
     """
     if not path.exists():
         with _open(path, "at") as file:

@@ -66,7 +66,7 @@ def test_what_is_known_after_a_search_is_its_best_in_order(recorded: Table, spac
 
 
 def test_a_retune_needs_at_most_half_the_trials_of_a_tune_from_nothing(recorded: Table, space: Space) -> None:
-    cold, warm = machines.compare(recorded, space, machines=6, trials=TRIALS, count=5)
+    cold, warm = machines.compare(recorded, space, machines=4, trials=TRIALS, count=5)
     matched = machines.trials_to_match(cold, warm)
     assert matched is not None
     assert matched <= TRIALS // 2
