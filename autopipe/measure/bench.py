@@ -317,12 +317,12 @@ def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
     return made
 
 
-_KINDS = {Mode.TRAIN: "train", Mode.EVALUATE: "test", Mode.PREDICT: "predict"}
-_CHANGES: dict[Mode, tuple[str, ...]] = {
-    Mode.TRAIN: ("optimizer", "metrics"),
-    Mode.EVALUATE: ("metrics",),
-    Mode.PREDICT: (),
+_KINDS: dict[Mode, tuple[str, ...]] = {
+    Mode.TRAIN: ("train", "optimizer", "metrics"),
+    Mode.EVALUATE: ("test", "metrics"),
+    Mode.PREDICT: ("predict",),
 }
+"""Keras's name of the step, and what it changes besides the model."""
 
 
 def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: float) -> StepTime:
@@ -330,13 +330,13 @@ def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: f
 
     It is compiled, with its steps ready to take the loader's batches.
     """
-    kind = _KINDS[mode]
+    kind, *changes = _KINDS[mode]
     getattr(model, f"make_{kind}_function")()
     function = getattr(model, f"{kind}_function")
     per_call = model.steps_per_execution
     if mode is Mode.PREDICT and keras.backend.backend() == "tensorflow":
         function = _of_lists(function, per_call)
-    state = copied(frameworks.step_state(model, *_CHANGES[mode]))
+    state = copied(frameworks.step_state(model, *changes))
     batch = loader.spec.packed(next(iter(loader.batches(0))))
     seen = calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
     rate = stats.estimate([per_call * each for each in seen.rates])

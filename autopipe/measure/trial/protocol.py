@@ -118,40 +118,12 @@ class Load(Value):
     code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
 
 
-class Measure(Value):
-    """Measure one configuration."""
+class Ask(Value):
+    """Call the method of the session that has this name; the answer is what it returns."""
 
-    request: Literal["measure"] = "measure"
-    config: PipelineConfig
-    options: JsonObject = pydantic.Field(default_factory=dict)
-
-
-class Describe(Value):
-    """Describe the workload for a search."""
-
-    request: Literal["describe"] = "describe"
-
-
-class MeasureCeiling(Value):
-    """Measure the limits of every configuration."""
-
-    request: Literal["ceiling"] = "ceiling"
-    options: JsonObject = pydantic.Field(default_factory=dict)
-
-
-class MeasureStep(Value):
-    """Measure a step of the model, without a loader."""
-
-    request: Literal["step"] = "step"
-    mode: Annotated[Mode, pydantic.Field(strict=False)]
-    options: JsonObject = pydantic.Field(default_factory=dict)
-
-
-class Verify(Value):
-    """Compare the batches that these configurations give."""
-
-    request: Literal["verify"] = "verify"
-    configs: tuple[PipelineConfig, ...]
+    request: Literal["describe", "measure", "ceiling", "step_time", "verify"]
+    configs: tuple[PipelineConfig, ...] = ()  # the one to `measure`, or those to `verify`
+    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN  # of `step_time`
     options: JsonObject = pydantic.Field(default_factory=dict)
 
 
@@ -161,7 +133,7 @@ class Close(Value):
     request: Literal["close"] = "close"
 
 
-Request = Load | Measure | Describe | MeasureCeiling | MeasureStep | Verify | Close
+Request = Load | Ask | Close
 
 
 class Ready(Value):

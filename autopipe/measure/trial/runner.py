@@ -96,23 +96,22 @@ class _Server:
             traceback.print_exc()  # to the log, whose tail goes with the failure
             return failure_of(error, self._report.current)
 
-    def _dispatch(self, request: protocol.Request) -> protocol.Answer:
+    def _dispatch(self, request: protocol.Load | protocol.Ask) -> protocol.Answer:
         if isinstance(request, protocol.Load):
             return self._load(request)
         if self._session is None:
             raise TrialError("A workload must be loaded before anything can be measured.")
-        match request:
-            case protocol.Measure():
-                return self._session.measure(request.config, request.options, self._report)
-            case protocol.Describe():
+        match request.request:
+            case "describe":
                 return self._session.describe(self._report)
-            case protocol.MeasureCeiling():
+            case "measure":
+                return self._session.measure(request.configs[0], request.options, self._report)
+            case "ceiling":
                 return self._session.ceiling(request.options, self._report)
-            case protocol.MeasureStep():
+            case "step_time":
                 return self._session.step_time(request.mode, request.options, self._report)
-            case protocol.Verify():
+            case "verify":
                 return self._session.verify(request.configs, request.options, self._report)
-        raise TrialError(f"A trial cannot be asked for {request!r}.")
 
     def _load(self, request: protocol.Load) -> protocol.Ready:
         self._report.phase(Phase.IMPORT)

@@ -105,12 +105,12 @@ class TrialRunner:
 
     def describe(self) -> Description | TrialFailure:
         usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
-        answer = _expected(Description, self._request(protocol.Describe(), usual)[0])
+        answer = _expected(Description, self._request(protocol.Ask(request="describe"), usual)[0])
         return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         began = time.monotonic()
-        request = protocol.Measure(config=config, options=dict(options or {}))
+        request = protocol.Ask(request="measure", configs=(config,), options=dict(options or {}))
         found, phase_seconds = self._request(request, _process_settings(config.model_setup))
         answer = _expected(Measurement, found)
         if isinstance(answer, TrialFailure):
@@ -119,16 +119,16 @@ class TrialRunner:
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
-        request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
+        request = protocol.Ask(request="ceiling", options={**setup._asdict(), **(options or {})})
         return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
 
     def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
         of_setup: Options = {"devices": setup.devices, "channels": setup.channels, "finish": setup.finish}
-        request = protocol.MeasureStep(mode=mode, options={**of_setup, **(options or {})})
+        request = protocol.Ask(request="step_time", mode=mode, options={**of_setup, **(options or {})})
         return _expected(StepTime, self._request(request, _process_settings(setup))[0])
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
-        request = protocol.Verify(configs=tuple(configs), options=dict(options or {}))
+        request = protocol.Ask(request="verify", configs=tuple(configs), options=dict(options or {}))
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
@@ -136,12 +136,12 @@ class TrialRunner:
         seconds = self._deadlines.end_seconds if self._loading else self._deadlines.close_seconds
         self._end(seconds, politely=not self._loading)
 
-    def _request(self, request: protocol.Request, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
+    def _request(self, request: protocol.Ask, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
         failure, preparing = self._prepare(settings)
         if failure is not None:
             return failure, preparing
         assert self._child is not None  # prepared
-        if isinstance(request, protocol.Measure) and STORAGES[request.config.storage].converts:
+        if request.request == "measure" and STORAGES[request.configs[0].storage].converts:
             try:
                 folder = self._child.folder_for_sets()
             except OSError as error:

@@ -14,6 +14,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
+from autopipe.workload.mode import Mode
 
 
 @pytest.fixture
@@ -59,9 +60,10 @@ CONFIG = PipelineConfig(loader=Threads(workers=3, queue_size=5), channels="first
         protocol.Load(workload=protocol.Reference(text="train.py:workload"), sys_path=("/x",)),
         protocol.Load(workload=protocol.Pickled(fd=7)),
         protocol.Load(workload=protocol.Pickled(fd=7), simulate=SimulatedAccelerator(0.224, 400)),
-        protocol.Measure(config=CONFIG, options={"windows": 5, "cap": {"seconds": 2.5}}),
-        protocol.MeasureCeiling(),
-        protocol.Verify(configs=(CONFIG, CONFIG)),
+        protocol.Ask(request="measure", configs=(CONFIG,), options={"windows": 5, "cap": {"seconds": 2.5}}),
+        protocol.Ask(request="ceiling"),
+        protocol.Ask(request="step_time", mode=Mode.PREDICT),
+        protocol.Ask(request="verify", configs=(CONFIG, CONFIG)),
         protocol.Close(),
     ],
 )
