@@ -1,8 +1,9 @@
-"""Bytes from outside give samples or a DataError with the file's name, never another exception."""
+"""Bytes from outside give samples or a DataError with the name of their file, never another exception."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import itertools
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from autopipe.errors import DataError
 from autopipe.workload.data import records
 from autopipe.workload.data.records import ExampleError, features, serialise
+from autopipe.workload.data.table import Table
 from autopipe.workload.data.tfrecords import TFRecords
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -70,3 +72,28 @@ def test_what_is_serialised_is_read(values: dict[str, bytes | int]) -> None:
         for key, value in values.items()
     }
     assert values == found
+
+
+LABELS = st.text(min_size=1, max_size=8).map(str.strip).filter(bool).filter(lambda text: "\0" not in text)
+
+
+@per_file
+@given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_refused_or_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.csv").write_bytes(b"path,label\n" + content)
+    with contextlib.suppress(DataError):
+        Table(tmp_path / "a.csv")
+
+
+@per_file
+@given(st.lists(LABELS, min_size=1, max_size=6))
+def test_labels_come_back(tmp_path: Path, labels: list[str]) -> None:
+    (tmp_path / "1.jpg").write_bytes(b"1")
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("path", "label"), *(("1.jpg", label) for label in labels)])
+    data = Table(tmp_path / "a.csv")
+    found = [data.read(i)[1] for i in range(len(data))]  # type: ignore[index]  # a pair, because there is a label
+    if data.classes is None:
+        assert [float(label) for label in labels] == [float(value) for value in found]
+    else:
+        assert labels == [data.classes[number] for number in found]
