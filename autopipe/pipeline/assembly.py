@@ -290,8 +290,8 @@ def _config_of_evaluation(
         config = config.model_copy(update={"cache": "none"})
         warnings.warn(
             f"The {len(over.data)} samples for validation or prediction are read anew each time: a cache of them takes "
-            f"{size_text(needed)}, but {size_text(free)} are free beside what other caches will take, of which it may "
-            f"have {CACHE_SHARE:.0%}. Smaller images, or a smaller cache_fraction, leave more room.",
+            f"{size_text(needed)}, but {size_text(free)} are free besides what other caches will take, and it may use "
+            f"{CACHE_SHARE:.0%} of that. Use smaller images or a smaller cache_fraction to leave more room.",
             CacheWarning,
             stacklevel=4,
         )
@@ -381,7 +381,7 @@ def conversion_of(
         )
     cuts = storage.cuts(plan)
     if not cuts:
-        raise ConfigError(f'storage="{storage.name}" cannot keep samples like these, after any of the first ops.')
+        raise ConfigError(f'storage="{storage.name}" cannot keep these samples after any of the first ops.')
     if cut == "deepest":
         return Conversion.of(workload, plan, cuts[-1])
     if cut not in cuts:

@@ -264,6 +264,6 @@ def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int
     mixing = next((type(op).__name__ for op in workload.ops if op.mixes), None)
     if rank[1] > 1 and mixing is not None:
         raise ConfigError(
-            f"`{mixing}` mixes the samples of a whole batch, of which each of {rank[1]} processes makes a part only.",
+            f"`{mixing}` mixes the samples of a whole batch, but each of {rank[1]} processes makes only a part of it.",
             hint="Leave it out, or mix inside the model.",
         )

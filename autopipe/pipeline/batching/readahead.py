@@ -86,7 +86,7 @@ class ReadAhead:
         self._tail = _Tail() if getattr(source, "idempotent", True) else None
         self._closed = False
         self._readers = readers
-        with starting(f"To read ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
+        with starting(f"Reading ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
             for number in range(readers):
                 # Daemons: one that a read holds for ever ends with the process.
                 threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()

@@ -43,8 +43,8 @@ class Owner:
         """Raise LoaderError in any other process: a child that was forked after the loader was opened."""
         if not self.is_here:
             raise LoaderError(
-                f"A loader is read by the process that opened it, {self._pid}, but process {os.getpid()}, "
-                "which was forked from it, tried to.",
+                f"A loader can be read only by the process that opened it, {self._pid}, but process {os.getpid()}, "
+                "which was forked from it, tried to read it.",
                 hint="Build the loader in the process that reads it.",
             )
 

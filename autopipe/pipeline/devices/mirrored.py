@@ -36,7 +36,7 @@ class Mirrored(SharingStrategy):
         found = gpus or len(tf.config.list_logical_devices("CPU"))
         if found < devices:
             raise ModelError(
-                f"`devices` must not exceed what TensorFlow sees: devices={devices}, "
+                f"`devices` must not exceed the devices that TensorFlow sees: devices={devices}, "
                 f"but there {'is' if found == 1 else 'are'} {found} {self._kind}.",
                 hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. For a rehearsal on the CPU, set "
                 f"{gpu.VARIABLE}={devices} before the process starts.",
@@ -108,7 +108,7 @@ class Mirrored(SharingStrategy):
     def check_evaluation_rows(self, rows: int) -> None:
         if rows < self.devices:
             raise ModelError(
-                "The last batch of what is evaluated must hold a sample for each device, "
+                "The last batch of an evaluation must hold a sample for each device, "
                 f"but it has {rows} samples for devices={self.devices}.",
                 hint=f"Leave {rows} of these samples out, or add {self.devices - rows}.",
             )

@@ -78,7 +78,7 @@ class DeviceStrategy(abc.ABC):
         """Raise ModelError if the devices cannot share `rows` samples of an evaluation; uneven parts may be allowed."""
         if rest := rows % self.devices:
             raise ModelError(
-                "The last batch of what is evaluated must divide equally between the devices, "
+                "The last batch of an evaluation must divide equally between the devices, "
                 f"but it has {rows} samples for devices={self.devices}.",
                 hint=f"Leave {rest} of these samples out, or add {self.devices - rest}.",
             )

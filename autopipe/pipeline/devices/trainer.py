@@ -319,7 +319,7 @@ class Trainer:
             return data
         if isinstance(data, Workload):  # Keras would print all of it without an explanation
             raise ModelError(
-                "Samples, a loader or what Keras takes must be given, but got a whole Workload.",
+                "A trainer takes samples, a loader or data that Keras takes, but got a whole Workload.",
                 hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload.",
             )
         if not isinstance(data, Source):
