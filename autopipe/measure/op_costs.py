@@ -8,7 +8,6 @@ shows the load of other programs.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import threading
@@ -16,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +39,7 @@ _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock 
 _FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """Average wall and processor seconds of a call."""
 
     wall: float
@@ -160,12 +158,11 @@ def thread_clock() -> tuple[float, float]:
     return time.perf_counter(), time.thread_time()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SampleCosts:
-    """The costs of samples."""
+class SampleCosts(NamedTuple):
+    """The costs of samples: of reading and each op, one sample after the other in one thread; and the spread."""
 
-    ops: tuple[OpCost, ...]  # reading and each op, one sample after the other in one thread
-    tail: SampleTail  # spread between samples
+    ops: tuple[OpCost, ...]
+    tail: SampleTail
 
 
 def op_costs(
