@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from autopipe.measure.facts import Description, Facts
+
+T = TypeVar("T")
 
 DESCRIBED = Description(
     samples=2000,
@@ -23,3 +25,9 @@ def facts(**known: Any) -> Facts:
     """Return facts by their names, those of the workload's description among them; two cores, unless told."""
     described = {name: known.pop(name) for name in Description.model_fields.keys() & known.keys()}
     return Facts(workload=DESCRIBED.model_copy(update=described), **{"cores": 2, **known})
+
+
+def known(value: T | None) -> T:
+    """Return a value that is there."""
+    assert value is not None
+    return value

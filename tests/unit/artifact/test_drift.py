@@ -13,6 +13,7 @@ from autopipe.artifact.drift import Cause, Drift, DriftMonitor, DriftWarning, Pr
 from autopipe.errors import ConfigError
 from autopipe.pipeline.devices.monitor import EpochFigures
 from autopipe.values import Estimate
+from tests.fakes.facts import known
 
 PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05, cores=4)
 
@@ -54,8 +55,7 @@ def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
 def test_what_is_in_the_way_of_a_slow_training_is_told_with_what_to_run(
     waits: float, others: float, cores: int, cause: Cause, said: str, command: tuple[str, ...]
 ) -> None:
-    found = fell(800.0, waits, others=others, cores=cores)
-    assert found is not None
+    found = known(fell(800.0, waits, others=others, cores=cores))
     assert (found.cause, said in found.sentence) == (cause, True)
     assert f"Run: {again.autopipe(*command)}" in found.sentence
 
@@ -63,17 +63,14 @@ def test_what_is_in_the_way_of_a_slow_training_is_told_with_what_to_run(
 def test_half_of_the_promise_is_too_little_whatever_its_interval_or_cores() -> None:
     once = dataclasses.replace(PROMISE, images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
     assert fell(510.0, 0.25, promise=once) is None
-    found = fell(490.0, 0.25, promise=once)
-    assert found is not None
-    assert found.cause is Cause.DATA
+    assert known(fell(490.0, 0.25, promise=once)).cause is Cause.DATA
     assert fell(800.0, 0.25, cores=2, promise=dataclasses.replace(PROMISE, cores=None)) is not None
 
 
 def test_the_artefact_is_named_where_it_lies() -> None:
     promise = dataclasses.replace(PROMISE, artifact=Path("/my models/retune/autopipe.json"))
     for waits, command in ((0.25, "retune"), (0.06, "check")):
-        found = fell(800.0, waits, promise=promise)
-        assert found is not None
+        found = known(fell(800.0, waits, promise=promise))
         assert found.sentence.endswith(f"Run: {again.autopipe(command, '/my models/retune/autopipe.json')}")
 
 

@@ -27,6 +27,7 @@ from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason, Stop
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
+from tests.fakes.facts import known
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
 
@@ -57,17 +58,14 @@ def searched(space: Space, former: PipelineConfig, **changes: object) -> Searche
 
 def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former(space: Space) -> None:
     found = searched(space, SLOW)
-    assert found.confirmation is not None
-    assert found.best_config is not None
-    assert found.best_config.key() == found.confirmation.winner != SLOW.key()
+    assert known(found.best_config).key() == known(found.confirmation).winner != SLOW.key()
 
 
 def test_the_former_stays_if_no_proof_was_run(space: Space) -> None:
     found = searched(space, SLOW, blocks=(0, 0))
     assert found.best_config == SLOW
-    assert found.result.winner is not None
-    (former,) = (each for each in found.result.baselines if each.incumbent)
-    assert (former.key, former.images_per_second) == (found.result.winner.key, found.result.winner.images_per_second)
+    (former,), winner = (each for each in found.result.baselines if each.incumbent), known(found.result.winner)
+    assert (former.key, former.images_per_second) == (winner.key, winner.images_per_second)
 
 
 def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +79,10 @@ def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatc
 
 
 def test_a_former_that_wins_again_stays_with_its_new_figures(space: Space) -> None:
-    best = searched(space, SLOW).best_config
-    assert best is not None
+    best = known(searched(space, SLOW).best_config)
     found = searched(space, best)
     assert found.best_config == best
-    assert found.confirmation is not None
-    assert found.result.images_per_second == found.confirmation.rates[best.key()]
+    assert found.result.images_per_second == known(found.confirmation).rates[best.key()]
 
 
 def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
@@ -95,8 +91,7 @@ def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
         former=GOOD, cores=4, model_rate=60_000.0, noise=0.01, fails=lambda config: config.key() == broken
     )
     found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=12))
-    assert found.best_config is not None
-    assert found.best_config != GOOD
+    assert known(found.best_config) != GOOD
 
 
 # ---------------------------------------------------------------- when
@@ -136,8 +131,8 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: Space, *, interrupted: bool
 ) -> None:
     (tmp_path / "train.py").touch()
-    known = artifact(profile(hardware=fingerprint.detect()), workload=FileReference(path="train.py"))
-    path = files.write(known, tmp_path / "autopipe.json")
+    stored = artifact(profile(hardware=fingerprint.detect()), workload=FileReference(path="train.py"))
+    path = files.write(stored, tmp_path / "autopipe.json")
     surface = Surface(fails=lambda config: True)
     result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.") if interrupted else result.stop
@@ -148,7 +143,7 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
             ap.retune(path)
     else:
         with pytest.warns(ProfileWarning, match="failed, so the present profile is used: No configuration could"):
-            assert ap.retune(path).profile == known.profiles[0]
+            assert ap.retune(path).profile == stored.profiles[0]
 
 
 def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:

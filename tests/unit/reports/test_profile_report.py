@@ -20,6 +20,7 @@ from autopipe.search.result import Result
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
+from tests.fakes.facts import known
 from tests.fakes.findings import HOSTILE
 from tests.fakes.profiles import baseline
 
@@ -51,19 +52,19 @@ class Tags(html.parser.HTMLParser):
 
 def hostile(profile: Profile) -> Artifact:
     """Return an artefact in which every word that can come from a user is HTML."""
-    known, best = profile.result, profile.winner
-    assert known.ceiling is not None
-    ops = tuple(op.model_copy(update={"name": HOSTILE}) for op in known.ceiling.op_costs)
-    bad = known.model_copy(
+    found, best = profile.result, profile.winner
+    ceiling = known(found.ceiling)
+    ops = tuple(op.model_copy(update={"name": HOSTILE}) for op in ceiling.op_costs)
+    bad = found.model_copy(
         update={
             "winner": best.model_copy(update={"limit": HOSTILE}),
-            "ceiling": known.ceiling.model_copy(update={"op_costs": ops}),
+            "ceiling": ceiling.model_copy(update={"op_costs": ops}),
             "command": HOSTILE,
             "space": HOSTILE,
-            "baselines": tuple(each.model_copy(update={"name": HOSTILE}) for each in known.baselines),
-            "contests": tuple(each.model_copy(update={"baseline": HOSTILE}) for each in known.contests),
+            "baselines": tuple(each.model_copy(update={"name": HOSTILE}) for each in found.baselines),
+            "contests": tuple(each.model_copy(update={"baseline": HOSTILE}) for each in found.contests),
             "unsaved": HOSTILE,
-            "left_out": tuple(each.model_copy(update={"reason": HOSTILE}) for each in known.left_out),
+            "left_out": tuple(each.model_copy(update={"reason": HOSTILE}) for each in found.left_out),
         }
     )
     machine = profile.hardware.model_copy(update={"cpu_model": HOSTILE, "system": HOSTILE, "packages": {HOSTILE: "1"}})
@@ -111,9 +112,8 @@ def test_the_models_own_steps_are_shown_where_the_artefact_has_them(profile: Pro
 
 def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> None:
     for each in profile_report.sections(profile)[:-1]:
-        assert each.draw is not None
         for width in (NARROW, WIDE):
-            drawn = each.draw(width)
+            drawn = known(each.draw)(width)
             assert len(ET.fromstring(drawn.render()).attrib["aria-label"]) > 30
             shown = words(drawn.render())
             assert shown
@@ -134,19 +134,17 @@ def test_the_ladder_names_the_narrowest_and_shows_both_baselines(profile: Profil
 def test_the_waterfalls_bars_add_up_to_what_an_image_costs_the_winner(profile: Profile) -> None:
     rows = section(profile, "costs").table.rows
     paid = sum(row["core_seconds"] + row["wait_seconds"] for row in rows if not row["spared"])
-    draw = section(profile, "costs").draw
-    assert draw is not None
-    assert f"{1e3 * paid:.3g} ms" in words(draw(WIDE).render())
+    assert f"{1e3 * paid:.3g} ms" in words(known(section(profile, "costs").draw)(WIDE).render())
 
 
 def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) -> None:
-    known = profile.result.ceiling
-    assert known is not None
-    assert known.reads is not None
-    slow = known.reads.model_copy(update={"latency_seconds": 10.0, "cpu_seconds": 0.0})  # read beside something else
+    ceiling = known(profile.result.ceiling)
+    slow = known(ceiling.reads).model_copy(
+        update={"latency_seconds": 10.0, "cpu_seconds": 0.0}
+    )  # read beside something else
     uncached = pick.config_of(profile).model_copy(update={"cache": "none", "storage": "files"})
     best = profile.winner.model_copy(update={"config": uncached.model_dump(mode="json")})
-    shown = _found(ceiling=known.model_copy(update={"reads": slow}), winner=best)
+    shown = _found(ceiling=ceiling.model_copy(update={"reads": slow}), winner=best)
     rate = profile.winner.images_per_second.value
     narrowest = [row for row in section(shown, "ladder").table.rows if row["narrowest"]]
     assert all(1.1 * row["images_per_second"] >= rate for row in narrowest)
@@ -169,14 +167,14 @@ def test_a_trial_that_was_cut_off_counts_as_failed(profile: Profile) -> None:
     cut = first.model_copy(update={"images_per_second": None})
     shown = section(_found(trials=(cut, *rest)), "history")
     assert shown.text.startswith(f"{len(rest) + 1} trials, 1 of them failed, ")
-    assert shown.more is not None
-    assert f"failed: {PipelineConfig.model_validate(first.config).short()}: cut off before its end" in shown.more[1]
+    assert (
+        f"failed: {PipelineConfig.model_validate(first.config).short()}: cut off before its end" in known(shown.more)[1]
+    )
 
 
 def test_rounds_are_compared_by_what_counts_over_the_whole_training() -> None:
     ended = findings.searched()
-    run = ended.confirmation
-    assert run is not None
+    run = known(ended.confirmation)
     assert ended.result.contests
     mine = run.scores[run.winner]
     ratios = [[mine[at] / value for at, value in sorted(ran.items()) if at in mine] for ran in run.scores.values()]
@@ -249,15 +247,14 @@ def test_one_profile_is_nothing_to_compare(profile: Profile) -> None:
 
 
 def _found(**changes: Any) -> Profile:
-    known = findings.profile()
-    return known.model_copy(update={"result": Result(**{**dict(known.result), **changes})})
+    whole = findings.profile()
+    return whole.model_copy(update={"result": Result(**{**dict(whole.result), **changes})})
 
 
 def test_an_open_interval_ends_in_an_arrow_and_not_in_an_error() -> None:
     wide = findings.result().contests[0].model_copy(update={"low": 0.0, "high": None, "pairs": 1})
     shown = section(_found(contests=(wide,)), "proof")
-    assert shown.draw is not None
-    assert any("or more" in each for each in words(shown.draw(WIDE).render()))
+    assert any("or more" in each for each in words(known(shown.draw)(WIDE).render()))
 
 
 def test_a_baseline_that_is_the_winner_is_left_as_it_is(profile: Profile) -> None:

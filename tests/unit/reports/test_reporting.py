@@ -9,6 +9,7 @@ import autopipe as ap
 from autopipe.api import loading
 from autopipe.artifact import artifact as files
 from tests.fakes import findings, profiles
+from tests.fakes.facts import known
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_a_report_is_made_of_an_artefact_alone_or_of_its_folder(artifact: Path, 
 @pytest.mark.filterwarnings("ignore:.*not of a machine like this one")
 def test_a_notebook_shows_a_tuned_pipeline_by_verdict_and_ladder(artifact: Path) -> None:
     tuned = loading.load(artifact)
-    shown = tuned._repr_html_()
+    shown = known(tuned._repr_html_())
     assert shown.count("<svg") == 2
     assert "body {" not in shown.replace("body.ap {", "")
     assert " -&gt; " in shown

@@ -17,6 +17,7 @@ from autopipe.search import library, study
 from autopipe.search.result import Payback, Result
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
+from tests.fakes.facts import known
 from tests.fakes.findings import payback
 from tests.fakes.surface import Surface
 
@@ -63,9 +64,13 @@ def said(found: Result, **changes: Any) -> str:
 
 def against(found: Result, **changes: Any) -> dict[str, Any]:
     """Return a change of a result after which the rounds of its first baseline say something else."""
-    known = found.contest(found.baselines[0])
-    assert known is not None
-    return {"contests": (known.model_copy(update=changes),), "baselines": found.baselines[:1]}
+    rounds = known(found.contest(found.baselines[0]))
+    return {"contests": (rounds.model_copy(update=changes),), "baselines": found.baselines[:1]}
+
+
+def of_winner(found: Result, **changes: Any) -> dict[str, Any]:
+    """Return a change of a result after which its winner is another."""
+    return {"winner": known(found.winner).model_copy(update=changes)}
 
 
 def test_the_text_has_the_headline_each_rate_the_winner_the_limit_the_trust_and_why_it_stopped(result: Result) -> None:
@@ -110,8 +115,8 @@ def test_what_the_rounds_say_of_a_baseline_stands_beside_it(
 
 
 def test_a_search_without_a_gain_or_a_winner_says_so(result: Result) -> None:
-    assert result.winner is not None
-    same = result.baselines[0].model_copy(update={"key": result.winner.key, "config": result.winner.config})
+    best = known(result.winner)
+    same = result.baselines[0].model_copy(update={"key": best.key, "config": best.config})
     assert "this very baseline" in said(result, baselines=(same,))
     nothing = result.model_copy(update={"winner": None})
     assert shown(text.render(nothing)).strip() == "No configuration could be measured."
@@ -133,32 +138,23 @@ def test_a_baseline_without_a_rate_has_its_reason(result: Result) -> None:
 
 
 def test_a_share_of_the_model_that_the_figures_do_not_give_says_how_it_was_read(result: Result) -> None:
-    assert result.winner is not None
-    given = result.share_by_figures
-    assert given is not None
-
-    def of(share: float) -> str:
-        assert result.winner is not None
-        return said(result, winner=result.winner.model_copy(update={"share_of_model": share}))
-
-    assert f"at {given:.0%} of it, side by side" not in of(given)
-    assert f"at {given - 0.1:.0%} of it, side by side" in of(given - 0.1)
+    given = known(result.share_by_figures)
+    for share, told in ((given, False), (given - 0.1, True)):
+        found = said(result, **of_winner(result, share_of_model=share))
+        assert (f"at {share:.0%} of it, side by side" in found) is told
 
 
 def test_a_limit_that_is_not_known_says_why(result: Result) -> None:
-    assert result.winner is not None
-    assert result.ceiling is not None
-    unknown = result.winner.model_copy(update={"limit": None, "share_of_model": None})
-    low = result.ceiling.model_copy(update={"model_images_per_second": Estimate(value=100.0, low=90.0, high=110.0)})
-    found = said(result, winner=unknown, ceiling=low)
+    unknown = of_winner(result, limit=None, share_of_model=None)
+    slow = Estimate(value=100.0, low=90.0, high=110.0)
+    found = said(result, ceiling=known(result.ceiling).model_copy(update={"model_images_per_second": slow}), **unknown)
     assert "Limit not known: the model alone was measured at 100 images/s, less than in training" in found
-    assert "Limit not known: the model alone was not measured" in said(result, winner=unknown, ceiling=None)
+    assert "Limit not known: the model alone was not measured" in said(result, ceiling=None, **unknown)
 
 
 def test_an_interval_that_means_nothing_is_not_printed(result: Result) -> None:
-    assert result.winner is not None
     wild = Estimate(value=485.0, low=4.0, high=58_882.0)
-    found = said(result, winner=result.winner.model_copy(update={"images_per_second": wild}))
+    found = said(result, **of_winner(result, images_per_second=wild))
     assert "485 too unsteady" in found
     assert "58,882" not in found
 

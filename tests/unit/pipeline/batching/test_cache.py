@@ -15,6 +15,7 @@ from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
+from tests.fakes.facts import known
 from tests.fakes.sources import Made
 
 IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
@@ -58,8 +59,7 @@ def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
 
 def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:
     spec, count = SampleSpec(IMAGE, LABEL), 1000
-    cache = MemoryCache.of(recipe(spec, count, 0.3))
-    assert cache is not None
+    cache = known(MemoryCache.of(recipe(spec, count, 0.3)))
     for index in range(count):
         cache.put(index, np.full((2, 2, 3), index % 256, np.uint8), index)
     kept = {index: sample for index in range(count) if (sample := cache.get(index)) is not None}
@@ -71,10 +71,8 @@ def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:
 
 def test_every_worker_keeps_the_same_samples() -> None:
     spec = SampleSpec(IMAGE, LABEL)
-    first = MemoryCache.of(recipe(spec, 100, 0.5))
-    assert first is not None
-    second = MemoryCache.of(recipe(spec, 100, 0.5), first.block)
-    assert second is not None
+    first = known(MemoryCache.of(recipe(spec, 100, 0.5)))
+    second = known(MemoryCache.of(recipe(spec, 100, 0.5), first.block))
     for index in range(100):
         first.put(index, np.zeros((2, 2, 3), np.uint8), index)
     assert all(second.get(index) is None or second.get(index)[1] == index for index in range(100))  # type: ignore[index]  # None was asked for
@@ -86,8 +84,7 @@ def test_what_is_kept_can_only_be_read(shared: bool) -> None:
     target = Field(FieldKind.MASK, (2, 2), np.dtype("uint8"))
     cache = MemoryCache(SampleSpec(IMAGE, target), 2)
     cache.put(1, np.full((2, 2, 3), 9, np.uint8), np.full((2, 2), 5, np.uint8))
-    sample = (MemoryCache(SampleSpec(IMAGE, target), 2, block=cache.block) if shared else cache).get(1)
-    assert sample is not None
+    sample = known((MemoryCache(SampleSpec(IMAGE, target), 2, block=cache.block) if shared else cache).get(1))
     for part, value in zip(sample, (9, 5), strict=True):
         with pytest.raises(ValueError, match="read-only"):
             part += 1

@@ -169,9 +169,7 @@ def test_a_second_reader_ends_the_first_and_loses_nothing(stream: BatchStream[st
             stream.deliver(task, f"{task.epoch}.{task.batch}")
         made = [task.batch for task in tasks]
         while not newer.done():
-            task = stream.next_task()
-            if task is None:
-                break
+            task = given(stream)
             made += [task.batch] if task.epoch == 0 else []
             stream.deliver(task, f"{task.epoch}.{task.batch}")
             if (task.epoch, task.batch) == (epoch, 4):

@@ -50,7 +50,8 @@ def test_waiting_and_the_restart_of_epochs_are_noted() -> None:
     for epoch in range(3):
         for _ in loader.batches(epoch):
             clock.now += 100  # the model's own time does not count
-    assert (loader.waited_seconds, loader.taken, loader.first_taken, loader.restarts) == (27, 15, 5, [5, 5])
+    first: float | None = loader.first_taken
+    assert (loader.waited_seconds, loader.taken, first, loader.restarts) == (27, 15, 5, [5, 5])
 
 
 def test_epochs_are_told_apart_in_a_dataset_that_goes_through_all_of_them() -> None:

@@ -54,7 +54,7 @@ def test_a_late_host_idles_the_device_and_oversleeping_counts_once(host: float, 
 def test_presets_are_found_by_name_and_take_time_in_proportion_to_the_batch() -> None:
     preset = SimulatedAccelerator.preset("mlperf-resnet50-h100")
     assert preset is PRESETS["mlperf-resnet50-h100"]
-    assert (preset.seconds(400), preset.seconds(100)) == (0.224, pytest.approx(0.056))
+    assert [preset.seconds(size) for size in (400, 100)] == pytest.approx([0.224, 0.056])
     assert SimulatedAccelerator(0.015).seconds(7) == 0.015
     with pytest.raises(ConfigError, match="Did you mean `mlperf-resnet50-h100`"):
         SimulatedAccelerator.preset("mlperf-resnet50-h10")

@@ -250,7 +250,8 @@ def test_all_but_opencv_leave_them_as_they_are_stored(tmp_path: Path) -> None:
     content, file = photograph(6), folder(tmp_path, 6, 6).files()[0]
     stored = decode_image(content, 3)
     read, of_bytes = cv2.imread(file), cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
-    assert (stored.shape, np.shape(read), np.shape(of_bytes)) == ((24, 40, 3), (40, 24, 3), (40, 24, 3))
+    shapes = [np.asarray(each).shape for each in (stored, read, of_bytes)]
+    assert shapes == [(24, 40, 3), (40, 24, 3), (40, 24, 3)]
     by_tensorflow = [decode(content).shape for decode in (tf.io.decode_jpeg, tf.io.decode_image)]
     by_keras = keras.utils.img_to_array(keras.utils.load_img(file)).shape
     assert [*map(tuple, by_tensorflow), by_keras] == [(24, 40, 3)] * 3
