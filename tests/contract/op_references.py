@@ -5,8 +5,10 @@ A new op is one more entry in `CASES`; `test_ops.py` fails while there is none.
 
 from __future__ import annotations
 
+import colorsys
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +33,204 @@ from autopipe.workload.ops.mix import CutMix, MixUp
 from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
 from autopipe.workload.ops.values import Cast, MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import FieldKind
-from tests.contract import random_references as drawn
-from tests.contract.random_references import Array, Reference, built, level, top
+
+Array = NDArray[Any]
+Reference = Callable[[Any, FieldKind, NDArray[np.float64]], Any]
+Range = tuple[float, float]
+Resized = Callable[[int, int, str], Reference]
+
+
+def built(shape: tuple[int, ...], dtype: Any, value: Callable[..., Any]) -> Array:
+    out = np.empty(shape, dtype)
+    for place in itertools.product(*map(range, shape)):
+        out[place] = value(*place)
+    return out
+
+
+def level(value: Any, dtype: Any) -> Any:
+    """Round half to even, and keep to what whole numbers of that type hold."""
+    if np.dtype(dtype).kind == "f":
+        return value
+    return min(int(np.iinfo(dtype).max), max(0, round(float(value))))
+
+
+def top(dtype: Any) -> float:
+    return 1.0 if np.dtype(dtype).kind == "f" else float(np.iinfo(dtype).max)
+
+
+def _at(place: float, size: int, fill: str) -> int | None:
+    """Return the pixel of an axis that is seen at a place beyond its ends."""
+    place = int(place)
+    if 0 <= place < size:
+        return place
+    if fill == "constant":
+        return None
+    if fill == "nearest":
+        return 0 if place < 0 else size - 1
+    if fill == "wrap":
+        return place % size
+    turned = place % (2 * size)
+    return turned if turned < size else 2 * size - 1 - turned
+
+
+def affine(
+    rotation: float, shift: Range, shear: float, zoom: Range, fill: str, values: Range, *, keep_aspect: bool = True
+) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        height, width = a.shape[:2]
+        drawn = [float(number) for number in random]
+        turn = math.radians(-rotation + 2 * rotation * drawn[0])
+        down = (-shift[0] + 2 * shift[0] * drawn[1]) * height
+        across = (-shift[1] + 2 * shift[1] * drawn[2]) * width
+        lean = math.radians(-shear + 2 * shear * drawn[3])
+        tall = zoom[0] + (zoom[1] - zoom[0]) * drawn[4]
+        wide = tall if keep_aspect else zoom[0] + (zoom[1] - zoom[0]) * drawn[5]
+
+        def seen(i: int, j: int) -> tuple[float, float]:
+            y, x = (i - (height - 1) / 2) * tall, (j - (width - 1) / 2) * wide
+            y, x = y * math.cos(lean), x - y * math.sin(lean)
+            y, x = y + down, x + across
+            y, x = x * math.sin(turn) + y * math.cos(turn), x * math.cos(turn) - y * math.sin(turn)
+            return y + (height - 1) / 2, x + (width - 1) / 2
+
+        def pixel(y: float, x: float, c: tuple[int, ...]) -> float:
+            row, column = _at(y, height, fill), _at(x, width, fill)
+            outside = values[1] if kind is FieldKind.MASK else values[0]
+            return outside if row is None or column is None else float(a[(row, column, *c)])
+
+        def at(i: int, j: int, *c: int) -> Any:
+            y, x = seen(i, j)
+            if kind is FieldKind.MASK:
+                return pixel(math.floor(y + 0.5), math.floor(x + 0.5), c)
+            up, left = math.floor(y), math.floor(x)
+            value = sum(
+                (1 - abs(y - row)) * (1 - abs(x - column)) * pixel(row, column, c)
+                for row in (up, up + 1)
+                for column in (left, left + 1)
+            )
+            return level(value, a.dtype)
+
+        return built(a.shape, a.dtype, at)
+
+    return reference
+
+
+def _rectangle(a: Array, area: Range, ratio: Range, random: Any) -> tuple[int, int, int, int]:
+    """Return the first row and column of a rectangle, and those behind its last."""
+    height, width = a.shape[:2]
+    pixels = height * width * (area[0] + (area[1] - area[0]) * random[0])
+    aspect = math.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * random[1])
+    tall = max(1, min(height, math.floor(math.sqrt(pixels / aspect) + 0.5)))
+    wide = max(1, min(width, math.floor(math.sqrt(pixels * aspect) + 0.5)))
+    row, column = math.floor(random[2] * (height - tall + 1)), math.floor(random[3] * (width - wide + 1))
+    return row, column, row + tall, column + wide
+
+
+def resized_crop(size: tuple[int, int], area: Range, ratio: Range, resized: Resized) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        row, column, last_row, last_column = _rectangle(a, area, ratio, random)
+        cut: Array = resized(*size, "bilinear")(a[row:last_row, column:last_column], kind, random)
+        return cut
+
+    return reference
+
+
+def erased(probability: float, area: Range, ratio: Range, value: Any, mask_value: float) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        if random[0] >= probability:
+            return a
+        row, column, last_row, last_column = _rectangle(a, area, ratio, random[1:])
+
+        def at(i: int, j: int, *c: int) -> Any:
+            if not (row <= i < last_row and column <= j < last_column):
+                return a[(i, j, *c)]
+            return mask_value if kind is FieldKind.MASK else value[c[0]] if isinstance(value, tuple) else value
+
+        return built(a.shape, a.dtype, at)
+
+    return reference
+
+
+def letterbox(size: tuple[int, int], values: Range, resized: Resized, pad: Callable[..., Reference]) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        scale = min(size[0] / a.shape[0], size[1] / a.shape[1])
+        inside = [min(most, max(1, math.floor(side * scale + 0.5))) for side, most in zip(a.shape, size, strict=False)]
+        fitted = resized(inside[0], inside[1], "bilinear")(a, kind, random)
+        boxed: Array = pad(*size, *values)(fitted, kind, random)
+        return boxed
+
+    return reference
+
+
+def coloured(change: Callable[[float, float, float, float], tuple[float, float, float]]) -> Reference:
+    """Return the reference of an op on hue and saturation, from (hue, saturation, value, the random number)."""
+
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        if a.ndim != 3 or a.shape[2] != 3:
+            return a
+        out = np.empty_like(a)
+        for i, j in itertools.product(*map(range, a.shape[:2])):
+            hsv = colorsys.rgb_to_hsv(*(float(value) / top(a.dtype) for value in a[i, j]))
+            changed = colorsys.hsv_to_rgb(*change(*hsv, float(random[0])))
+            out[i, j] = [level(value * top(a.dtype), a.dtype) for value in changed]
+        return out
+
+    return reference
+
+
+def hue(delta: float) -> Reference:
+    return coloured(lambda h, s, v, number: ((h - delta + 2 * delta * number) % 1, s, v))
+
+
+def saturation(lower: float, upper: float) -> Reference:
+    return coloured(lambda h, s, v, number: (h, min(1.0, s * (lower + (upper - lower) * number)), v))
+
+
+def grey(probability: float) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        if a.ndim != 3 or a.shape[2] != 3 or random[0] >= probability:
+            return a
+
+        def at(i: int, j: int, c: int) -> Any:
+            red, green, blue = (float(value) for value in a[i, j])
+            return level(0.299 * red + 0.587 * green + 0.114 * blue, a.dtype)
+
+        return built(a.shape, a.dtype, at)
+
+    return reference
+
+
+def blurred(size: int, sigma: Range, probability: float) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        if random[0] >= probability:
+            return a
+        deviation, half = sigma[0] + (sigma[1] - sigma[0]) * float(random[1]), size // 2
+        shares = [math.exp(-(away**2) / (2 * deviation**2)) for away in range(-half, half + 1)]
+        shares = [share / sum(shares) for share in shares]
+
+        def mirrored(place: int, length: int) -> int:  # about the middle of the edge's pixel: dcb|abcd|cba
+            turned = place % max(1, 2 * length - 2)
+            return turned if turned < length else 2 * length - 2 - turned
+
+        def at(i: int, j: int, *c: int) -> Any:
+            value = sum(
+                down * across * float(a[(mirrored(i + y - half, a.shape[0]), mirrored(j + x - half, a.shape[1]), *c)])
+                for y, down in enumerate(shares)
+                for x, across in enumerate(shares)
+            )
+            return level(value, a.dtype)
+
+        return built(a.shape, a.dtype, at)
+
+    return reference
+
+
+def stretched(change: Callable[[float, float, float], float]) -> Reference:
+    """Return the reference of an op on brightness, from (level, the random number, the largest level)."""
+    return lambda a, kind, random: built(
+        a.shape, a.dtype, lambda *at: level(change(float(a[at]), float(random[0]), top(a.dtype)), a.dtype)
+    )
+
 
 FEW = ("masked", "grey", "tiny", "row", "deep-coloured")
 SHAPES = ("masked", "grey", "plain", "tiny", "row", "column", "bright", "labelled")
@@ -222,7 +420,7 @@ AFFINE = [
             mask_value=3,
             keep_aspect=keep,
         ),
-        drawn.affine(rotation, shift, shear, zoom, fill, (9, 3), keep_aspect=keep),
+        affine(rotation, shift, shear, zoom, fill, (9, 3), keep_aspect=keep),
         samples=FEW,
         levels=1,
     )
@@ -266,42 +464,42 @@ CASES = [
     Case(Map(_noise, random=True), lambda a, kind, random: _noise(a, _seeded(random))),
     *AFFINE,
     *(
-        Case(RandomResizedCrop(*size, area, ratio), drawn.resized_crop(size, area, ratio, _resize), FEW, 1, 1)
+        Case(RandomResizedCrop(*size, area, ratio), resized_crop(size, area, ratio, _resize), FEW, 1, 1)
         for size, area, ratio in (((5, 8), (0.08, 1.0), (0.75, 1.25)), ((16, 3), (0.9, 1.0), (0.2, 6.0)))
     ),
-    Case(RandomErasing(1.0, value=(9, 8, 7)), drawn.erased(1.0, (0.02, 0.33), (0.3, 3.3), (9, 8, 7), 0), THREE),
+    Case(RandomErasing(1.0, value=(9, 8, 7)), erased(1.0, (0.02, 0.33), (0.3, 3.3), (9, 8, 7), 0), THREE),
     Case(
         RandomErasing(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2, on="both"),
-        drawn.erased(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2),
+        erased(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2),
         FEW,
     ),
     *(
         Case(
             ResizeKeepingAspect(*size, value=7, mask_value=4),
-            drawn.letterbox(size, (7, 4), _resize, _pad),
+            letterbox(size, (7, 4), _resize, _pad),
             FEW,
             1,
             1,
         )
         for size in ((20, 11), (5, 8))
     ),
-    Case(RandomHue(0.5), drawn.hue(0.5), FEW, 1, 1),
-    Case(RandomHue(0.1), drawn.hue(0.1), ("float",), 1e-5, 1e-5),
-    Case(RandomSaturation(0.0, 3.0), drawn.saturation(0.0, 3.0), FEW, 1, 1),
-    Case(RandomSaturation(0.5, 1.5), drawn.saturation(0.5, 1.5), ("float",), 1e-5, 1e-5),
-    Case(RandomGrayscale(0.4), drawn.grey(0.4), FEW, 1),
-    Case(RandomGrayscale(1.0), drawn.grey(1.0), ("float",), 1e-6, 1e-6),
-    Case(GaussianBlur(5, (0.1, 3.0), 0.9), drawn.blurred(5, (0.1, 3.0), 0.9), FEW, 2),
-    Case(GaussianBlur(3, (1.0, 1.0)), drawn.blurred(3, (1.0, 1.0), 1.0), ("float",), 1e-5),
+    Case(RandomHue(0.5), hue(0.5), FEW, 1, 1),
+    Case(RandomHue(0.1), hue(0.1), ("float",), 1e-5, 1e-5),
+    Case(RandomSaturation(0.0, 3.0), saturation(0.0, 3.0), FEW, 1, 1),
+    Case(RandomSaturation(0.5, 1.5), saturation(0.5, 1.5), ("float",), 1e-5, 1e-5),
+    Case(RandomGrayscale(0.4), grey(0.4), FEW, 1),
+    Case(RandomGrayscale(1.0), grey(1.0), ("float",), 1e-6, 1e-6),
+    Case(GaussianBlur(5, (0.1, 3.0), 0.9), blurred(5, (0.1, 3.0), 0.9), FEW, 2),
+    Case(GaussianBlur(3, (1.0, 1.0)), blurred(3, (1.0, 1.0), 1.0), ("float",), 1e-5),
     Case(
         RandomBrightness(factor=(0.5, 2.0)),
-        drawn.stretched(lambda value, number, most: value * (0.5 + 1.5 * number)),
+        stretched(lambda value, number, most: value * (0.5 + 1.5 * number)),
         FEW,
         1,
     ),
     Case(
         RandomBrightness(factor=(0.5, 1.5)),
-        drawn.stretched(lambda value, number, most: value * (0.5 + number)),
+        stretched(lambda value, number, most: value * (0.5 + number)),
         ("float",),
         1e-6,
         1e-6,
