@@ -21,6 +21,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import HEADER_NAME, find, open_set, verify
+from autopipe.pipeline.storage.tfrecord import TFRecord
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan
@@ -407,3 +408,30 @@ def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path:
         convert(made, ARRAY, tmp_path / "set", on_progress=at(32, grow))
     with pytest.raises(AutopipeError):
         open_set(tmp_path / "set", made, ARRAY)
+
+
+ENCODED = Field(FieldKind.ENCODED, None, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "fits"),
+    [
+        (Field(FieldKind.LABEL, (), np.dtype("int64"), 0), True),
+        (Field(FieldKind.LABEL, (), np.dtype("uint8"), 0), True),
+        (Field(FieldKind.LABEL, (), np.dtype("bool"), 0), True),
+        (Field(FieldKind.LABEL, (), np.dtype("float32"), 0), False),  # would lose what is behind the point
+        (Field(FieldKind.LABEL, (4,), np.dtype("int64"), 1), False),
+        (ENCODED, True),
+        (None, True),
+    ],
+    ids=str,
+)
+def test_a_target_is_one_whole_number_or_a_mask_or_nothing(target: Field | None, fits: bool) -> None:
+    assert TFRecord().can_hold(SampleSpec(ENCODED, target)) == fits
+
+
+def test_an_unsigned_label_that_int64_does_not_hold_is_refused() -> None:
+    spec = SampleSpec(ENCODED, Field(FieldKind.LABEL, (), np.dtype(np.uint64), 0))
+    assert TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63 - 1))]) > 0
+    with pytest.raises(StorageError, match=r"from -2\*\*63 to 2\*\*63 - 1, but got 9223372036854775808\."):
+        TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63))])

@@ -1,3 +1,5 @@
+"""Steps that finish batches on the device, and several that are one call: the same weights as by single ones."""
+
 from __future__ import annotations
 
 import contextlib
@@ -8,6 +10,9 @@ import keras
 import numpy as np
 import pytest
 
+from autopipe.hardware import processes
+from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
@@ -15,19 +20,129 @@ from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier, counting
 
-X, Y = blobs(24)
+IMAGES, Y = blobs(24)
+X = IMAGES.astype(np.float32) / 255
+
+
+def trained(together: int, batch_size: int = 4, *, state: dict[str, Any] | None = None, **arguments: Any) -> Trainer:
+    trainer = Trainer(classifier(), ArrayLoader(X, Y, batch_size))
+    trainer.setup = ModelSetup(steps_per_execution=together)
+    if state is not None:
+        trainer.load_state_dict(state)
+    trainer.fit(**{"epochs": 2, "verbose": 0, **arguments})
+    return trainer
+
+
+def handed(trainer: Trainer) -> list[list[int]]:
+    assert isinstance(trainer.loader, ArrayLoader)
+    return trainer.loader.handed
+
+
+def same(a: Trainer, b: Trainer) -> bool:
+    weights = zip(a.model.get_weights(), b.model.get_weights(), strict=True)
+    return all(np.allclose(p, q, atol=1e-6) for p, q in weights)
+
+
+@pytest.mark.parametrize(("together", "batch_size"), [(4, 4), (32, 7)])
+def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size: int) -> None:
+    single, several = trained(1, batch_size), trained(together, batch_size)
+    assert same(single, several)
+    assert handed(single) == handed(several)
+    assert len(handed(several)) == 2 * len(several.loader)  # nothing was taken that was not trained
+    assert several.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
+    assert several.model.steps_per_execution == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a loop inside TensorFlow's graph")
+def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[None] = []
+    monkeypatch.setattr(processes, "keep_freed_memory", lambda: told.append(None))
+    trained(4)
+    assert len(told) == 2  # each epoch
+
+
+def test_a_training_goes_on_in_mid_epoch() -> None:
+    state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
+    single, several = trained(1, state=state), trained(4, state=state)
+    assert same(single, several)
+    assert handed(single) == handed(several)
+    assert single.state_dict() == several.state_dict()
+
+
+def test_class_weights_and_validation_count_as_with_single_steps() -> None:
+    single, several = (
+        trained(count, class_weight={0: 5.0, 1: 0.5}, validation=ArrayLoader(X, Y, 4)) for count in (1, 4)
+    )
+    assert same(single, several)
+    for name, values in single.model.history.history.items():
+        assert several.model.history.history[name] == pytest.approx(values, rel=1e-4)
+
+
+class _Looks(keras.callbacks.Callback):
+    batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+
+
+def _patched() -> keras.callbacks.Callback:
+    callback = keras.callbacks.Callback()
+    callback.on_train_batch_begin = lambda batch, logs=None: None
+    return callback
+
+
+def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(caplog: pytest.LogCaptureFixture) -> None:
+    callback = _Looks()
+    trained(4, callbacks=[callback], epochs=1)
+    assert callback.batches == 6
+    assert "steps_per_execution=4 is left at 1: `_Looks` looks at each batch." in caplog.text
+    assert train_steps.together(classifier(), 4, [_patched()]) is None
+
+
+def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
+    own = [
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras")),
+        keras.callbacks.TerminateOnNaN(),
+        keras.callbacks.EarlyStopping("loss"),
+    ]
+    assert train_steps.together(classifier(), 4, own) == 4
+
+
+def test_a_model_that_was_compiled_for_several_steps_keeps_its_number() -> None:
+    assert train_steps.together(classifier(steps_per_execution=3), 8, []) is None
+    eager = classifier()
+    eager.run_eagerly = True
+    assert train_steps.together(eager, 8, []) is None
+
+
+def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
+    batches = [(np.full((rows, 2), rows), np.zeros(rows)) for rows in (4, 4, 4, 4, 3)]
+    shapes = [[part.shape for part in stack] for stack in train_steps.stacked(iter(batches), 3)]
+    assert shapes == [[(3, 4, 2), (3, 4)], [(1, 4, 2), (1, 4)], [(1, 3, 2), (1, 3)]]
+
+
+def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
+    whole = np.arange(24).reshape(12, 2)
+    parts = [whole[start : start + 3] for start in (3, 6, 9)]
+    stacked = train_steps.stack(parts)
+    assert np.shares_memory(stacked, whole)
+    np.testing.assert_array_equal(stacked, np.stack(parts))
+    for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
+        copied = train_steps.stack(others)
+        np.testing.assert_array_equal(copied, np.stack(others))
+        assert not np.shares_memory(copied, whole)
 
 
 def compact(*, drop: bool = False) -> ArrayLoader:
     """A loader that leaves scaling and one-hot to the device."""
-    loader = ArrayLoader(X, Y, 4, drop=drop)
+    loader = ArrayLoader(IMAGES, Y, 4, drop=drop)
     loader.finish = Finish((Rescale(1 / 255), OneHot(3)), (loader.spec, loader.spec))
     return loader
 
 
 def finished() -> ArrayLoader:
     """A loader of the same batches, finished on the host."""
-    return ArrayLoader((X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y], 4)
+    return ArrayLoader((IMAGES * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y], 4)
 
 
 def test_a_finish_on_the_device_trains_what_a_finish_on_the_host_does() -> None:
@@ -40,7 +155,7 @@ def test_a_finish_on_the_device_trains_what_a_finish_on_the_host_does() -> None:
 def test_a_callback_asks_the_model_about_data_of_its_own_which_are_finished_already() -> None:
     model, ready = classifier(one_hot=True), finished()
     trainer = Trainer(model, compact())
-    plain = ArrayLoader(X, Y, 4, shuffle=False, finish=compact().finish)
+    plain = ArrayLoader(IMAGES, Y, 4, shuffle=False, finish=compact().finish)
     losses: list[list[float]] = []
 
     class Asks(keras.callbacks.Callback):
