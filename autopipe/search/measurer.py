@@ -106,12 +106,7 @@ BASELINES = (
     ("image_dataset_from_directory", "directory"),
 )
 """The usual pipelines of today: by the form in which `autopipe eject --to` writes them, with their usual settings."""
-_WHERE_POSSIBLE = (
-    "fit",
-    "tf.data-cache",
-    KERAS_WORKERS,
-    "directory",
-)  # for others the reason is reported
+_ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; others are left out then
 
 
 class TrialMeasurer:
@@ -146,17 +141,13 @@ class TrialMeasurer:
         usual: list[Baseline] = []
         if description.wrapped is not None:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
-        elif foreign is not None:
-            usual += [
-                Baseline(
-                    name=name,
-                    config=_of_code(code),
-                    unable=_unable(description.against(CODE, code)),
-                    with_workers=self._py_dataset if code == KERAS_WORKERS else None,
-                )
-                for name, code in BASELINES
-                if code not in _WHERE_POSSIBLE or description.against(CODE, code) is None
-            ]
+        for name, code in BASELINES if description.wrapped is None and foreign is not None else ():
+            against, unable = description.against(CODE, code), None
+            if against is not None:
+                unable = TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=against)
+            if unable is None or code in _ALWAYS_NAMED:
+                fit = self._py_dataset if code == KERAS_WORKERS else None
+                usual.append(Baseline(name=name, config=_of_code(code), unable=unable, with_workers=fit))
         if (own := settings.baseline) is not None:
             usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
         known = {each.config.key() for each in usual}
@@ -278,12 +269,6 @@ def narrow_enough(model_alone: Estimate) -> float:
 
 def _of_code(code: str) -> PipelineConfig:
     return PipelineConfig(loader=Foreign(code=code), finish="host", device_prefetch=0)
-
-
-def _unable(reason: str | None) -> TrialFailure | None:
-    if reason is None:
-        return None
-    return TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=reason)
 
 
 _LOG_LINES = 15

@@ -92,20 +92,13 @@ class Point:
 class Asker(enum.StrEnum):
     """The origins of trials."""
 
-    BASELINE = "baseline"
-    """A usual pipeline of today; `detail` is its name."""
-    KNOWN = "known"
-    """A configuration that did well elsewhere or before."""
-    SEED = "seed"
-    """Reasoning before the sampler; `detail` is the kind."""
-    ADVICE = "advice"
-    """A converted form, measured as advice."""
-    SAMPLER = "sampler"
-    """`detail` is its name."""
-    AGAIN = "again"
-    """A second look at a measurement that would end the search; `detail` is the reason."""
-    PROOF = "proof"
-    """`detail` is the number of its block."""
+    BASELINE = "baseline"  # a usual pipeline of today; `detail` is its name
+    KNOWN = "known"  # a configuration that did well elsewhere or before
+    SEED = "seed"  # reasoning before the sampler; `detail` is the kind
+    ADVICE = "advice"  # a converted form, measured as advice
+    SAMPLER = "sampler"  # `detail` is its name
+    AGAIN = "again"  # a second look at a measurement that would end the search; `detail` is the reason
+    PROOF = "proof"  # `detail` is the number of its block
 
 
 @dataclass(frozen=True, slots=True)

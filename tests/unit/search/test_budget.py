@@ -15,7 +15,7 @@ from autopipe.search.result import Reason
 from autopipe.search.study import rule_of_thumb, seeds
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import session_of
+from tests.unit.search.conftest import session_of, some
 
 
 def rate(value: float, width: float = 0.02) -> Estimate:
@@ -27,20 +27,17 @@ CEILING = Ceiling(model_images_per_second=rate(1000.0), model_core_seconds_per_i
 
 def test_a_model_of_eight_images_a_second_keeps_its_digits() -> None:
     slow = CEILING.model_copy(update={"model_images_per_second": rate(8.45)})
-    stop = ceiling_stop(rate(8.32), slow, share=0.97, what="The best")
-    assert stop is not None
+    stop = some(ceiling_stop(rate(8.32), slow, share=0.97, what="The best"))
     assert stop.message.startswith("The best reaches 8.32 images/s, 98% of the 8.45 that the model takes when")
 
 
 def test_at_the_ceiling_there_is_nothing_to_gain() -> None:
-    stop = ceiling_stop(rate(971.0), CEILING, share=0.97, what="The baseline keras")
-    assert stop is not None
+    stop = some(ceiling_stop(rate(971.0), CEILING, share=0.97, what="The baseline keras"))
     assert stop.message.startswith("The baseline keras reaches 971 images/s, 97% of the 1,000")
 
 
 def test_more_than_the_ceiling_is_said_to_be_all_of_it() -> None:
-    stop = ceiling_stop(rate(1150.0), CEILING, share=0.97, what="it")
-    assert stop is not None
+    stop = some(ceiling_stop(rate(1150.0), CEILING, share=0.97, what="it"))
     assert "1,150 images/s, 100% of the 1,000" in stop.message
 
 
@@ -58,8 +55,7 @@ def test_below_the_ceiling_or_without_one_the_search_goes_on() -> None:
 
 def test_no_gain_means_none_beyond_the_interval_of_the_best_before() -> None:
     flat: list[Estimate | None] = [rate(100.0), *[rate(101.0)] * 4]
-    stop = no_gain_stop(flat, patience=4)
-    assert stop is not None
+    stop = some(no_gain_stop(flat, patience=4))
     assert stop.reason is Reason.NO_GAIN
     assert no_gain_stop(flat, patience=5) is None
     assert no_gain_stop([*flat[:-1], rate(103.0)], patience=4) is None

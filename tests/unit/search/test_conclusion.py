@@ -21,6 +21,7 @@ from autopipe.search.result import LeftOut, Reason, Result, Stop
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import some
 
 SPACE = """
 schema_version: 1
@@ -64,8 +65,7 @@ def searched(epochs: int | None, convert_seconds: float = 0.001) -> Searched:
 
 def test_a_conversion_that_pays_in_time_wins() -> None:
     ended = searched(epochs=50)
-    assert ended.best_config is not None
-    assert ended.best_config.storage == "array"
+    assert some(ended.best_config).storage == "array"
     (row,) = ended.result.paybacks
     assert row.epochs is not None
     assert 0 < row.epochs < 50
@@ -74,8 +74,7 @@ def test_a_conversion_that_pays_in_time_wins() -> None:
 
 def test_one_that_pays_too_late_does_not_and_is_shown() -> None:
     ended = searched(epochs=2, convert_seconds=0.01)
-    assert ended.best_config is not None
-    assert ended.best_config.storage == "files"
+    assert some(ended.best_config).storage == "files"
     (row,) = ended.result.paybacks
     assert ended.result.images_per_second is not None
     assert row.rate.value > ended.result.images_per_second.value
@@ -103,8 +102,7 @@ def test_the_figures_are_those_of_the_whole_set() -> None:
 
 def test_without_known_epochs_the_fastest_wins_whatever_it_costs() -> None:
     ended = searched(epochs=None, convert_seconds=1.0)
-    assert ended.best_config is not None
-    assert ended.best_config.storage == "array"
+    assert some(ended.best_config).storage == "array"
     assert not ended.result.paybacks[0].overruled
 
 
@@ -127,8 +125,7 @@ def ended(_space: Space) -> Searched:
 
 
 def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> None:
-    assert ended.best_config is not None
-    own = dict(from_config(ended.best_config))
+    own = dict(from_config(some(ended.best_config)))
     held = told = 0
     for each in ended.result.effects:
         if not each.measured or each.setting == "loader":  # of another loader it is not said which
@@ -136,7 +133,7 @@ def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> 
         other = to_config(
             {**own, each.setting: each.other, **({"cache_fraction": 1.0} if each.setting == "cache" else {})}
         )
-        truth = SURFACE.true_rate(ended.best_config) / SURFACE.true_rate(other)
+        truth = SURFACE.true_rate(some(ended.best_config)) / SURFACE.true_rate(other)
         told += 1
         held += each.low * 0.97 <= truth <= (each.high or math.inf) * 1.03
     assert told >= 4
@@ -146,8 +143,7 @@ def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> 
 def test_the_largest_effect_comes_first_and_each_is_of_one_setting(ended: Searched) -> None:
     ratios = [abs(1 - each.ratio) for each in ended.result.effects]
     assert ratios[0] >= ratios[-1]
-    assert ended.best_config is not None
-    own = from_config(ended.best_config)
+    own = from_config(some(ended.best_config))
     assert all(own[each.setting] == each.value != each.other for each in ended.result.effects)
     assert "cache" in {each.setting for each in ended.result.effects}
 

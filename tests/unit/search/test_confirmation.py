@@ -15,6 +15,7 @@ from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.search import confirmation
 from autopipe.search.confirmation import Finalist, Standing
 from autopipe.search.surrogate import Features, Reading, Surrogate
+from tests.unit.search.conftest import some
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 KINDS: dict[str, Params] = {
@@ -51,8 +52,7 @@ def belief(ran: confirmation.Blocks, trials: Rates | None = None, *, spread: flo
 def verdict(
     entered: list[Finalist], ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002
 ) -> confirmation.Confirmation:
-    found = confirmation.verdict(entered, ran, belief(ran, trials, spread=spread))
-    assert found is not None
+    found = some(confirmation.verdict(entered, ran, belief(ran, trials, spread=spread)))
     return found
 
 
@@ -133,8 +133,7 @@ def test_configurations_that_are_alike_speak_for_each_other() -> None:
         known(f"p{number}", "processes", "processes.workers", number, 139.0)
         known(f"t{number}", "tfdata", "tfdata.num_parallel_calls", number, 101.0)
     surrogate = Surrogate(Features(configs, cores=2), readings)
-    found = confirmation.verdict([finalist("p"), finalist("t")], ran, surrogate)
-    assert found is not None
+    found = some(confirmation.verdict([finalist("p"), finalist("t")], ran, surrogate))
     assert found.winner == "p"
 
 
@@ -246,14 +245,12 @@ def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
 
 def test_fewer_than_three_pairs_are_said_to_be_few_and_lend_their_noise_from_the_study() -> None:
     ran = blocks(a=[100.0], b=[50.0])
-    comparison = confirmation.pairs(ran, belief(ran, {"a": [101.0, 99.0], "b": [50.0, 49.5]}), "a", "b")
-    assert comparison is not None
+    comparison = some(confirmation.pairs(ran, belief(ran, {"a": [101.0, 99.0], "b": [50.0, 49.5]}), "a", "b"))
     assert comparison.few
     assert comparison.pairs == 1
     assert 1.0 < comparison.interval.low < comparison.ratio < comparison.interval.high < 4.0
     three = blocks(a=[100, 101, 99], b=[50, 51, 50])
-    enough = confirmation.pairs(three, belief(three), "a", "b")
-    assert enough is not None
+    enough = some(confirmation.pairs(three, belief(three), "a", "b"))
     assert not enough.few
 
 
@@ -269,12 +266,10 @@ def test_the_estimate_is_the_proofs_with_its_interval() -> None:
 
 def test_the_share_of_the_ceiling_is_of_the_same_block_and_never_more_than_all() -> None:
     ran, believed = {0: 900.0, 1: 450.0, 2: 810.0}, belief(blocks(a=[100.0]))
-    found = confirmation.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed)
-    assert found is not None
+    found = some(confirmation.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed))
     assert found.value == pytest.approx(0.9)
     assert found.high < 0.95  # though the machine halved in between
-    above = confirmation.share({0: 1100.0}, {0: 1000.0}, believed)
-    assert above is not None
+    above = some(confirmation.share({0: 1100.0}, {0: 1000.0}, believed))
     assert above.value == above.high == 1.0
     assert confirmation.share(ran, {7: 1000.0}, believed) is None
 

@@ -20,6 +20,7 @@ from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Sampler, SurrogateSampler
 from autopipe.search.trials import BudgetPlanned, Event, SearchStopped
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import some
 from tests.unit.search.test_study import fed_by_four, run, settings
 
 TWO_CORES = Limits(cpu_percent=250.0)
@@ -31,8 +32,7 @@ def url(tmp_path: Path) -> str:
 
 
 def cpu_percent(ended: Searched) -> float:
-    assert ended.best_config is not None
-    return fed_by_four().resources(ended.best_config).cpu_percent or 0.0
+    return fed_by_four().resources(some(ended.best_config)).cpu_percent or 0.0
 
 
 def test_what_was_measured_before_there_was_a_limit_is_held_to_it(space: Space, url: str) -> None:

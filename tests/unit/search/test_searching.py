@@ -30,7 +30,7 @@ from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.search import library, lock, searching, storage
+from autopipe.search import library, lock, searching
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Origin
 from autopipe.search.searching import Site, Watcher
@@ -42,6 +42,7 @@ from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.nvml import Device, FakeNvml
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import some
 
 
 class Started(Trials):
@@ -379,21 +380,9 @@ def test_virtual_devices_are_called_so() -> None:
     assert searching.devices_of(described(virtual_devices=2), 0) == (2, "2 virtual devices were asked for")
 
 
-@pytest.mark.parametrize(
-    ("url", "kept"),
-    [
-        ("sqlite:////studies/a.db", "sqlite:////studies/a.db"),
-        ("postgresql://me:secret@host:5432/studies", "postgresql://me@host:5432/studies"),
-    ],
-)
-def test_the_storages_password_is_not_kept(url: str, kept: str) -> None:
-    assert storage.without_password(url) == kept
-
-
 def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
     result = findings.result()
-    made = codegen.profile_of(result, DESCRIBED, profiles.hardware(), Settings())
-    assert made is not None
+    made = some(codegen.profile_of(result, DESCRIBED, profiles.hardware(), Settings()))
     assert made.result == result
     assert made.measured_at == result.ended_at
     nothing = result.model_copy(update={"winner": None})

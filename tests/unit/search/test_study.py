@@ -246,8 +246,7 @@ def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
                 self.model_rate = 1000.0
 
     ended = run(space, Slowing(model_rate=2000.0))
-    rate = ended.result.images_per_second
-    assert rate is not None
+    rate = some(ended.result.images_per_second)
     assert rate.value < 0.6 * some(ended.result.ceiling).model_images_per_second.value
     assert 0.95 <= some(some(ended.confirmation).reached_share).value <= 1.0
     assert some(ended.result.winner).share_of_model == some(some(ended.confirmation).reached_share).value

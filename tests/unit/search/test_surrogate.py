@@ -196,7 +196,6 @@ def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> N
     settings = Settings(trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
     ended = study.run(space, surface, surface.facts(), settings)
     assert 1 <= ended.result.failed <= 5
-    assert ended.best_config is not None
 
 
 def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
