@@ -305,8 +305,8 @@ class _TfDataLoader(WorkloadLoader):
         self._open_graph()
         try:
             with frameworks.uninterrupted():
-                batch = elements.next()
-            return self.spec.aligned(batch)
+                made = elements.next()
+            return self.spec.aligned(made)
         except tf.errors.OpError as error:
             elements.close()
             traceback.clear_frames(error.__traceback__)  # TensorFlow keeps them, and they the iterator's threads

@@ -116,7 +116,8 @@ def watch(made: keras.Model, look: Look | None = None, **fit: Any) -> list[Watch
 
 def is_kerass(made: keras.Model) -> bool:
     """Return True if the model's training function is the one that Keras made."""
-    return made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    name: str = made.train_function.__qualname__
+    return name.startswith(("TensorFlowTrainer.", "JAXTrainer."))
 
 
 SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
