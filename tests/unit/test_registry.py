@@ -21,15 +21,20 @@ def test_an_unknown_name_is_refused_with_the_near_one() -> None:
         LOADERS["thread"]
 
 
-LOADER = """
+PACKAGE = """
+import dataclasses
+from contextlib import nullcontext
 from typing import Literal
 
+import numpy as np
 import pydantic
 
-from autopipe.pipeline.loader import LoadJob
-from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.config import STORAGES, LoaderConfig
+from autopipe.pipeline.devices.strategy import SharingStrategy
+from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.storage.array import Array
+from autopipe.workload.op import Op
 
 
 class Borrowed(LoaderConfig):
@@ -44,11 +49,6 @@ class Borrowed(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         return Threads(workers=self.workers, queue_size=1).open(job)
-"""
-
-STORAGE = """
-from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.array import Array
 
 
 class Copied(Array):
@@ -56,12 +56,6 @@ class Copied(Array):
 
 
 STORAGES.register(Copied.name, Copied())
-"""
-
-OP = """
-import dataclasses
-
-from autopipe.workload.op import Op
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +67,6 @@ class Invert(Op):
 
     def finish(self, batch, spec, xp):
         return 255 - batch[0], batch[1]
-"""
-
-SOURCE = """
-import numpy as np
 
 
 class Numbers:
@@ -88,12 +78,6 @@ class Numbers:
 
     def read(self, index):
         return np.full((4, 4, 3), index, np.uint8), index
-"""
-
-STRATEGY = """
-from contextlib import nullcontext
-
-from autopipe.pipeline.devices.strategy import SharingStrategy
 
 
 class Pair(SharingStrategy):
@@ -139,26 +123,22 @@ print(type(choose.strategy(2)).__name__)
 
 ENTRIES = """
 [autopipe.loaders]
-borrowed = their_package.loader
+borrowed = their_package
 broken = their_package.missing
 [autopipe.storage]
-copied = their_package.storage
+copied = their_package
 [autopipe.device_strategies]
-numpy = their_package.strategy:Pair
+numpy = their_package:Pair
 [autopipe.ops]
-Invert = their_package.op:Invert
+Invert = their_package:Invert
 [autopipe.sources]
-Numbers = their_package.source:Numbers
+Numbers = their_package:Numbers
 """
 
 
 def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_path: Path) -> None:
     """Installed by what an installer leaves behind: the package, and its dist-info on the path."""
-    (tmp_path / "their_package").mkdir()
-    (tmp_path / "their_package" / "__init__.py").touch()
-    texts = {"loader": LOADER, "storage": STORAGE, "op": OP, "source": SOURCE, "strategy": STRATEGY}
-    for name, text in texts.items():
-        (tmp_path / "their_package" / f"{name}.py").write_text(text)
+    (tmp_path / "their_package.py").write_text(PACKAGE)
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,11 +9,20 @@ import keras
 import numpy as np
 import pytest
 
-from autopipe.errors import ModelError
+from autopipe import frameworks
+from autopipe.errors import ConfigError, ModelError
+from autopipe.pipeline import assembly
+from autopipe.pipeline.assembly import build_trainer
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices import callbacks, choose
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.mirrored import Mirrored
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.values import OneHot
+from autopipe.workload.workload import Workload
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
 
@@ -140,3 +151,123 @@ def test_a_finished_batch_has_the_shapes_that_the_model_gets() -> None:
     assert (x.shape, x.dtype) == ((4, 3, 4, 4), "uint8")
     assert y is not None
     assert (y.shape, y.dtype) == ((4, 3), "float32")
+
+
+TWO_WORKERS = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})
+
+
+def test_tensorflow_in_several_processes_is_refused_with_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", TWO_WORKERS)
+    with pytest.raises(
+        ModelError, match="MultiWorkerMirroredStrategy fails under it \\(keras issue 20585\\)"
+    ) as caught:
+        choose.strategy(1)
+    assert "jax.distributed.initialize" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("config", ["", "{}", json.dumps({"cluster": {"worker": ["a:1"]}})])
+def test_one_process_is_no_cluster(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", config)
+    assert Mirrored.cluster() == (0, 1)
+    assert frameworks.jax_rank() == (0, 1)
+
+
+def test_a_batch_that_processes_cannot_share_is_refused() -> None:
+    x, y = blobs(16, side=4)
+    workload = Workload(data=Arrays(x, y), ops=(), batch_size=6)
+    with pytest.raises(ConfigError, match="between 4 processes, but `batch_size` is 6"):
+        assembly.build_loader(workload, PipelineConfig(loader=Threads(workers=1)), rank=(0, 4))
+
+
+def test_a_rank_has_its_part_of_every_batch() -> None:
+    x, y = blobs(16, side=4)
+    workload = Workload(data=Arrays(x, y), ops=(), batch_size=8, shuffle=False)
+    config = PipelineConfig(loader=Threads(workers=1))
+    with assembly.build_loader(workload, config) as whole, assembly.build_loader(workload, config, rank=(1, 2)) as half:
+        assert (len(whole), len(half), half.batch_size) == (2, 2, 4)
+        assert half.identity == whole.identity  # so that a state of either resumes the other
+        assert [batch[0].tolist() for batch in half.batches(0)] == [x[4:8].tolist(), x[12:16].tolist()]
+
+
+class Writes(keras.callbacks.CSVLogger):
+    """One of those that write."""
+
+
+def test_rank_0_writes_and_the_others_only_restore() -> None:
+    log, other = Writes("log.csv"), keras.callbacks.EarlyStopping()
+    backup = keras.callbacks.BackupAndRestore("backup", save_freq=1)
+    saved: list[Any] = []
+    backup._save_model = lambda *values, **named: saved.append(values)
+    assert callbacks.of_rank((0, 1), [log, other, backup]) == [log, other, backup]
+    assert callbacks.of_rank((1, 2), [log, other, backup]) == [other, backup]
+    backup.on_train_batch_end(0)
+    backup.on_epoch_end(0)
+    assert saved == []
+
+
+LEFT, RIGHT = np.ones((6, 2), np.float32), np.ones((6, 3), np.float32)
+Y = np.arange(6) % 2
+
+
+def model() -> keras.Model:
+    inputs = [keras.Input((2,), name="left"), keras.Input((3,), name="right")]
+    built = keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(keras.layers.concatenate(inputs)))
+    built.compile(loss="sparse_categorical_crossentropy")
+    return built
+
+
+def trainer(x: Any, weight: Any = None) -> Trainer:
+    workload = Workload(data=Arrays(x, Y, weight), ops=[], batch_size=2, model=model)
+    return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+
+
+@pytest.mark.parametrize(
+    "x", [(LEFT, RIGHT), {"right": RIGHT, "left": LEFT}, {"left": LEFT, "right": RIGHT, "z": LEFT}]
+)
+def test_inputs_are_taken_by_their_order_or_by_their_names(x: Any) -> None:
+    with trainer(x) as made:
+        assert len(made.fit(verbose=0).history["loss"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ({"left": LEFT, "wrong": RIGHT}, r"takes 2 inputs \('left', 'right'\), but x has the parts 'left', 'wrong'"),
+        ((LEFT, RIGHT, LEFT), "but x has 3 parts"),
+        (LEFT, "but x is one part"),
+        ((RIGHT, LEFT), r"shape \(None, 2\) as 'left', but gets \(None, 3\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_told_before_anything_is_trained(x: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        trainer(x)
+
+
+def test_weights_of_classes_and_of_samples_are_not_mixed() -> None:
+    with (
+        trainer((LEFT, RIGHT), np.ones(6, np.float32)) as made,
+        pytest.raises(ModelError, match="cannot be used together"),
+    ):
+        made.fit(class_weight={0: 2.0}, verbose=0)
+    with trainer((LEFT, RIGHT)) as made:
+        assert made.fit(class_weight={0: 2.0}, verbose=0).history["loss"]
+
+
+def test_targets_by_other_names_than_the_outputs_are_told_before_anything_is_trained() -> None:
+    def build(as_names: bool) -> keras.Model:
+        seen = keras.Input((2,))
+        outputs = [keras.layers.Dense(1, name=name)(seen) for name in ("kind", "price")]
+        built = keras.Model(seen, {"kind": outputs[0], "price": outputs[1]} if as_names else outputs)
+        built.compile(loss="mse")
+        return built
+
+    def made(y: Any, as_names: bool) -> Trainer:
+        model = functools.partial(build, as_names)
+        workload = Workload(data=Arrays(LEFT, y), ops=[], batch_size=2, model=model)
+        return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+
+    for as_names in (True, False):
+        with pytest.raises(ModelError, match="are called 'kind', 'price', but y has the parts 'class', 'price'"):
+            made({"class": Y, "price": Y}, as_names)
+    with made({"price": Y, "kind": Y}, True) as trainer:
+        assert len(trainer.fit(verbose=0).history["loss"]) == 1
