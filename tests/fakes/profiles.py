@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,8 @@ def artifact(*profiles: Profile, **changes: Any) -> Artifact:
     return Artifact(**{"profiles": profiles or (profile(),), **changes})
 
 
-def of_this_machine(folder: Path, **changes: Any) -> Path:
-    """Write `train.py` into a folder, and beside it an artefact that was tuned here, just now, on JAX."""
+def of_this_machine(folder: Path, *, below: str = ".", **changes: Any) -> Path:
+    """Write `train.py` into a folder, and beside or below it an artefact that was tuned here, just now, on JAX."""
     (folder / "train.py").write_text(TRAIN)
     workload = load_workload(f"{folder / 'train.py'}:workload")
     here = {
@@ -118,5 +119,6 @@ def of_this_machine(folder: Path, **changes: Any) -> Path:
         "images_per_second": about(1.0),
         "measured_at": datetime.datetime.now(datetime.UTC),
     }
-    known = artifact(profile(**here | changes), workload=FileReference(path="train.py"))
-    return files.write(known, folder / "autopipe.json")
+    known = artifact(profile(**here | changes), workload=FileReference(path=os.path.relpath("train.py", below)))
+    (folder / below).mkdir(exist_ok=True)
+    return files.write(known, folder / below / "autopipe.json")

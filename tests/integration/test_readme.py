@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.fakes.commands import ROOT, Done, in_shell, python, succeeded
+from tests.fakes.profiles import of_this_machine
 
 FOLLOWED = [ROOT / "README.md", ROOT / "docs" / "train.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -122,3 +123,10 @@ def test_every_command_and_option_of_the_pages_exists() -> None:
 
 def test_every_python_block_is_run_by_one_of_these_tests() -> None:
     assert len(PYTHON) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [text for kind, text in _blocks(ROOT / "docs" / "retune.md") if kind == "python"])
+def test_the_python_of_retunes_page_runs_beside_an_artefact_that_fits(code: str, tmp_path: Path) -> None:
+    of_this_machine(tmp_path)
+    _run(tmp_path, "-W", "error::UserWarning:autopipe", "-c", code)

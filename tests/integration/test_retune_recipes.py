@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import configparser
-import dataclasses
 import os
 import re
 import shlex
@@ -20,19 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, Done
+
 RECIPES = ROOT / "examples" / "retune"
 PAGE = (RECIPES / "README.md").read_text()
 CHANGED, KEPT, NOTHING, UNMEASURED, MISUSED = 0, 6, 7, 3, 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """How a recipe ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 def _crontab() -> str:
@@ -76,7 +67,7 @@ SHELL: dict[str, Callable[[], str]] = {
 }
 
 
-def _run(command: str, code: int, project: Path) -> Ended:
+def _run(command: str, code: int, project: Path) -> Done:
     """Run a recipe's command in a project whose `autopipe` ends with this code."""
     program = project / ".venv" / "bin" / "autopipe"
     program.parent.mkdir(parents=True)
@@ -98,7 +89,7 @@ def _run(command: str, code: int, project: Path) -> Ended:
         check=False,
     )
     assert (project / "asked").read_text().startswith("retune tuned/autopipe.json --if-stale ")
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return done
 
 
 @pytest.mark.parametrize("recipe", SHELL)
@@ -107,12 +98,12 @@ def test_a_recipe_publishes_a_change_is_quiet_about_nothing_and_fails_where_the_
     recipe: str, code: int, tmp_path: Path
 ) -> None:
     ended = _run(SHELL[recipe](), code, tmp_path)
-    assert ("published tuned/autopipe.json\n" in ended.out) == (code == CHANGED)
-    assert (ended.out + ended.err == "") == (code == NOTHING)
+    assert ("published tuned/autopipe.json\n" in ended.stdout) == (code == CHANGED)
+    assert (ended.stdout + ended.stderr == "") == (code == NOTHING)
     failed = {"service": 9, "training_job": 0}.get(recipe, code)
-    assert ended.code == (failed if code in (UNMEASURED, MISUSED) else 0)
+    assert ended.returncode == (failed if code in (UNMEASURED, MISUSED) else 0)
     if recipe == "training_job" and code in (UNMEASURED, MISUSED):
-        assert "training with the profile that is there" in ended.err
+        assert "training with the profile that is there" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -120,8 +111,8 @@ def test_a_recipe_publishes_a_change_is_quiet_about_nothing_and_fails_where_the_
 )
 def test_the_task_prolog_tells_slurm_what_came_of_it_and_never_fails(code: int, came: str, tmp_path: Path) -> None:
     ended = _run(str(RECIPES / "slurm_task_prolog.sh"), code, tmp_path)
-    exported, *printed = ended.out.splitlines()
-    assert (ended.code, exported) == (0, f"export AUTOPIPE_RETUNE={came}")
+    exported, *printed = ended.stdout.splitlines()
+    assert (ended.returncode, exported) == (0, f"export AUTOPIPE_RETUNE={came}")
     assert [line.split()[0] for line in printed] == (["print"] if came == "failed" else [])
 
 

@@ -19,12 +19,9 @@ import pytest
 import yaml
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact.schema import FileReference
-from autopipe.measure import fingerprint
-from autopipe.measure.trial.workload_import import load_workload
-from tests.fakes.profiles import about, artifact, profile
-from tests.fakes.workload_script import TRAIN
-from tests.integration.test_retune_recipes import RECIPES, ROOT, SHELL
+from tests.fakes.commands import ROOT
+from tests.fakes.profiles import of_this_machine
+from tests.integration.test_retune_recipes import RECIPES, SHELL
 
 BIN = Path(sys.executable).parent
 TODAY = datetime.datetime.now(datetime.UTC)
@@ -34,11 +31,6 @@ LONG_AGO = TODAY - datetime.timedelta(days=400)
 def _project(folder: Path, options: str = "") -> Path:
     """Return a project with the real program, which gets these options too, where the recipes look for it."""
     return _with_program(folder, f'exec {sys.executable} -m autopipe "$@" {options}')
-
-
-def _ending(folder: Path, code: int) -> Path:
-    """Return a project with a program that ends so."""
-    return _with_program(folder, f"exit {code}")
 
 
 def _with_program(folder: Path, line: str) -> Path:
@@ -51,17 +43,7 @@ def _with_program(folder: Path, line: str) -> Path:
 
 
 def _tuned(project: Path, measured_at: datetime.datetime) -> Path:
-    """Put an artefact of this machine into a project, as of this day."""
-    (project / "train.py").write_text(TRAIN)
-    workload = load_workload(f"{project / 'train.py'}:workload")
-    here = profile(
-        hardware=fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
-        workload=fingerprint.workload_digest(workload),
-        images_per_second=about(1.0),
-        measured_at=measured_at,
-    )
-    (project / "tuned").mkdir()
-    return files.write(artifact(here, workload=FileReference(path="../train.py")), project / "tuned" / "autopipe.json")
+    return of_this_machine(project, below="tuned", measured_at=measured_at)
 
 
 def _run(command: str, project: Path) -> subprocess.CompletedProcess[str]:
@@ -90,18 +72,9 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     project = _project(tmp_path / "project")
     for unit in RECIPES.glob("autopipe-retune.*"):
         (tmp_path / unit.name).write_text(unit.read_text().replace("/srv/project", str(project)))
-    done = subprocess.run(
-        [
-            "systemd-analyze",
-            "verify",
-            "--man=no",
-            tmp_path / "autopipe-retune.timer",
-            tmp_path / "autopipe-retune.service",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    units = (tmp_path / f"autopipe-retune.{kind}" for kind in ("timer", "service"))
+    command = ["systemd-analyze", "verify", "--man=no", *units]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "autopipe" in line]) == (0, [])
 
 
@@ -133,7 +106,7 @@ print(json.dumps([dag.dag_id, sorted(retune.downstream_task_ids), ended]))
 
 
 def test_airflow_imports_the_dag_and_skips_what_follows_unless_there_is_a_change(tmp_path: Path) -> None:
-    projects = [_ending(tmp_path / str(code), code) for code in (0, 6, 7, 3)]
+    projects = [_with_program(tmp_path / str(code), f"exit {code}") for code in (0, 6, 7, 3)]
     done = subprocess.run(
         [BIN.parent / "airflow" / "bin" / "python", "-c", AIRFLOW, RECIPES / "airflow_dag.py", *projects],
         env={"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(tmp_path)},
