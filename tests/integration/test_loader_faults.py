@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import traceback
@@ -40,6 +39,8 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.sizes import RandomCrop, Resize
 from autopipe.workload.sample import Batch, FieldKind
 from autopipe.workload.workload import Workload
+from tests.fakes import consumers
+from tests.fakes.commands import environment, python, succeeded
 from tests.fakes.damage import corrupt, empty, truncate
 
 pytestmark = pytest.mark.slow
@@ -57,7 +58,6 @@ TF_DATA = [
 GRAIN = [LOADERS["grain"](num_threads=2, buffer_size=2)] if "grain" in LOADERS else []
 PROCESSES = Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
-ROOT = Path(__file__).parents[2]
 
 
 def workload(folder: Path, function: Callable[..., Any] | None = None, **changes: Any) -> Workload:
@@ -392,15 +392,10 @@ def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
         _, status = os.waitpid(child, 0)
         print(os.getpid(), os.waitstatus_to_exitcode(status), sum(len(y) for _, y in batches))
     """
-    script = textwrap.dedent(SCRIPT).replace("{loader!r}", _code(loader))
-    script = script.replace("{end}", textwrap.dedent(end).strip().replace("\n", "\n    "))
     # TensorFlow itself hangs where a forked child ends by itself and not as those of multiprocessing do.
-    script = script.replace("{bye}", "sys.exit" if loader in OWN else "os._exit")
-    (tmp_path / "consumer.py").write_text(script)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(tmp_path / "consumer.py"), str(photos / "labels.csv")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=100, capture_output=True, text=True,
-    )  # fmt: skip
+    end = end.replace("{bye}", "sys.exit" if loader in OWN else "os._exit")
+    (tmp_path / "consumer.py").write_text(consumers.script(photos, loader, end))
+    done = succeeded(python("-W", "ignore", tmp_path / "consumer.py"))
     *_, one, other, end = done.stdout.splitlines()
     parent, status, samples = end.split()
     for line in (one, other):
@@ -552,28 +547,6 @@ def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: 
 
 # ---------------------------------------------------------------- ends
 
-SCRIPT = """
-    import os, signal, sys, psutil
-    from pathlib import Path
-    from autopipe.pipeline.assembly import build_loader
-    from autopipe.pipeline.config import LOADERS, PipelineConfig
-    from autopipe.workload.workload import Workload
-    from autopipe.workload.data.table import Table
-    from autopipe.pipeline.loaders.processes import Processes
-    from autopipe.pipeline.loaders.tfdata import TfData
-    from autopipe.pipeline.loaders.threads import Threads
-    from autopipe.workload.ops.decode import Decode
-    from autopipe.workload.ops.sizes import Resize
-
-    Grain = LOADERS["grain"] if "grain" in LOADERS else None
-    if __name__ == "__main__":
-        work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
-        loader = build_loader(work, PipelineConfig(loader={loader!r}, cache="memory"))
-        batches = loader.batches(0)
-        next(batches)
-        print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
-        {end}
-"""
 ENDS = {
     "interrupt": "signal.raise_signal(signal.SIGINT)",
     "terminate": "signal.raise_signal(signal.SIGTERM)",
@@ -598,17 +571,14 @@ HOW = [
 @pytest.mark.parametrize(("loader", "end"), HOW)
 def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, loader: LoaderConfig, end: str) -> None:
     script = tmp_path / "consumer.py"
-    script.write_text(
-        textwrap.dedent(SCRIPT).format(loader=loader, end=ENDS[end]).replace(f"{loader!r}", _code(loader))
-    )
+    script.write_text(consumers.script(photos, loader, ENDS[end], cache="memory"))
     blocks = set(Path("/dev/shm").iterdir())
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+    command, pipe = [sys.executable, str(script)], subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, str(script), str(photos / "labels.csv")],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        command, env=environment(TMPDIR=str(scratch)), stdout=pipe, stderr=pipe, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         line = process.stdout.readline()
@@ -624,56 +594,46 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
 
 
 FIT = """
-    import signal, threading, time
-    import keras
-    import numpy as np
-    import autopipe as ap
-    from autopipe.pipeline.assembly import build_trainer
+import signal, threading, time
+import keras
+import numpy as np
+import autopipe as ap
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 
-    class Slow:
-        def __len__(self): return 400
-        def read(self, index):
-            time.sleep(0.02 if fitting.is_set() else 0)
-            return np.zeros(4, np.float32), np.float32(0)
+class Slow:
+    def __len__(self): return 400
+    def read(self, index):
+        time.sleep(0.02 if fitting.is_set() else 0)
+        return np.zeros(4, np.float32), np.float32(0)
 
-    def build_model():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        return model
+def build_model():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
 
-    class Tells(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            print("a batch", flush=True)
+class Tells(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        print("a batch", flush=True)
 
-    fitting = threading.Event()
-    if __name__ == "__main__":
-        workload = ap.Workload(data=Slow(), ops=[], batch_size=4, model=build_model)
-        with build_trainer(workload, ap.PipelineConfig(loader=ap.{loader})) as trainer:
-            fitting.set()
-            trainer.fit(50, verbose=0, callbacks=[Tells()])
+fitting = threading.Event()
+if __name__ == "__main__":
+    workload = ap.Workload(data=Slow(), ops=[], batch_size=4, model=build_model)
+    with ap.build_trainer(workload, ap.PipelineConfig(loader={loader})) as trainer:
+        fitting.set()
+        trainer.fit(50, verbose=0, callbacks=[Tells()])
 """
 
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("loader", [OWN[0], OWN[2], *TF_DATA])
 def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None:
-    (tmp_path / "train.py").write_text(textwrap.dedent(FIT).replace("{loader}", _code(loader)))
-    status, errors = _interrupted(tmp_path / "train.py")
-    assert status == -signal.SIGINT, errors
-    assert errors.splitlines()[-1] == "KeyboardInterrupt"
-    assert "LoaderError" not in errors
-
-
-def _interrupted(script: Path) -> tuple[int, str]:
-    """Return the status and the errors of a script to which Ctrl-C comes after its first batch."""
-    with subprocess.Popen(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    script = tmp_path / "train.py"
+    script.write_text(FIT.format(loader=consumers.code(loader)))
+    command, pipe = [sys.executable, str(script)], subprocess.PIPE
+    with subprocess.Popen(command, env=environment("tensorflow"), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
-        began = process.stdout.readline()
+        began = process.stdout.readline()  # Ctrl-C comes after the first batch
         process.send_signal(signal.SIGINT)
         try:
             _, errors = process.communicate(timeout=GONE_SECONDS)
@@ -681,12 +641,9 @@ def _interrupted(script: Path) -> tuple[int, str]:
             process.kill()
             _, errors = process.communicate()
     assert began == "a batch\n", errors
-    return process.returncode, errors
-
-
-def _code(loader: LoaderConfig) -> str:
-    knobs = ", ".join(f"{name}={value!r}" for name, value in loader.model_dump(exclude={"kind"}).items())
-    return f"{type(loader).__name__}({knobs})"
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    assert "LoaderError" not in errors
 
 
 # ---------------------------------------------------------------- where it cannot run

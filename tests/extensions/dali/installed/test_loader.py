@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +36,8 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import RandomCrop, Resize, resized
 from autopipe.workload.sample import Batch, FieldKind
 from autopipe.workload.workload import Workload
+from tests.fakes import consumers
+from tests.fakes.commands import python
 from tests.fakes.damage import corrupt, empty, truncate
 
 DALI = Dali(num_threads=2)
@@ -232,23 +231,6 @@ def test_close_ends_its_threads_and_dalis(photos: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("autopipe-")]
 
 
-SCRIPT = """
-    import os, sys
-    from autopipe.pipeline.assembly import build_loader
-    from autopipe.pipeline.config import PipelineConfig
-    from autopipe.workload.workload import Workload
-    from autopipe.workload.data.table import Table
-    from autopipe.extensions.dali.loader import Dali
-    from autopipe.workload.ops.decode import Decode
-    from autopipe.workload.ops.sizes import Resize
-
-    work = Workload(data=Table(sys.argv[1]), ops=[Decode(strict=False), Resize(16, 16)], batch_size=4)
-    loader = build_loader(work, PipelineConfig(loader=Dali(num_threads=2)))
-    batches = loader.batches(0)
-    next(batches)
-    print("read", flush=True)
-    {end}
-"""
 # DALI itself hangs where a forked child ends by itself and not as those of multiprocessing do.
 ENDS = {
     "never closed": ("pass", 0),
@@ -263,10 +245,11 @@ ENDS = {
 def test_the_process_ends_however_the_loader_does(photos: Path, tmp_path: Path, end: str) -> None:
     statement, status = ENDS[end]
     script = tmp_path / "consumer.py"
-    script.write_text(textwrap.dedent(SCRIPT).format(end=statement))
-    command = [sys.executable, "-W", "ignore", str(script), str(photos / "labels.csv")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stdout.split()) == (status, ["read", *(["19"] if end == "fork" else [])]), done.stderr
+    script.write_text(consumers.script(photos, DALI, statement, decode="ap.Decode(strict=False)"))
+    done = python("-W", "ignore", script, backend="tensorflow")
+    assert (done.returncode, done.stdout.splitlines()) == (status, ["", *(["19"] if end == "fork" else [])]), (
+        done.stderr
+    )
     assert done.stderr.count("Traceback") == (1 if end == "exception" else 0), done.stderr
 
 

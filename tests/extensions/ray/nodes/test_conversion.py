@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ from autopipe.artifact import converting
 from autopipe.errors import StorageError
 from autopipe.extensions.ray.command import writer
 from tests.contract.test_loaders import exact_workload
+from tests.fakes.commands import autopipe, content, succeeded
 
-ROOT = Path(__file__).parents[4]
 TRAIN = """
 import autopipe as ap
 workload = ap.Workload(data=ap.Table({table!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
@@ -27,21 +25,13 @@ pytestmark = [
 ]
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
-
-
 @pytest.mark.parametrize("form", ["array", "tfrecord"])
 def test_a_cluster_writes_the_same_files(photos: Path, tmp_path: Path, ray_nodes: Any, form: str) -> None:
     (tmp_path / "train.py").write_text(TRAIN.format(table=str(photos / "labels.csv")))
     named = f"{tmp_path / 'train.py'}:workload"
     converting.job(named, form, tmp_path / "whole").run(workers=1)
-    command = ["convert", named, "--to", form, "--out", "set", "--ray", ray_nodes.address, "--verify"]
-    done = subprocess.run(
-        [sys.executable, "-m", "autopipe", *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    line = ("convert", named, "--to", form, "--out", "set", "--ray", ray_nodes.address, "--verify")
+    done = succeeded(autopipe(*line, cwd=tmp_path))
     assert "wrote     23 samples" in done.stderr
     assert "verified" in done.stderr
     assert content(tmp_path / "set") == content(tmp_path / "whole")

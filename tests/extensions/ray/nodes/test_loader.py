@@ -29,8 +29,9 @@ from autopipe.workload.ops.custom import Map
 from autopipe.workload.workload import Workload
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
+from tests.fakes import consumers
+from tests.fakes.commands import environment, python
 
-ROOT = Path(__file__).parents[4]
 pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -274,36 +275,10 @@ def test_a_training_outside_of_the_cluster_gets_the_same_batches(photos: Path, t
     script.write_text(FROM_OUTSIDE)
     with two_nodes(ray_client_server_port=port):
         wait_for_server(port)
-        command = [sys.executable, "-W", "ignore", str(script), str(photos), f"ray://127.0.0.1:{port}"]
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-        )
+        done = python("-W", "ignore", script, photos, f"ray://127.0.0.1:{port}", backend="tensorflow")
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["the same"]), done.stdout + done.stderr[-3000:]
 
 
-LOCAL = """
-import os, signal, sys, psutil
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.workload.workload import Workload
-from autopipe.workload.data.table import Table
-from autopipe.hardware import processes
-from autopipe.extensions.ray.loader import Ray
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.sizes import Resize
-if __name__ == "__main__":
-    work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
-    loader = build_loader(work, PipelineConfig(loader=Ray(workers=1)))
-    batches = loader.batches(0)
-    next(batches)
-    print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
-    {end}
-"""
 ENDS = {
     "close": "loader.close(); loader.close(); assert not psutil.Process().children(), psutil.Process().children()",
     "never closed": "pass",
@@ -319,15 +294,15 @@ def test_a_cluster_that_was_started_on_demand_ends_however_the_process_does(
     photos: Path, tmp_path: Path, end: str
 ) -> None:
     script = tmp_path / "consumer.py"
-    script.write_text(LOCAL.replace("{end}", ENDS[end]))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("RAY_ADDRESS", None)
+    script.write_text(consumers.script(photos, Ray(workers=1), ENDS[end]))
+    variables = environment()
+    variables.pop("RAY_ADDRESS", None)
     errors = tmp_path / "errors"
     with (
         errors.open("w") as file,
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(script), str(photos / "labels.csv")],
-            env=environment, stdout=subprocess.PIPE, stderr=file, text=True,
+            [sys.executable, "-W", "ignore", str(script)],
+            env=variables, stdout=subprocess.PIPE, stderr=file, text=True,
         ) as process,
     ):  # fmt: skip
         assert process.stdout is not None
