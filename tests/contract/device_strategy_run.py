@@ -44,45 +44,24 @@ class Counting(keras.Sequential):
         return super().train_step(*arguments)
 
 
-def build() -> keras.Model:
+def build(*hidden: int, momentum: float = 0.9, accumulated: int | None = None, **compiled: Any) -> keras.Model:
     keras.utils.set_random_seed(3)
     model = Counting(
         [
             keras.Input((SIDE, SIDE, 3)),
             keras.layers.AveragePooling2D(12),
             keras.layers.Flatten(),
+            *map(keras.layers.Dense, hidden),
             keras.layers.Dense(3, activation="softmax"),
         ]
     )
-    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "categorical_crossentropy", metrics=["accuracy"])
+    optimizer = keras.optimizers.SGD(0.05, momentum=momentum, gradient_accumulation_steps=accumulated)
+    model.compile(optimizer, "categorical_crossentropy", metrics=["accuracy"], **compiled)
     return model
 
 
-def wider() -> keras.Model:
-    keras.utils.set_random_seed(4)
-    model = keras.Sequential(
-        [
-            keras.Input((SIDE, SIDE, 3)),
-            keras.layers.AveragePooling2D(12),
-            keras.layers.Flatten(),
-            keras.layers.Dense(5),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-    )
-    model.compile("sgd", "categorical_crossentropy")
-    return model
-
-
-def by_xla() -> keras.Model:
-    model = build()
-    model.compile("sgd", "categorical_crossentropy", jit_compile=True)
-    return model
-
-
-def accumulating() -> keras.Model:
-    model = build()
-    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=2), "categorical_crossentropy")
-    return model
+by_xla = functools.partial(build, jit_compile=True)
+accumulating = functools.partial(build, accumulated=2)
 
 
 class SlotLoader(ArrayLoader):
@@ -166,19 +145,14 @@ def short(trainer: Trainer, samples: str) -> Any:
 def second_model(trainer: Callable[..., Trainer]) -> list[float]:
     """Return the losses of another model in the same process."""
     validation = ((X[:16] / 255).astype(np.float32), np.eye(3, dtype=np.float32)[Y[:16]])
-    history = trainer(model=wider).fit(validation=validation, verbose=0).history
+    history = trainer(model=functools.partial(build, 5)).fit(validation=validation, verbose=0).history
     return [*history["loss"], *history["val_loss"]]
 
 
 def several_steps(trainer: Callable[..., Trainer], count: int) -> list[float]:
     """Return the weights after epochs of 8 batches, `count` of them an execution, and the losses of a validation."""
 
-    def model() -> keras.Model:
-        made = build()
-        made.compile(keras.optimizers.SGD(0.05), "categorical_crossentropy", steps_per_execution=count)
-        return made
-
-    trained = trainer(model=model)
+    trained = trainer(model=functools.partial(build, momentum=0.0, steps_per_execution=count))
     history = trained.fit(epochs=2, validation=SlotLoader(shuffle=False), verbose=0).history
     return [*weights(trained.model), *history["val_loss"]]
 

@@ -10,8 +10,6 @@ import dataclasses
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ import keras
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, python, succeeded
+
 STRATEGIES = [("tensorflow", 1), ("tensorflow", 2), ("jax", 1), ("jax", 2), ("torch", 1)]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -41,13 +40,9 @@ def _run(backend: str, devices: int, base: Path) -> Run:
     with filelock.FileLock(f"{folder}.lock"):  # the workers of one test run share it
         if not (folder / "result.json").exists():
             folder.mkdir(exist_ok=True)
-            command = [sys.executable, "-m", "tests.contract.device_strategy_run", str(devices), str(folder)]
             asked = {"AUTOPIPE_VIRTUAL_DEVICES": str(devices)} if devices > 1 else {}
-            environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)} | asked
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
-            )
-            assert done.returncode == 0, done.stderr[-4000:]
+            line = ("-m", "tests.contract.device_strategy_run", devices, folder)
+            succeeded(python(*line, cwd=ROOT, backend=backend, **asked))
     return Run(folder, json.loads((folder / "result.json").read_text()))
 
 

@@ -5,10 +5,7 @@ How whole trainings come out on each backend is in `test_device_strategies`.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,9 @@ from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 from autopipe import frameworks
 from autopipe.errors import FrameworkError
 from autopipe.hardware.gpu import BACKENDS
+from tests.fakes.commands import ROOT, python, succeeded
 from tests.unit.pipeline.devices.models import classifier
 
-ROOT = Path(__file__).parents[2]
 X = np.arange(6 * 48, dtype=np.float32).reshape(6, 4, 4, 3)
 Y = np.arange(6) % 3
 
@@ -193,15 +190,7 @@ def test_a_framework_is_running_once_it_has_computed(package: str, runs: str, na
         runs,
         "print(before, imported, frameworks.running_framework())",
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
+    done = succeeded(python("-c", "\n".join(lines), cwd=ROOT))
     assert done.stdout.split() == ["None", "None", named]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.trial import TrialState
+
+from tests.fakes.commands import environment
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +68,8 @@ def script(tmp_path: Path) -> Path:
 
 def start(script: Path, kill_at: int, *rest: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(script), str(script.parent), str(kill_at), *rest]
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # `tests` and `replaying` as here
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=found)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment())
 
 
 def trials(script: Path) -> list[optuna.trial.FrozenTrial]:

@@ -27,6 +27,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import searching
 from autopipe.workload.workload import Workload
+from tests.fakes.commands import environment
 
 CONFIG = PipelineConfig(loader=Threads(workers=1))
 GONE_SECONDS = 20
@@ -174,13 +175,14 @@ options = {{"fault": "{fault}", "path": "grandchild", "then": "hang"}}
 with TrialRunner(launch, on_event=show) as runner:
     runner.measure(PipelineConfig(loader=Threads(workers=1)), options)
 """)
-    root = str(Path(__file__).parents[2])
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
     with subprocess.Popen(
-        [sys.executable, str(study)], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(study)],
+        cwd=tmp_path,
+        env=environment(TMPDIR=str(temporary)),
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         last = "grandchild started" if fault == "grandchild" else "MEASURE"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -19,6 +17,7 @@ from autopipe.measure.trial import child
 from autopipe.search import searching
 from autopipe.search.result import Reason
 from autopipe.search.trials import Event, SearchStopped, TrialFinished
+from tests.fakes.commands import autopipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -78,14 +77,8 @@ def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how
     (tmp_path / "train.py").write_text(f"{ends}{TRAIN}")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "autopipe", "tune", "train.py:workload", "--fresh", "--budget", "1m"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = ("tune", "train.py:workload", "--fresh", "--budget", "1m")
+    done = autopipe(*line, cwd=tmp_path, TMPDIR=str(temporary))
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
     *_, how, last = done.stderr.splitlines()
     assert how.startswith("to go on  ")
