@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -67,24 +68,24 @@ USERS = {
 """Modules that import a plugin because they use it, not to know something of it."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the package's modules that are no list of public names."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name != "__init__.py":
-            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+@functools.cache
+def modules() -> list[tuple[str, ast.Module]]:
+    """Return the package's modules that are no list of public names."""
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__init__.py"]
+    return [(path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths]
 
 
-def literals(tree: ast.Module) -> Iterator[str]:
-    """Yield the strings of a module that are no docstrings."""
+@functools.cache
+def literals(tree: ast.Module) -> set[str]:
+    """Return the strings of a module that are no docstrings."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
         if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return {node.value for node in nodes if isinstance(node.value, str)}
 
 
 def plugin_modules() -> Mapping[str, str]:
@@ -133,5 +134,5 @@ def test_a_plugin_is_imported_only_where_it_is_used() -> None:
 def test_every_exception_is_still_one() -> None:
     trees = dict(modules())
     for where, text in ELSEWHERE:
-        assert text in set(literals(trees[where])), where
+        assert text in literals(trees[where]), where
     assert USERS.keys() <= users().keys()
