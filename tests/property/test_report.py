@@ -47,7 +47,9 @@ _FIELDS: dict[tuple[type, str], st.SearchStrategy[Any]] = {
 
 
 def _numbers(kind: type, bounds: Sequence[Any]) -> st.SearchStrategy[Any]:
-    low, high, above = (-1e6, 1e6, False) if kind is float else (0, 10**6, False)
+    low: Any = -1e6 if kind is float else 0
+    high: Any = 1e6 if kind is float else 10**6
+    above = False
     for bound in bounds:
         low, above = (bound.gt, True) if isinstance(bound, annotated_types.Gt) else (low, above)
         low = bound.ge if isinstance(bound, annotated_types.Ge) else low
