@@ -177,7 +177,7 @@ def compared(folder: Path, kind: str, form: str, rounds: int, seconds: float) ->
     """Return the printed and the outside rate of each round."""
     from autopipe.measure.outcome import Measurement
     from autopipe.pipeline.config import PipelineConfig
-    from autopipe.pipeline.loaders.foreign import Foreign
+    from autopipe.pipeline.loaders.wrapped import Foreign
     from autopipe.search import searching
 
     os.environ[FOLDER] = f"{folder}:{kind}"

@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from autopipe import _version, registry
-from autopipe.cli.commands import artifacts, data, measure, tune
+from autopipe.cli import artifacts, data, measure, tune
 from autopipe.cli.options import ungrouped
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 

@@ -22,7 +22,7 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
-from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
 

@@ -18,7 +18,7 @@ from autopipe.measure import feed
 from autopipe.measure.session import Session
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.loaders.foreign import Foreign
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder

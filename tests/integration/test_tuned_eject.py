@@ -22,9 +22,9 @@ import pytest
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.eject.module import module
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.records import frame, serialise

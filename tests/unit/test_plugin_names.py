@@ -58,7 +58,7 @@ ELSEWHERE = {
 """Literals that are another thing of the same name."""
 USERS = {
     "search/measurer.py": "the baselines: what people have without autopipe",
-    "cli/commands/measure.py": "what is measured where nothing is set",
+    "cli/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/verify.py": "the reference that the others are compared with",
     "pipeline/eject/forms.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",

@@ -17,9 +17,8 @@ from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject.written import Written, function, indented, own_name, stages
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.op import Plan

@@ -20,8 +20,8 @@ from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject import forms
 from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.eject.written import Written, filled, own_name, written
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan

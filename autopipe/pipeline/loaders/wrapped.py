@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 import pydantic
@@ -137,3 +137,40 @@ def _arrays(batch: Batch) -> Batch:
 
 def _present(batch: Batch) -> Batch:
     return tuple(part for part in batch if part is not None)
+
+
+# -------------------- foreign: a pipeline that runs unchanged in a process of its own, for comparison
+# A configuration like others, so that a study records it and a confirmation runs it in turn. It is no loader: its
+# batches have an order of their own, so it cannot win. `autopipe.measure.feed` runs it.
+
+
+class Foreign(LoaderConfig):
+    """Plain code, or a function of the user's.
+
+    Attributes:
+        code: "tf.data", "keras", "fit" ..., a form of `autopipe eject --to`; or the user's own "FILE.py:function".
+    """
+
+    kind: Literal["foreign"] = "foreign"
+    is_foreign: ClassVar[bool] = True
+    code: str
+
+    @property
+    def is_own(self) -> bool:
+        return ":" in self.code
+
+    @property
+    def whose(self) -> str:
+        return f"yours: {self.code}" if self.is_own else f"plain code: autopipe eject --to {self.code}"
+
+    def worker_count(self) -> int | None:
+        return None
+
+    def buffered_batches(self) -> int | None:
+        return None
+
+    def open(self, job: LoadJob) -> NoReturn:
+        raise ConfigError(
+            f"`{self.code}` is foreign code, which a tune compares with; it does not give the workload's batches.",
+            hint="Use threads, processes or tfdata.",
+        )

@@ -15,9 +15,9 @@ from autopipe.hardware import machine
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject.forms import cached_bytes
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.table import Table

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autopipe.cli import option_values
-from autopipe.cli.commands.tune import retune, tune
 from autopipe.cli.options import Command, WorkloadOptions, ungrouped
+from autopipe.cli.tune import retune, tune
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline.config import PipelineConfig

@@ -10,9 +10,8 @@ import pytest
 from autopipe.measure import stats
 from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
 from autopipe.search import library, study
 from autopipe.search.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop

@@ -17,8 +17,8 @@ from autopipe.measure.costs import bounds
 from autopipe.measure.facts import Ceiling, Facts, Limits, ReadCosts, ReadRung
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search import budget, library, study

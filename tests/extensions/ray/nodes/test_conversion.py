@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.artifact import converting
 from autopipe.errors import StorageError
-from autopipe.extensions.ray.command import writer
+from autopipe.extensions.ray import writer
 from tests.contract.test_loaders import exact_workload
 from tests.fakes.commands import autopipe, content, succeeded
 

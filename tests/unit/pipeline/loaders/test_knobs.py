@@ -13,10 +13,10 @@ from autopipe.errors import ConfigError
 from autopipe.hardware import processes
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.loaders.foreign import Foreign
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import feasible
 from autopipe.workload.workload import Workload
 from tests.fakes.facts import facts
