@@ -73,7 +73,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in RECIPES.glob("autopipe-retune.*"):
         (tmp_path / unit.name).write_text(unit.read_text().replace("/srv/project", str(project)))
     units = (tmp_path / f"autopipe-retune.{kind}" for kind in ("timer", "service"))
-    command = ["systemd-analyze", "verify", "--man=no", *units]
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, units)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "autopipe" in line]) == (0, [])
 
