@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import disk
 from autopipe.hardware.disk import PART_SUFFIX
-from autopipe.pipeline.config import STORAGES
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
@@ -438,14 +437,3 @@ class Conversion:
                     f"and others are {field.dtype}.",
                     hint="Put ap.Cast in `ops`, or convert the data.",
                 )
-
-
-class Files:
-    """The form `files`: samples stay in the source, and nothing is written."""
-
-    name: ClassVar[str] = "files"
-    converts: ClassVar[bool] = False
-    holds_arrays: ClassVar[bool] = False
-
-
-STORAGES.register(Files.name, Files())
