@@ -128,8 +128,8 @@ def table(shown: Table, name: str, css: str = "") -> str:
 
 
 def words(text: str) -> str:
-    """Return a text as HTML; backticks become code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    """Return a text as HTML; backticks become code, and `->` an arrow that no line break splits."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text).replace("-&gt;", "\N{RIGHTWARDS ARROW}"))
 
 
 def fold(title: str, content: str) -> str:
