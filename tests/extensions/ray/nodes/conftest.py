@@ -1,9 +1,8 @@
-"""A Ray cluster of two nodes on this machine, and what tests of servers share."""
+"""A Ray cluster of two nodes on this machine."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -35,12 +34,3 @@ def two_nodes(**head: Any) -> Iterator[Any]:
 def ray_nodes() -> Iterator[Any]:
     with two_nodes() as cluster:
         yield cluster
-
-
-@pytest.fixture
-def collected() -> Iterator[None]:
-    """Close the connections that Optuna leaves to the collector here, where nobody minds its warning."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
