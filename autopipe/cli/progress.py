@@ -209,7 +209,7 @@ def _lines(event: events.Event) -> Iterator[tuple[str, str]]:
 
 
 def _budget(event: events.BudgetPlanned) -> str:
-    """Return how many trials fit into the budget, and a better one if it is short."""
+    """Say how many trials fit into the budget, and propose a longer budget if it is too short."""
     budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
     advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
     if event.needed_seconds > event.budget_seconds:

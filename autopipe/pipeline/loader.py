@@ -316,8 +316,10 @@ class LoadJob:
 
 
 def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
-    """Return how many batches of this size a worker may make in one go, if `queue_size` of them may wait: those of one
-    call, or a few. The interpreter's lock changes hands at each hand-over, which takes longer than a small batch.
+    """Return the number of batches that a worker makes in one go.
+
+    It is that of one call of the model's function, or a few if the batches are small, because each hand-over to the
+    model passes on the interpreter's lock, which takes longer than a small batch. It is at most `queue_size`.
     """
     together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
     return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

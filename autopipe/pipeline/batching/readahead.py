@@ -47,7 +47,7 @@ _Batch = dict[int, collections.deque[_Read]]  # the reads that were begun for a 
 
 
 def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
-    """Return how many batches each worker names ahead, so that `read_ahead` samples are being read all the time."""
+    """Return the number of batches that each worker announces ahead, so that `read_ahead` reads are under way."""
     return math.ceil(read_ahead / workers / batch_size)
 
 

@@ -103,7 +103,7 @@ def require_safe_workers(dataset: Any) -> None:
 
 
 def _start_method() -> str:
-    """Return how processes start here, without fixing it: a script may still choose."""
+    """Return the start method of `multiprocessing`, without setting it: a script may still set one."""
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 

@@ -43,7 +43,7 @@ Epoch = Callable[[], Iterator[tuple[Any, ...]]]
 
 
 def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int | None:
-    """Return how many batches one call trains; None for the number that the model was compiled for.
+    """Return the number of batches that one call trains; None for the number that the model was compiled for.
 
     A model that was compiled for several keeps its own number, and so does one with a user's callback after each batch.
     On torch Keras trains one batch at a time, and so may a custom training function.
