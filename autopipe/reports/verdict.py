@@ -351,7 +351,7 @@ def _of_the_search(result: Result) -> Iterator[str]:
 
 
 def _only_baselines(result: Result) -> str:
-    tried = "Nothing beside the baselines was tried"
+    tried = "Only the baselines were tried"
     took = max((each.seconds for each in result.trials), default=0.0)
     match result.stop.reason:
         case Reason.CEILING:

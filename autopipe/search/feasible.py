@@ -88,7 +88,7 @@ def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if cut not in sizes:
         yield f"cut {cut}: {name} keeps these samples after {', '.join(map(str, sizes))} ops only"
     elif cut == max(sizes):
-        yield f"cut {cut}: is the deepest for {name}, which is tried as such"
+        yield f"cut {cut}: is the deepest for {name}, which `cut=deepest` tries"
     else:
         yield f"cut {cut}: takes {size_text(sizes[cut])} as {name}, no less than deeper ones"
 
@@ -128,13 +128,13 @@ def _of_workers(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if useful is not None and count is not None:
         most = 2 * (useful if elsewhere else max(facts.cores, useful))
         if count > most:
-            yield f"more than {most} workers: nothing waits that they could make use of"
+            yield f"more than {most} workers: reads wait too little for so many to help"
 
 
 def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     most, count, memory = facts.limits.workers, config.loader.worker_count(), facts.limits.memory_bytes
     if most is not None and count is None:
-        yield f"{config.loader.kind} with auto workers: `--max-workers {most}` cannot be kept"
+        yield f"{config.loader.kind} with auto workers: `--max-workers {most}` cannot limit them"
     if most is not None and count is not None and count > most:
         yield f"more than {most} workers: `--max-workers`"
     if memory is not None and costs.memory_bytes(config, facts.workload) > memory:
@@ -334,7 +334,7 @@ def useless(
         return found
     known = {each.setup.steps_per_execution for each in ceilings}
     wanted = {each.steps_per_execution for each in setups if each.steps_per_execution > 1}
-    why = "there was no time to measure the model alone so"
+    why = "there was no time to measure the model alone with it"
     return {("steps_per_execution", count): why for count in sorted(wanted - known)} | found
 
 
@@ -361,7 +361,7 @@ def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value])
     for value in sorted(values - {best}, reverse=most_first):
         gain, is_count = _gain(rates, name, value, best), isinstance(value, int)
         if not stop and gain is not None and gain < (_PAYS if is_count else _FASTER):
-            stop = f"the model alone is no faster so: {gain:.2f} times the rate of {name} {best}"
+            stop = f"the model alone is no faster with it: {gain:.2f} times the rate of {name} {best}"
         if stop:
             found[name, value] = stop
         elif gain is not None and not most_first:

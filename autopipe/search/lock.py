@@ -68,7 +68,7 @@ def held(name: str, on_wait: Callable[[str], None], patience_seconds: float = PA
                 holder = _holder(name)  # may be another by now
                 raise NothingMeasuredError(
                     "Processes measure on a machine one at a time, but after "
-                    f"{waited:.0f} s of waiting it is still the turn of {holder}.",
+                    f"{waited:.0f} s of waiting, {holder} still measures.",
                     hint=holder.advice(),
                 )
             time.sleep(_POLL_SECONDS)

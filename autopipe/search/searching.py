@@ -95,7 +95,7 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
     if seen and nvml:
         return min(seen, nvml), f"{named} sees {by_keras}, NVML {by_nvml}"
     if seen:
-        return 1, f"{named} sees {by_keras}, but NVML none, so that nothing could be told of more than one"
+        return 1, f"{named} sees {by_keras}, but NVML sees none, so only one is used"
     if nvml:
         return 1, f"NVML sees {by_nvml}, but {named} none: it trains on the CPU"
     return 1, "there is no accelerator"

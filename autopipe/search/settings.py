@@ -164,8 +164,8 @@ def require_possible(settings: Settings) -> None:
     if settings.baseline is not None and not all(settings.baseline.rpartition(":")):
         raise ConfigError(
             f"`baseline` must name a function of your own, but got {shortened(settings.baseline)}.",
-            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`. Usual pipelines are compared with "
-            "in any case.",
+            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`. A tune compares with "
+            "usual pipelines in any case.",
         )
 
 

@@ -179,13 +179,13 @@ class Op(abc.ABC):
         or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask". A random op draws
         from `rng` in NumPy, and TensorFlow's own numbers there. Raise PlainCodeError if it has no such form.
         """
-        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as plain code (`plain`)")
+        raise PlainCodeError(f"`{type(self).__name__}` has no plain code (`plain`)")
 
     def plain_batch(self, step: Step, library: Library) -> Lines:
         """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.
         Raise PlainCodeError if it has no plain form.
         """
-        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as code on batches (`plain_batch`)")
+        raise PlainCodeError(f"`{type(self).__name__}` has no plain code on batches (`plain_batch`)")
 
     def plain_constants(self, step: Step) -> Lines:
         """Return the lines that both forms need at the top of a file: a table, say."""

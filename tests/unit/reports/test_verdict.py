@@ -269,7 +269,7 @@ def test_that_it_was_interrupted_is_a_note() -> None:
 def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(reason: Reason, said: str) -> None:
     trial = profiles.trial(MINE.config, 74.0).model_copy(update={"key": MINE.key, "seconds": 2.8})
     stop = Stop(reason=reason, message="Over.")
-    assert noted(trials=(trial,), seconds=30.0, stop=stop) == [f"Nothing beside the baselines was tried: {said}"]
+    assert noted(trials=(trial,), seconds=30.0, stop=stop) == [f"Only the baselines were tried: {said}"]
 
 
 @pytest.mark.parametrize(

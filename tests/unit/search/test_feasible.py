@@ -118,7 +118,7 @@ def test_what_can_run_is_kept() -> None:
             "storage tfrecord: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
         ),
         (THREADS, FACTS, Limits(workers=1), "more than 1 workers: `--max-workers`"),
-        (TFDATA, FACTS, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot be kept"),
+        (TFDATA, FACTS, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot limit them"),
         ({**THREADS, "cache": "memory"}, FACTS, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
         (THREADS, FACTS, Limits(memory_bytes=1 << 10), "cache and queue need more than `--max-memory` 1 KiB"),
         (
@@ -248,7 +248,7 @@ def test_more_devices_stop_where_they_no_longer_pay() -> None:
     measured = [ceiling(ModelSetup(1), 1000), ceiling(ModelSetup(2), 1800), ceiling(ModelSetup(4), 1850)]
     found = feasible.pointless(measured, COUNTS)
     assert set(found) == {("devices", 4), ("devices", 8)}
-    assert found["devices", 8] == "the model alone is no faster so: 1.03 times the rate of devices 2"
+    assert found["devices", 8] == "the model alone is no faster with it: 1.03 times the rate of devices 2"
     assert feasible.hopeless(ModelSetup(8, "last", "host"), found)
     assert not feasible.hopeless(ModelSetup(2), found)
 
@@ -266,7 +266,7 @@ def test_counts_are_compared_in_setups_that_else_are_alike() -> None:
 def test_another_channel_order_has_to_be_faster() -> None:
     first = ModelSetup(channels="first")
     slower = feasible.pointless([ceiling(ModelSetup(), 1000), ceiling(first, 1010)], [ModelSetup(), first])
-    assert slower["channels", "first"] == "the model alone is no faster so: 1.01 times the rate of channels last"
+    assert slower["channels", "first"] == "the model alone is no faster with it: 1.01 times the rate of channels last"
     assert feasible.pointless([ceiling(ModelSetup(), 1000), ceiling(first, 1200)], [ModelSetup(), first]) == {}
 
 

@@ -104,7 +104,7 @@ def test_a_process_that_runs_is_waited_for_no_longer_than_was_said(name: str) ->
     queue = lock.Queue(told.append, 0.01)
     with holding(name) as holder, pytest.raises(NothingMeasuredError, match="running") as refused, queue.held(name):
         pytest.fail("it got in")
-    assert [refused.value.message.endswith(f"of {who}.") for who in told] == [True]
+    assert [who in refused.value.message for who in told] == [True]
     assert refused.value.hint is not None
     assert f"kill {holder.pid}" in refused.value.hint
 

@@ -362,7 +362,7 @@ def described(accelerators: int = 0, virtual_devices: int = 0) -> Description:
         (2, "GPU-2,GPU-3", 2, "Keras's jax backend sees 2 devices, NVML 2 devices"),
         (4, "3", 1, "Keras's jax backend sees 4 devices, NVML 1 device"),
         (0, None, 1, "NVML sees 4 devices, but Keras's jax backend none: it trains on the CPU"),
-        (8, "", 1, "Keras's jax backend sees 8 devices, but NVML none, so that nothing could be told of more than one"),
+        (8, "", 1, "Keras's jax backend sees 8 devices, but NVML sees none, so only one is used"),
         (0, "", 1, "there is no accelerator"),
     ],
 )
