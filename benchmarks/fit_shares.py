@@ -175,7 +175,8 @@ class Measured:
     def model(self) -> tuple[float, float]:
         """Return images/s of the model alone, and what the cores allow beside the loader."""
         alone = self._bench.alone(self._config.model_setup, again=True)
-        return alone.reading.rate.value, machine.core_time() / (alone.core_seconds_per_image + self._busy)
+        rate, busy = alone.model_images_per_second.value, alone.model_core_seconds_per_image
+        return rate, machine.core_time() / (busy + self._busy)
 
     def loader(self) -> float:
         """Return images/s of the loader alone."""

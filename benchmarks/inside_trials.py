@@ -113,7 +113,7 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
     x, y = any_batch(plan.finished, workload.batch_size)
     dataset = tf.data.Dataset.from_tensors((x, y)).repeat()
     rule = StopRule(min_seconds=1.5, max_seconds=1.5)
-    steps = max(4, int(1.5 * bench.alone(setup).reading.rate.value / workload.batch_size))
+    steps = max(4, int(1.5 * bench.alone(setup).model_images_per_second.value / workload.batch_size))
     times: list[float] = []
 
     class Timer(keras.callbacks.Callback):

@@ -19,7 +19,8 @@ import numpy as np
 
 from autopipe import frameworks
 from autopipe.measure import stats
-from autopipe.measure.meter import Meter, Reading
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import Phase, Report, StepTime, StopRule
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
@@ -360,15 +361,6 @@ _ENDLESS = 10**9  # steps; the probe ends the training
 _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
-    """Rates and costs of the model on a batch that is already on the device."""
-
-    reading: Reading  # its rate
-    core_seconds_per_image: float  # processor time of an image, all threads
-    transfer_seconds_per_image: float | None = None  # to the device; None if a batch is used in place
-
-
 class Bench:
     """Trains on any loader, through the same code path as the user's training."""
 
@@ -378,7 +370,7 @@ class Bench:
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._notes: list[StepNotes] = []
-        self._alone: dict[tuple[ModelSetup, int], Alone] = {}
+        self._alone: dict[tuple[ModelSetup, int], Ceiling] = {}
 
     def run(
         self,
@@ -412,8 +404,8 @@ class Bench:
 
     def alone(
         self, setup: ModelSetup, report: Report | None = None, *, again: bool = False, samples: int | None = None
-    ) -> Alone:
-        """Return the figures of the model without a loader, in a setup and with a number of samples.
+    ) -> Ceiling:
+        """Return the ceiling of the model, in a setup and with a number of samples; nothing of the loader is measured.
 
         The first call measures, which includes compilation. Later calls return the fastest reading so far; with `again`
         the model is measured anew and that reading is returned.
@@ -428,13 +420,15 @@ class Bench:
             reading = probe.meter.reading
             if reading is None:
                 raise RuntimeError("the model ran on a resident batch, but there is no reading")
-            found = Alone(
-                reading=reading,
-                core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
+            found = Ceiling(
+                model_images_per_second=reading.rate,
+                model_core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
                 transfer_seconds_per_image=self._transfer(setup.finish),
+                warnings=reading.warnings,
+                **setup._asdict(),
             )
-            known = self._alone.setdefault(key, found)
-            if known.reading.rate.value < reading.rate.value:  # others on the machine can only slow it down
+            fastest = self._alone.setdefault(key, found).model_images_per_second
+            if fastest.value < reading.rate.value:  # others on the machine can only slow it down
                 self._alone[key] = found
             return found
         return self._alone[key]

@@ -12,8 +12,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,11 +20,10 @@ from autopipe.errors import LoaderError
 from autopipe.hardware import disk, machine
 from autopipe.measure import costs as cost_model
 from autopipe.measure import op_costs, reads, stats
-from autopipe.measure.bench import Alone
 from autopipe.measure.costs import Costs
-from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, SampleTail
+from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.op_costs import Clock
-from autopipe.measure.outcome import CeilingOptions, Report
+from autopipe.measure.outcome import Report
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job
@@ -100,26 +98,11 @@ _QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that 
 _MEMORY_SHARE = 0.8  # of the free memory, for its batches
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderCosts:
-    """Costs of making samples with all cores busy."""
-
-    images_per_second: Estimate  # the loader alone, without a model that waits for its batches
-    op_costs: tuple[OpCost, ...]  # core-seconds by op; they add up to those of the loader alone
-    reads: ReadCosts | None  # scaling of reads; None if no sample could be read
-    tail: SampleTail  # spread between samples
-
-    def rate(self, at_once: int) -> float:
-        made = self.images_per_second.value
-        if self.reads is None or not self.reads.waits:
-            return made
-        return min(made, self.reads.images_per_second(at_once))
-
-
-def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCosts:
+def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCeiling:
     """Measure reads and ops, and run the loader alone, with and without a memory cache.
 
-    Reads are measured in the state of the page cache in which trials find the files; all else finds them there.
+    Reads are measured in the state of the page cache in which trials find the files; all else finds them there. The
+    rate of the disk is measured only if trials read from it.
     """
     part = dataclasses.replace(workload, data=Subset(workload.data, max(_SAMPLES, workload.batch_size)))
     order = np.random.default_rng(workload.seed).permutation(len(part.data)).tolist()
@@ -127,9 +110,9 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     reading = _reading(workload, part, order, pages)
     report.progress(0, 0.0)
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
-    single = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
+    single, tail = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
     report.progress(0, 0.0)
-    ops = op_costs.with_lock(single.ops, part, plan, order, lambda: report.progress(0, 0.0))
+    ops = op_costs.with_lock(single, part, plan, order, lambda: report.progress(0, 0.0))
     report.progress(0, 0.0)
     loader = _loader(workload, plan, reading)
     part = dataclasses.replace(part, batch_size=_batch_size(part, loader, ops, reading))
@@ -143,12 +126,22 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)
-    return LoaderCosts(
-        images_per_second=rate,
+    return LoaderCeiling(
+        loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
         reads=reading,
-        tail=single.tail,
+        tail=tail,
+        read_bytes_per_second=_read_bytes_per_second(workload, reading) if pages.regime == "cold" else None,
+        compact_bytes=plan.compact.bytes,
+        finished_bytes=plan.finished.bytes,
     )
+
+
+def made_in_time(loader: LoaderCeiling, at_once: int) -> float:
+    """Return the images/s that the loader makes with this many reads at a time."""
+    assert loader.loader_images_per_second is not None  # measured
+    made, reads = loader.loader_images_per_second.value, loader.reads
+    return made if reads is None or not reads.waits else min(made, reads.images_per_second(at_once))
 
 
 def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCache) -> ReadCosts | None:
@@ -158,38 +151,6 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
         order = np.random.default_rng(workload.seed).permutation(len(data)).tolist()
     prepare = functools.partial(pages.prepare, data_source.files(data))
     return reads.read_costs(data, order, data_source.mean_bytes(workload.data), prepare=prepare)
-
-
-def ceiling(workload: Workload, alone: Alone, wanted: CeilingOptions, more: Mapping[str, Any]) -> Ceiling:
-    """Return the ceilings of a workload in the wanted setup; `more` has the loader's part, unless that is known already
-    or its costs cannot be separated, as those of a dataset of the user's.
-    """
-    return Ceiling(
-        model_images_per_second=alone.reading.rate,
-        model_core_seconds_per_image=alone.core_seconds_per_image,
-        bytes_per_image=data_source.mean_bytes(workload.data),
-        transfer_seconds_per_image=alone.transfer_seconds_per_image,
-        cores=machine.core_time(),
-        cores_elsewhere=None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
-        warnings=alone.reading.warnings,
-        **more,
-        **wanted.setup._asdict(),
-    )
-
-
-def of_loader(workload: Workload, plan: Plan, made: LoaderCosts, regime: str) -> dict[str, Any]:
-    """Return the loader's part of a ceiling, which is the same for all setups of the model; the disk's rate only if
-    trials read from it.
-    """
-    return {
-        "loader_images_per_second": made.images_per_second,
-        "op_costs": made.op_costs,
-        "reads": made.reads,
-        "tail": made.tail,
-        "read_bytes_per_second": _read_bytes_per_second(workload, made.reads) if regime == "cold" else None,
-        "compact_bytes": plan.compact.bytes,
-        "finished_bytes": plan.finished.bytes,
-    }
 
 
 def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:

@@ -142,29 +142,9 @@ STILL_GAINS = 1.3
 """Four times as many reads at a time that are less than this much faster have reached the storage's limit."""
 
 
-_OF_THE_LOADER = (
-    "loader_images_per_second",
-    "op_costs",
-    "reads",
-    "tail",
-    "read_bytes_per_second",
-    "compact_bytes",
-    "finished_bytes",
-    "depths",
-    "cores_elsewhere",
-)
-OVERTAKEN = 1.1
-"""Times a limit: a training faster than that shows that the limit (the model alone, say) was read too low."""
+class LoaderCeiling(Value):
+    """The limits of the loader, which are the same for all setups of the model. None: not measured."""
 
-
-class Ceiling(OfSetup, Value):
-    """The limits of every configuration with this `setup`, and their parts. None: not measured."""
-
-    status: Literal["ceiling"] = "ceiling"
-    schema_version: Literal[1] = 1
-    model_images_per_second: Estimate  # the model alone, on a batch that is already there
-    # processor time that one image costs while the model trains
-    model_core_seconds_per_image: float = pydantic.Field(ge=0)
     loader_images_per_second: Estimate | None = None  # the loader alone, without a model that waits for its batches
     op_costs: tuple[OpCost, ...] = ()  # the loader's work, op by op, with all cores busy
     # how reading scales with the number of reads at a time; None for a dataset of the user's own
@@ -172,17 +152,31 @@ class Ceiling(OfSetup, Value):
     tail: SampleTail | None = None  # how unequal samples are
     # rate of the disk; None if trials find the files in memory
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
-    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)  # as it is read
     # of a sample as it is handed over with `finish="device"`
     compact_bytes: int | None = pydantic.Field(default=None, ge=0)
     finished_bytes: int | None = pydantic.Field(default=None, ge=0)  # the same with `finish="host"`
     # ops that can be done before a storage form keeps a sample, by its name
     depths: dict[str, int] = pydantic.Field(default_factory=dict)
+    # cores for workers that run elsewhere; None if not known
+    cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
+
+
+OVERTAKEN = 1.1
+"""Times a limit: a training faster than that shows that the limit (the model alone, say) was read too low."""
+
+
+class Ceiling(OfSetup, LoaderCeiling):
+    """The limits of every configuration with this `setup`, and their parts. None: not measured."""
+
+    status: Literal["ceiling"] = "ceiling"
+    schema_version: Literal[1] = 1
+    model_images_per_second: Estimate  # the model alone, on a batch that is already there
+    # processor time that one image costs while the model trains
+    model_core_seconds_per_image: float = pydantic.Field(ge=0)
+    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)  # as it is read
     # to send an image to the device; None if a batch is used in place
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)  # shared by the model and the loader
-    # cores for workers that run elsewhere; None if not known
-    cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
     # exchanged between devices in each step; None if not requested
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
     # of that on the devices of the setup; None if not requested, or on one device
@@ -198,9 +192,8 @@ class Ceiling(OfSetup, Value):
         """
         return rate.value > OVERTAKEN * self.model_images_per_second.value
 
-    def with_loader_of(self, other: Ceiling) -> Ceiling:
-        """Return a copy with the loader's figures of `other`, another setup of the model; they hold for all setups."""
-        return self.model_copy(update={name: getattr(other, name) for name in _OF_THE_LOADER})
+    def with_loader_of(self, other: LoaderCeiling) -> Ceiling:
+        return self.model_copy(update={name: getattr(other, name) for name in LoaderCeiling.model_fields})
 
 
 CODE: Final = "code"

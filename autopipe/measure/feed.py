@@ -82,7 +82,7 @@ class Feed:
 
 def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, part: Part, regime: Regime) -> Feed:
     """Make the feed of a configuration, for a bench that has measured the model alone."""
-    alone = bench.alone(config.model_setup).reading.rate.value
+    alone = bench.alone(config.model_setup).model_images_per_second.value
     log = None if wanted.trace is None else TraceLog(wanted.trace)
     once = None
     if regime == "cold" and (config.cache == "none" or config.cache_fraction < 1):

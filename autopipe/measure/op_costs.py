@@ -158,13 +158,6 @@ def thread_clock() -> tuple[float, float]:
     return time.perf_counter(), time.thread_time()
 
 
-class SampleCosts(NamedTuple):
-    """The costs of samples: of reading and each op, one sample after the other in one thread; and the spread."""
-
-    ops: tuple[OpCost, ...]
-    tail: SampleTail
-
-
 def op_costs(
     workload: Workload,
     plan: Plan,
@@ -173,8 +166,9 @@ def op_costs(
     seconds: float = 1.0,
     clock: Clock = thread_clock,
     taken: Callable[[], float] = taken,
-) -> SampleCosts:
-    """Time reading and every op on some samples, one after the other, in this thread, for about `seconds`.
+) -> tuple[tuple[OpCost, ...], SampleTail]:
+    """Time reading and every op on some samples, one after the other, in this thread, for about `seconds`; return their
+    costs, and the spread of the samples.
 
     Processor costs are the median over five blocks of samples of the block's mean, and waits the mean over all samples.
     A wait in less than half of the samples, or hardly longer than that of any thread meanwhile (`taken`), counts as the
@@ -208,7 +202,7 @@ def op_costs(
             else op
             for op, may, share in zip(ops, differs, alone, strict=True)
         )
-    return SampleCosts(ops=ops, tail=tail_of(whole, slowest))
+    return ops, tail_of(whole, slowest)
 
 
 def _shares_alone(

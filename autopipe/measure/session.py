@@ -23,8 +23,7 @@ from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, verify
 from autopipe.measure.bench import Bench, Probe, gradient_exchange
-from autopipe.measure.ceilings import LoaderCosts
-from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, WrappedDataset
+from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, Parts, loader_feed
 from autopipe.measure.meter import Reading
 from autopipe.measure.outcome import (
@@ -74,7 +73,7 @@ class Session:
         self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan))
         self._parts = Parts(self._workload, self._plan)
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
-        self._loader_costs: LoaderCosts | None = None
+        self._loader: LoaderCeiling | None = None
         self._nvml = Nvml()
         self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name)
 
@@ -106,11 +105,15 @@ class Session:
         report.phase(Phase.MEASURE)
         exchanged = gradient_exchange(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)
-        if wanted.model_only or isinstance(self._workload.data, WrappedData):
-            return ceilings.ceiling(self._workload, alone, wanted, exchanged)
-        made = self._costs_of_loader(pages, report)
-        of_loader = ceilings.of_loader(self._workload, self._plan, made, pages.regime)
-        return ceilings.ceiling(self._workload, alone, wanted, {**of_loader, **exchanged})
+        loader = LoaderCeiling()  # stays empty if it is known already, or its costs cannot be separated
+        if not (wanted.model_only or isinstance(self._workload.data, WrappedData)):
+            loader = self._loader_ceiling(pages, report)
+        more = {
+            "bytes_per_image": data_source.mean_bytes(self._workload.data),
+            "cores": machine.core_time(),
+            "cores_elsewhere": None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
+        }
+        return alone.with_loader_of(loader).model_copy(update={**more, **exchanged})
 
     def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
         wanted = StepOptions.model_validate(options)
@@ -143,23 +146,23 @@ class Session:
             self._foreign.compile(bench)
             report.phase(Phase.OPEN)
             return self._foreign.feed(config, wanted, bench, self._page_cache(wanted.page_cache).regime)
-        alone = bench.alone(config.model_setup, report).reading.rate.value
+        alone = bench.alone(config.model_setup, report).model_images_per_second.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
         at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
         part = self._parts.part_for(
             config,
-            makes=lambda: self._costs_of_loader(pages, report).rate(at_once or machine.usable_cores()),
+            makes=lambda: ceilings.made_in_time(self._loader_ceiling(pages, report), at_once or machine.usable_cores()),
             trains=alone,
             folder=wanted.folder,
         )
         return loader_feed(config, wanted, bench, part, pages.regime)
 
-    def _costs_of_loader(self, pages: PageCache, report: Report) -> LoaderCosts:
-        if self._loader_costs is None:
-            self._loader_costs = ceilings.loader_costs(self._workload, self._plan, pages, report)
-        return self._loader_costs
+    def _loader_ceiling(self, pages: PageCache, report: Report) -> LoaderCeiling:
+        if self._loader is None:
+            self._loader = ceilings.loader_ceiling(self._workload, self._plan, pages, report)
+        return self._loader
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but cannot hold the whole."""

@@ -130,7 +130,7 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
     monkeypatch.setattr(ceilings, "_run", run)
     monkeypatch.setattr(ceilings, "timed", timed)
     workload = Workload(data=Slow(), ops=[RandomFlip()], batch_size=100, drop_remainder=True)
-    ceilings.loader_costs(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
+    ceilings.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
     assert cached == [(200, 200)]
 
 
@@ -148,5 +148,5 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
     images = np.zeros((100, 8, 8, 3), np.uint8)
     workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
     plan = make_plan(workload)
-    ceilings.loader_costs(workload, plan, PageCache(workload.data, "warm"), Told())
+    ceilings.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
     assert batches_of == [1, 1]  # without and with a cache

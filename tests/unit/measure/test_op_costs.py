@@ -13,8 +13,8 @@ from autopipe.errors import BadSampleError
 from autopipe.hardware import machine as hardware
 from autopipe.hardware import processes
 from autopipe.measure import op_costs as measure_op_costs
-from autopipe.measure.facts import OpCost
-from autopipe.measure.op_costs import SampleCosts, Turn, fitted, held_share, op_costs, share, with_lock
+from autopipe.measure.facts import OpCost, SampleTail
+from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -158,7 +158,9 @@ def _plain(count: int) -> Workload:
     )
 
 
-def timed(rows: Sequence[Sequence[tuple[float, float]]], *, seconds: float = 9.0, taken: float = 0.0) -> SampleCosts:
+def timed(
+    rows: Sequence[Sequence[tuple[float, float]]], *, seconds: float = 9.0, taken: float = 0.0
+) -> tuple[tuple[OpCost, ...], SampleTail]:
     """Return the costs of samples whose reads and flips take so long, wall and processor."""
     workload, clock = _plain(len(rows)), clock_of(looks(rows))
     indices = range(len(rows))
@@ -169,43 +171,43 @@ def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
     data = Arrays(np.zeros((10, 40, 40, 3), np.uint8), np.arange(10))
     workload = Workload(data=data, ops=[Resize(8, 8), RandomFlip(), Rescale(1 / 255)], batch_size=2)
     clock = clock_of(itertools.repeat((1.0, 1.0)))
-    found = op_costs(workload, make_plan(workload), range(10), taken=lambda: 0.0, clock=clock).ops
+    found = op_costs(workload, make_plan(workload), range(10), taken=lambda: 0.0, clock=clock)[0]
     parts = [("read", "fixed"), ("Resize", "fixed"), ("RandomFlip", "fresh"), ("Rescale", "finish")]
     assert [(cost.name, cost.part) for cost in found] == parts
     assert {(cost.seconds_per_image, cost.wait_seconds_per_image) for cost in found} == {(1.0, 0.0)}
 
 
 def test_what_waits_in_most_samples_is_told_from_what_was_put_aside_in_some() -> None:
-    read, flip = timed([[(0.021, 0.001), (0.011 if number == 3 else 0.001, 0.001)] for number in range(10)]).ops
+    read, flip = timed([[(0.021, 0.001), (0.011 if number == 3 else 0.001, 0.001)] for number in range(10)])[0]
     assert (read.wait_seconds_per_image, read.seconds_per_image) == pytest.approx((0.020, 0.001))
     assert read.wall_seconds_per_image == pytest.approx(0.021)
     assert flip.wait_seconds_per_image == 0.0
 
 
 def test_what_waits_no_longer_than_any_thread_on_a_busy_machine_does_not_wait_by_itself() -> None:
-    read, flip = timed([[(0.050, 0.001), (0.004, 0.001)]] * 10, taken=2.0).ops
+    read, flip = timed([[(0.050, 0.001), (0.004, 0.001)]] * 10, taken=2.0)[0]
     assert (read.wait_seconds_per_image, flip.wait_seconds_per_image) == pytest.approx((0.049, 0.0))
 
 
 def test_a_heavy_tail_is_told_by_the_name_of_its_slowest() -> None:
-    tail = timed([[(0.3 if number == 70 else 0.001, 0.001), (0.0, 0.0)] for number in range(200)]).tail
+    tail = timed([[(0.3 if number == 70 else 0.001, 0.001), (0.0, 0.0)] for number in range(200)])[1]
     assert (tail.samples, tail.slowest) == (200, sample_name(_plain(200).data, 70))
     assert tail.p50_seconds == pytest.approx(0.001)
     assert tail.slowest_share == pytest.approx(0.301 / 0.499, rel=0.01)
     assert tail.heavy
-    equal = timed([[(0.001, 0.001), (0.0, 0.0)]] * 200).tail
+    equal = timed([[(0.001, 0.001), (0.0, 0.0)]] * 200)[1]
     assert not equal.heavy
     assert equal.slowest_share == pytest.approx(0.01)
 
 
 def test_when_time_is_up_a_few_samples_are_enough() -> None:
-    assert timed([[(1.0, 1.0), (1.0, 1.0)]] * 50, seconds=0.5).tail.samples == 8
+    assert timed([[(1.0, 1.0), (1.0, 1.0)]] * 50, seconds=0.5)[1].samples == 8
 
 
 def test_the_lock_is_asked_of_every_op() -> None:
     workload = _plain(4)
     plan = make_plan(workload)
-    single = op_costs(workload, plan, range(4)).ops
+    single = op_costs(workload, plan, range(4))[0]
     signs: list[str] = []
     found = with_lock(single, workload, plan, range(4), lambda: signs.append("alive"))
     assert len(signs) == len(plan.steps)
@@ -217,7 +219,7 @@ def test_the_lock_is_asked_of_every_op() -> None:
 def test_the_lock_is_looked_for_with_as_many_threads_as_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = _plain(4)
     plan = make_plan(workload)
-    single = op_costs(workload, plan, range(4)).ops
+    single = op_costs(workload, plan, range(4))[0]
     sample = max(step.after.bytes for step in plan.steps)
     little = dataclasses.replace(hardware.detect_memory(), available_bytes=100 * sample)  # each thread may hold two
     rooms: list[int] = []
@@ -252,7 +254,7 @@ class _Broken:
 
 def test_bad_samples_are_passed_over() -> None:
     workload = Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
-    assert op_costs(workload, make_plan(workload), [1, 0, 2]).ops[0].name == "read"
+    assert op_costs(workload, make_plan(workload), [1, 0, 2])[0][0].name == "read"
     with pytest.raises(BadSampleError, match="none of 2 samples"):
         op_costs(workload, make_plan(workload), [1, 2])
 
@@ -294,7 +296,7 @@ def test_an_op_is_timed_in_a_process_of_its_own_as_well_where_that_may_differ() 
         now += 0.25 if processes.is_claimed() else 1.0
         return now, now
 
-    found = op_costs(workload, make_plan(workload), range(12), clock=clock, taken=lambda: 0.0).ops
+    found = op_costs(workload, make_plan(workload), range(12), clock=clock, taken=lambda: 0.0)[0]
     assert [op.seconds_per_image for op in found] == [1.0] * 3
     assert [op.alone_seconds_per_image for op in found] == [None, 0.25, None]
     assert found[1].alone.seconds_per_image == 0.25

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ import pytest
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
 from autopipe.measure import reads
-from autopipe.measure.ceilings import LoaderCosts
-from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
+from autopipe.measure.ceilings import made_in_time
+from autopipe.measure.facts import LoaderCeiling, ReadCosts, ReadRung
 from autopipe.measure.feed import Parts
 from autopipe.measure.reads import PageCache, Subset, read_costs
 from autopipe.pipeline.config import PipelineConfig
@@ -172,15 +171,10 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
         rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
         bytes_per_image=1e5,
     )
-    tail = SampleTail(samples=1, p50_seconds=0.1, p95_seconds=0.1, p99_seconds=0.1, slowest_share=1.0)
-    made = LoaderCosts(
-        images_per_second=Estimate(value=600.0, low=590.0, high=610.0),
-        op_costs=(),
-        reads=found,
-        tail=tail,
-    )
-    assert [made.rate(count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
-    assert dataclasses.replace(made, reads=None).rate(1) == 600.0
+    alone = LoaderCeiling(loader_images_per_second=Estimate(value=600.0, low=590.0, high=610.0))
+    waiting = alone.model_copy(update={"reads": found})
+    assert [made_in_time(waiting, count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
+    assert made_in_time(alone, 1) == 600.0
 
 
 class Source:
