@@ -14,7 +14,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,84 +27,12 @@ from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import Batch, Part, Sample, SampleSpec, has_room
+from autopipe.workload.sample import Batch, Sample, SampleSpec, has_room
 
+_log = logging.getLogger(__name__)
+_NO_NUMBERS = np.empty(0)
+_ATTEMPTS = 100  # samples tried in place of a bad one
 _MOST_BYTES = 1 << 16  # of a sample: one that an op has to be taken through leaves the processor's cache in a batch
-ReadMany = Callable[[NDArray[np.int64], Batch], None]
-
-
-class WholeBatches:
-    """Makes batches by a recipe."""
-
-    def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_many: ReadMany | None) -> None:
-        """Gather batches from the cache if it has all samples of one, or else by `read_many`."""
-        self._recipe = recipe
-        self._cache = cache
-        self._read_many = read_many
-        self._fixed = recipe.steps[: recipe.fixed_steps]
-        self._rest = recipe.steps[recipe.fixed_steps :]
-
-    @classmethod
-    def of(cls, recipe: Recipe, cache: MemoryCache | None) -> Self | None:
-        """Return an object that makes whole batches by a recipe, or None if the recipe does not allow it."""
-        fixed, rest = recipe.steps[: recipe.fixed_steps], recipe.steps[recipe.fixed_steps :]
-        if not _all_take_batches(rest, recipe.fixed_spec):
-            return None
-        read_many = data_source.batch_half(recipe.source)
-        if not _all_take_batches(fixed, recipe.fixed_spec):
-            read_many = None
-        return None if read_many is None and cache is None else cls(recipe, cache, read_many)
-
-    @property
-    def reads(self) -> bool:
-        """True if it can read from the source, and not from the cache alone."""
-        return self._read_many is not None
-
-    def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
-        """Write the samples of one batch, as `Kernel.fill` does; return False if that could not be done at once. Errors
-        of a source or an op are raised unchanged; `batch` then holds anything.
-        """
-        made = self._fixed_part(indices, batch)
-        if made is None:
-            return False
-        for step in self._rest:
-            made = self._run(step, made, numbers_of(step, self._recipe, epoch, indices), batch)
-        return all(map(_written, made, batch))
-
-    def _fixed_part(self, indices: NDArray[np.int64], batch: Batch) -> Batch | None:
-        if self._cache is not None:
-            made = self._room(self._recipe.fixed_spec, batch)
-            if self._cache.get_many(indices, made):
-                return made
-        if self._read_many is None:
-            return None
-        made = self._room(self._fixed[0].before if self._fixed else self._recipe.fixed_spec, batch)
-        self._read_many(indices, made)
-        for step in self._fixed:
-            made = self._run(step, made, np.empty((len(indices), 0)), batch)
-        if self._cache is not None:
-            self._cache.put_many(indices, made)
-        return made
-
-    def _run(self, step: Step, made: Batch, random: NDArray[np.float64], batch: Batch) -> Batch:
-        out = batch[0] if step.after.x == self._recipe.spec.x else None
-        return step.op.apply_many(made, step.before, random, out)
-
-    def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
-        """Return arrays for samples of `spec`: those of the batch if they have its form."""
-        return tuple(
-            array
-            if array is None or field is None or field == last
-            else np.empty((len(batch[0]), *(field.shape or ())), field.dtype)
-            for field, last, array in zip(spec.columns, self._recipe.spec.columns, batch, strict=True)
-        )
-
-
-def numbers_of(step: Step, recipe: Recipe, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the random numbers that an op takes for some samples of an epoch, shape (samples, draws)."""
-    if step.op.draws == 0:
-        return np.empty((len(indices), 0))
-    return order.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
 
 
 def _all_take_batches(steps: Sequence[Step], otherwise: SampleSpec) -> bool:
@@ -123,11 +51,6 @@ def _written(made: NDArray[Any] | None, out: NDArray[Any] | None) -> bool:
         return False
     out[...] = made
     return True
-
-
-_log = logging.getLogger(__name__)
-_NO_NUMBERS = np.empty(0)
-_ATTEMPTS = 100  # samples tried in place of a bad one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,10 +83,13 @@ class Kernel:
         self._fixed = steps[: recipe.fixed_steps]
         self._rest = steps[recipe.fixed_steps :]
         self._count = len(recipe.source)
-        self._at_once = WholeBatches.of(recipe, cache)
+        rest = recipe.steps[recipe.fixed_steps :]
+        self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
+        if _all_take_batches(recipe.steps, recipe.fixed_spec):
+            self._read_many = data_source.batch_half(recipe.source)
         # Whether a few calls of NumPy make a batch: once the cache is full, if there is one; and without the cache.
-        self.fills_at_once = self._at_once is not None
-        self.reads_at_once = self._at_once is not None and self._at_once.reads
+        self.reads_at_once = self._read_many is not None
+        self.fills_at_once = self.reads_at_once or (cache is not None and _all_take_batches(rest, recipe.fixed_spec))
         # Whether they make several batches as one. Not if a batch is more than its samples one by one.
         self.makes_several = self.fills_at_once and not self._tail and (self.reads_at_once or recipe.cached == 1.0)
 
@@ -206,22 +132,70 @@ class Kernel:
             return self._fill(epoch, indices, batch)
 
     def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        if self._at_once is not None and self._filled_at_once(self._at_once, epoch, indices, batch):
+        if self.fills_at_once and self._fill_at_once(epoch, indices, batch):
             return []
         if not self._tail:
             return self._fill_rows(epoch, indices, batch)
         made = self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
-            made = step.op.apply_many(made, step.before, numbers_of(step, self._recipe, epoch, indices))
+            made = step.op.apply_many(made, step.before, self._numbers(step, epoch, indices))
         for part, out in zip(made, batch, strict=True):
             if part is not None and out is not None:
                 out[...] = part
         return bad
 
+    def _numbers(self, step: Step, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the random numbers that an op takes for some samples of an epoch, shape (samples, draws)."""
+        if step.op.draws == 0:
+            return np.empty((len(indices), 0))
+        return order.uniforms(self._recipe.seed, epoch, indices, step.stream, step.op.draws)
+
+    def _fill_at_once(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
+        """Write a batch by a few calls of NumPy; return False if that failed, so that `batch` holds anything."""
+        try:
+            made = self._fixed_at_once(indices, batch)
+            if made is None:
+                return False
+            for step in self._recipe.steps[self._recipe.fixed_steps :]:
+                made = self._run_many(step, made, self._numbers(step, epoch, indices), batch)
+            return all(map(_written, made, batch))
+        except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
+            _log.debug("A batch is made row by row, because at once it failed: %r", error)
+            return False
+
+    def _fixed_at_once(self, indices: NDArray[np.int64], batch: Batch) -> Batch | None:
+        if self._cache is not None:
+            made = self._room(self._recipe.fixed_spec, batch)
+            if self._cache.get_many(indices, made):
+                return made
+        if self._read_many is None:
+            return None
+        steps = self._recipe.steps[: self._recipe.fixed_steps]
+        made = self._room(steps[0].before if steps else self._recipe.fixed_spec, batch)
+        self._read_many(indices, made)
+        for step in steps:
+            made = self._run_many(step, made, np.empty((len(indices), 0)), batch)
+        if self._cache is not None:
+            self._cache.put_many(indices, made)
+        return made
+
+    def _run_many(self, step: Step, made: Batch, random: NDArray[np.float64], batch: Batch) -> Batch:
+        out = batch[0] if step.after.x == self._recipe.spec.x else None
+        return step.op.apply_many(made, step.before, random, out)
+
+    def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
+        """Return arrays for samples of `spec`: those of the batch if they have its form."""
+        return tuple(
+            array
+            if array is None or field is None or field == last
+            else np.empty((len(batch[0]), *(field.shape or ())), field.dtype)
+            for field, last, array in zip(spec.columns, self._recipe.spec.columns, batch, strict=True)
+        )
+
     def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         x, rest = batch[0], batch[1:]
-        numbers = [numbers_of(step, self._recipe, epoch, indices) for step, _ in self._rest]
+        numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []
         for row, index in enumerate(indices.tolist()):
             drawn = [column[row] for column in numbers]
@@ -232,13 +206,6 @@ class Kernel:
             self._write(made, out, rest, row, index)
         return bad
 
-    def _filled_at_once(self, whole: WholeBatches, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
-        try:
-            return whole.fill(epoch, indices, batch)
-        except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
-            _log.debug("A batch is made row by row, because at once it failed: %r", error)
-            return False
-
     def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
         """Return the sample; or, if bad samples are skipped, the error."""
         sample = self._cache.get(index) if self._cache is not None else None
@@ -246,33 +213,21 @@ class Kernel:
             if sample is None:
                 sample = self._fixed_part(index, out)
             for (step, fits), random in zip(self._rest, drawn, strict=True):
-                sample = self._run(step, sample, random, index, out if fits else None)
+                sample = planner.run(step, sample, random, self._recipe.source, index, out if fits else None)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
                 raise
             return error
         return sample
 
-    def _read(self, index: int) -> Sample:
-        try:
-            return planner.normalise(self._recipe.source.read(index), self._recipe.spec.structure)
-        except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise planner.read_failure(error, self._recipe.source, index) from error
-
     def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
-        sample = self._read(index)
+        sample = planner.read_sample(self._recipe.source, index, self._recipe.spec.structure)
         for step, fits in self._fixed:
-            sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
+            sample = planner.run(step, sample, _NO_NUMBERS, self._recipe.source, index, out if fits else None)
         if self._cache is None:
             return sample
         self._cache.put(index, *sample)
         return read_only(sample)  # as it is from the cache: an op that writes to it fails in the first epoch already
-
-    def _run(self, step: Step, sample: Sample, random: NDArray[np.float64], index: int, out: Part) -> Sample:
-        try:
-            return step.op.apply(sample, step.before, random, out)
-        except BaseException as error:  # a user's function may raise anything; it is named and shown
-            raise planner.op_failure(error, step.op, self._recipe.source, index) from error
 
     def _replacement(
         self,

@@ -30,7 +30,7 @@ from autopipe.pipeline.storage.layout import (
     Manifest,
     ShardRecord,
     seal_of,
-    shard_record_name,
+    shard_record,
 )
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
@@ -210,7 +210,7 @@ class _Run:
             seconds = time.monotonic() - start
             record = ShardRecord(number=number, header=seal_of(self._header), files=files.records, bad=bad)
             with self._disk_errors():
-                record.save(self._folder / shard_record_name(number))
+                record.save(shard_record(self._folder, number))
         except BaseException as error:
             if not self._stop.is_set():  # the first failure ends the other threads, which then fail, too
                 self._failure = error

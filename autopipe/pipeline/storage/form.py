@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, cast
 
 import google_crc32c
 import numpy as np
@@ -174,6 +174,11 @@ def _fresh(system: Any) -> Any:
 _BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
 
 
+def file_name(stem: str, shard: int, ending: str) -> str:
+    """Return the name of a file of a shard, which `FileRecord.name` allows."""
+    return f"{stem}-{shard:05d}.{ending}"
+
+
 class FileRecord(pydantic.BaseModel):
     """A file of a shard: its name, size, and CRC-32C as 8 hexadecimal digits."""
 
@@ -239,9 +244,8 @@ class ShardFiles:
         self.records: tuple[FileRecord, ...] = ()
         self._open: list[OutputFile] = []
 
-    def create(self, name: Callable[[int], str]) -> OutputFile:
-        """Begin the file that `name` gives for the shard's number."""
-        file = OutputFile(self._beside / f"{name(self.number)}{PART_SUFFIX}")
+    def create(self, stem: str, ending: str) -> OutputFile:
+        file = OutputFile(self._beside / f"{file_name(stem, self.number, ending)}{PART_SUFFIX}")
         self._open.append(file)
         return file
 
@@ -276,16 +280,10 @@ class ShardFiles:
 # -------------------- forms
 
 
-S = TypeVar("S")
+class Shard(Protocol):
+    """An open shard, read by many threads at once. One of mapped files has `read_many(rows, out)`, too."""
 
-
-class Reader(Protocol):
-    """Reads the samples of a kept set, from many threads at once. It pickles, without open files.
-
-    One that can fill whole batches has `read_many(indices, out)`, too, as a `Source` has.
-    """
-
-    def read(self, index: int) -> Sample:
+    def read(self, row: int) -> Sample:
         """Return a sample; arrays may be read-only views of mapped memory."""
         ...
 
@@ -295,7 +293,7 @@ class Storage(abc.ABC):
 
     Class attributes:
         name: in a configuration.
-        mapped: whether files are mapped into memory, and so have to lie on a disk.
+        mapped: whether files are mapped into memory, so that they have to lie on a disk and can fill whole batches.
         holds_arrays: whether it can hold the result of any op, so that all of the prefix can be done before.
     """
 
@@ -337,29 +335,8 @@ class Storage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
-        """Return a reader of the set in `folder`; `shards` are the numbers of samples of each."""
-
-
-class ShardReader(abc.ABC, Generic[S]):
-    """A `Reader` that opens each shard when it is first read; all shards but the last hold as many samples."""
-
-    def __init__(self, folder: Place, spec: SampleSpec, counts: Sequence[int]) -> None:
-        self._folder, self._spec, self._counts = folder, spec, tuple(counts)
-        self._per_shard = max(counts)
-        self._shards: list[S | None] = [None] * len(counts)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._folder, self._spec, self._counts)
-
-    def _shard(self, number: int) -> S:
-        shard = self._shards[number]
-        if shard is None:
-            shard = self._shards[number] = self._opened(number)
-        return shard
-
-    @abc.abstractmethod
-    def _opened(self, number: int) -> S: ...
+    def open(self, folder: Place, spec: SampleSpec, number: int, samples: int) -> Shard:
+        """Return shard `number` of the set in `folder`, which holds so many samples."""
 
 
 # -------------------- conversion
@@ -413,15 +390,9 @@ class Conversion:
 
     def sample(self, index: int) -> Sample:
         """Return a sample to keep; raise BadSampleError if it cannot be read or decoded, OpError if an op fails."""
-        try:
-            sample = planner.normalise(self.source.read(index), self.spec.structure)
-        except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise planner.read_failure(error, self.source, index) from error
+        sample = planner.read_sample(self.source, index, self.spec.structure)
         for step in self.steps:
-            try:
-                sample = step.op.apply(sample, step.before, _NO_NUMBERS)
-            except BaseException as error:  # a user's function may raise anything; it is named and shown
-                raise planner.op_failure(error, step.op, self.source, index) from error
+            sample = planner.run(step, sample, _NO_NUMBERS, self.source, index)
         self._require_dtypes(sample, index)
         return sample
 

@@ -23,7 +23,17 @@ from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import form
-from autopipe.pipeline.storage.form import Conversion, FileRecord, Place, RemotePath, Storage, subfolders, write
+from autopipe.pipeline.storage.form import (
+    Conversion,
+    FileRecord,
+    Place,
+    RemotePath,
+    Shard,
+    Storage,
+    file_name,
+    subfolders,
+    write,
+)
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import scheme, spread
 from autopipe.workload.ops.planner import normalise
@@ -169,9 +179,9 @@ def seal_of(record: Sealed) -> str:
     return _seal(record.model_dump(mode="json"))
 
 
-def shard_record_name(number: int) -> str:
-    """Return the file name of a shard's record."""
-    return f"shard-{number:05d}.json"
+def shard_record(folder: Place, number: int) -> Place:
+    """Return the place of a shard's record."""
+    return folder / file_name("shard", number, "json")
 
 
 def _seal(body: dict[str, Any]) -> str:
@@ -302,7 +312,7 @@ def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
     sizes = form.sizes(folder)
     found = {}
     for number in range(header.shard_count):
-        path = folder / shard_record_name(number)
+        path = shard_record(folder, number)
         if path.name not in sizes:
             continue
         try:
@@ -352,21 +362,26 @@ def _stale(folder: Place, why: str) -> StorageError:
 
 
 class StoredSource:
-    """A kept set as a source: its samples are stored after the first ops. It pickles; files are opened when read."""
+    """A kept set as a source: its samples are stored after the first ops.
+
+    A shard is opened when it is first read. A pickled set holds no open files.
+    """
 
     def __init__(self, folder: Place, manifest: Manifest) -> None:
         header = manifest.header
-        storage: Storage = STORAGES[header.storage]
+        self._storage: Storage = STORAGES[header.storage]
         self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
         self.remote = scheme(folder.url) if isinstance(folder, RemotePath) else None  # such as "s3"; None on a disk
         self.manifest = manifest
         self._spec = header.spec
         kinds = self._spec.packed([None if field is None else field.kind for field in self._spec.columns])
         self.x_kind, self.y_kind = kinds[0], kinds[1] if len(kinds) > 1 else None
-        self._count = header.samples
+        self._count, self._per_shard = header.samples, header.samples_per_shard
         self._bad = manifest.bad
-        counts = [len(header.positions(number)) for number in range(header.shard_count)]
-        self._reader = storage.open(self.folder, self._spec, counts)
+        self._shards: list[Shard | None] = [None] * header.shard_count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shards": [None] * len(self._shards)}
 
     def __len__(self) -> int:
         return self._count
@@ -380,16 +395,37 @@ class StoredSource:
         """
         if index in self._bad:
             raise BadSampleError(self._bad[index])
-        return self._spec.packed(self._reader.read(index))
+        number, row = divmod(index, self._per_shard)
+        return self._spec.packed(self._shard(number).read(row))
 
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        return self._read_many if hasattr(self._reader, "read_many") else None
+        return self._read_many if self._storage.mapped else None
 
     def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
         if self._bad and not self._bad.keys().isdisjoint(indices.tolist()):
             raise BadSampleError("A sample of the batch could not be read when the set was made.")
-        self._reader.read_many(indices, out)  # type: ignore[attr-defined]  # it was asked for
+        by_shard = np.argsort(indices)
+        wanted = indices[by_shard]
+        firsts = np.arange(len(self._shards)) * self._per_shard
+        ends = [*np.searchsorted(wanted, firsts[1:]).tolist(), len(wanted)]
+        found = [None if part is None else np.empty_like(part) for part in out]
+        start = 0
+        for number, end in enumerate(ends):
+            if end > start:
+                there = tuple(None if part is None else part[start:end] for part in found)
+                self._shard(number).read_many(wanted[start:end] - firsts[number], there)  # type: ignore[attr-defined]  # it is mapped
+            start = end
+        for part, sorted_part in zip(out, found, strict=True):
+            if part is not None:
+                part[by_shard] = sorted_part
+
+    def _shard(self, number: int) -> Shard:
+        shard = self._shards[number]
+        if shard is None:
+            count = len(self.manifest.header.positions(number))
+            shard = self._shards[number] = self._storage.open(self.folder, self._spec, number, count)
+        return shard
 
     def name(self, index: int) -> str:
         return f"sample {index} of {self.folder}"
@@ -399,8 +435,7 @@ class StoredSource:
         if isinstance(self.folder, RemotePath):
             return []
         shards = self.manifest.shards
-        per_shard = self.manifest.header.samples_per_shard
-        chosen = range(len(shards)) if indices is None else sorted({index // per_shard for index in indices})
+        chosen = range(len(shards)) if indices is None else sorted({index // self._per_shard for index in indices})
         return [os.fspath(self.folder / file.name) for number in chosen for file in shards[number].files]
 
     def mean_bytes(self) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Place, Reader, RemotePath, ShardFiles, ShardReader, Storage
+from autopipe.pipeline.storage.form import Place, RemotePath, ShardFiles, Storage, file_name
 from autopipe.workload.data import remote
 from autopipe.workload.data.paths import read_at
 from autopipe.workload.data.records import HEADER_BYTES, frame, serialise
@@ -29,7 +29,8 @@ LABEL_KEY = "image/class/label"
 MASK_KEY = "image/segmentation/class/encoded"
 
 _FRAME_AND_INDEX_BYTES = 16 + 32
-_NO_SAMPLE: Sample = (b"", 0)
+_INDEX = ("index", "npy")
+_RECORDS = ("data", "tfrecord")
 
 
 class TFRecord(Storage):
@@ -47,51 +48,45 @@ class TFRecord(Storage):
         return sum(sizes) / max(len(sizes), 1)
 
     def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
-        records = files.create(_records_name)
+        records = files.create(*_RECORDS)
         rows = []
         for sample in samples:
             features = _features(sample, spec)
             message = serialise(features)
             rows.append(_index_row(features, message, records.size + HEADER_BYTES))
             records.write(frame(message))
-        np.save(files.create(_index_name), np.array(rows, np.int64), allow_pickle=False)
+        np.save(files.create(*_INDEX), np.array(rows, np.int64), allow_pickle=False)
 
-    def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
-        return _Records(folder, spec, shards)
-
-
-class _Records(ShardReader["_Shard"]):
-    """Reads a set of records."""
-
-    def read(self, index: int) -> Sample:
-        number, row = divmod(index, self._per_shard)
-        shard, fields = self._shard(number), self._spec.fields
-        first = max(4, 2 * len(fields)) * row
-        if self._spec.structure is None and len(fields) > 1 and fields[1].kind is FieldKind.LABEL:
-            return shard.read(first), shard.index[first + 2]
-        contents = [shard.read(first + 2 * number) for number in range(len(fields))]
-        return self._spec.aligned(list(map(_part, contents, fields)))
-
-    def _opened(self, number: int) -> _Shard:
-        return _Shard(self._folder, number)
+    def open(self, folder: Place, spec: SampleSpec, number: int, samples: int) -> _Records:
+        return _Records(folder, spec, number)
 
 
-class _Shard:
+class _Records:
     """A file of records: an open one, read without moving a position, so by many threads at once.
 
     Behind a URL each part of a record is a request, and there is no connection to keep.
     """
 
-    def __init__(self, folder: Place, number: int) -> None:
-        table: NDArray[Any] = np.load(io.BytesIO((folder / _index_name(number)).read_bytes()), allow_pickle=False)
-        self.index = table.reshape(-1).data  # gives Python integers
-        self._path = folder / _records_name(number)
+    def __init__(self, folder: Place, spec: SampleSpec, number: int) -> None:
+        self._spec, self._fields = spec, spec.fields
+        self._has_label = LABEL_KEY in _keys(spec)
+        content = (folder / file_name(_INDEX[0], number, _INDEX[1])).read_bytes()
+        table: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+        self._index = table.reshape(-1).data  # gives Python integers
+        self._path = folder / file_name(_RECORDS[0], number, _RECORDS[1])
         if isinstance(self._path, Path):
             self._descriptor = os.open(self._path, os.O_RDONLY)
 
-    def read(self, entry: int) -> bytes:
+    def read(self, row: int) -> Sample:
+        first = 2 * len(self._fields) * row
+        if self._has_label:
+            return self._content(first), self._index[first + 2]
+        contents = [self._content(first + 2 * number) for number in range(len(self._fields))]
+        return self._spec.aligned(list(map(_part, contents, self._fields)))
+
+    def _content(self, entry: int) -> bytes:
         """Return the bytes of an entry of the index: start and length."""
-        start, length = self.index[entry], self.index[entry + 1]
+        start, length = self._index[entry], self._index[entry + 1]
         if isinstance(self._path, RemotePath):
             content = remote.reader(self._path.url).read(self._path.url, start, start + length)
         else:
@@ -112,14 +107,6 @@ def _fits(y: Field) -> bool:
     return y.kind is FieldKind.ENCODED
 
 
-def _records_name(number: int) -> str:
-    return f"data-{number:05d}.tfrecord"
-
-
-def _index_name(number: int) -> str:
-    return f"index-{number:05d}.npy"
-
-
 def _has_fixed_bytes(field: Field) -> bool:
     return field.kind is FieldKind.ENCODED or (field.shape is not None and field.dtype is not None)
 
@@ -135,20 +122,21 @@ def _bytes(part: Part, field: Field) -> bytes:
     return bytes(part) if field.kind is FieldKind.ENCODED else np.asarray(part, field.dtype, order="C").tobytes()
 
 
-def _features(sample: Sample | None, spec: SampleSpec) -> dict[str, bytes | int]:
+def _keys(spec: SampleSpec) -> tuple[str, ...]:
     if spec.structure is not None:
-        names = (IMAGE_KEY, *spec.labels[1:])
-        return {
-            name: b"" if sample is None else _bytes(sample[number], field)
-            for number, (name, field) in enumerate(zip(names, spec.columns, strict=True))
-            if field is not None
-        }
-    x, y = _NO_SAMPLE if sample is None else sample
-    if spec.y is None:
-        return {IMAGE_KEY: bytes(x)}
-    if spec.y.kind is FieldKind.ENCODED:
-        return {IMAGE_KEY: bytes(x), MASK_KEY: bytes(y) if y else b""}
-    return {IMAGE_KEY: bytes(x), LABEL_KEY: _label(y)}
+        return (IMAGE_KEY, *spec.labels[1:])
+    return IMAGE_KEY, MASK_KEY if spec.y is None or spec.y.kind is FieldKind.ENCODED else LABEL_KEY
+
+
+def _features(sample: Sample | None, spec: SampleSpec) -> dict[str, bytes | int]:
+    """Return the parts of a sample by their keys; empty ones in the place of a bad sample."""
+    features: dict[str, bytes | int] = {}
+    for number, (key, field) in enumerate(zip(_keys(spec), spec.columns, strict=True)):
+        if key == LABEL_KEY:
+            features[key] = 0 if sample is None else _label(sample[number])
+        elif field is not None:
+            features[key] = b"" if sample is None else _bytes(sample[number], field)
+    return features
 
 
 def _label(y: Part) -> int:
@@ -162,14 +150,11 @@ def _label(y: Part) -> int:
 
 
 def _index_row(features: dict[str, bytes | int], message: bytes, offset: int) -> list[int]:
-    """Return the place of a sample's parts: start and length of x, then the label, or start and length of the mask.
-
-    Of several parts: start and length of each.
-    """
+    """Return the start and length of each part of a sample; a label itself, and 0."""
     row: list[int] = []
     for part in features.values():  # equal bytes found elsewhere in the message do as well
         row += [offset + message.index(part), len(part)] if isinstance(part, bytes) else [part, 0]
-    return row if len(row) > 2 else [*row, 0, 0]
+    return row
 
 
 STORAGES.register(TFRecord.name, TFRecord())

@@ -52,6 +52,24 @@ def read(source: Source, index: int) -> Any:
         raise read_failure(error, source, index) from error
 
 
+def read_sample(source: Source, index: int, structure: Structure | None) -> Sample:
+    """Return a sample as `(x, y, *others)`; raise DataError if it cannot be read, or its structure is another."""
+    try:
+        return normalise(source.read(index), structure)
+    except BaseException as error:  # a user's source may raise anything; it is named and shown
+        raise read_failure(error, source, index) from error
+
+
+def run(
+    step: Step, sample: Sample, random: NDArray[np.float64], source: Source, index: int, out: Part = None
+) -> Sample:
+    """Return a sample after an op; raise OpError, or the op's own AutopipeError, with the sample's name."""
+    try:
+        return step.op.apply(sample, step.before, random, out)
+    except BaseException as error:  # a user's function may raise anything; it is named and shown
+        raise op_failure(error, step.op, source, index) from error
+
+
 def sample_name(source: Source, index: int) -> str:
     """Return a sample's path if the source knows it, else its number."""
     name = getattr(source, "name", None)
