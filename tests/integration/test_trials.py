@@ -1,0 +1,403 @@
+"""Whatever a trial's process does, its study gets a value in seconds; and how long such a process is kept.
+
+Not tested here: a kill by the kernel for memory (it would take the machine along); its verdict is in
+tests/unit/measure/trial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autopipe.hardware import machine
+from autopipe.hardware.machine import Memory
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
+from autopipe.measure.trial import child
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.failures import Deadlines
+from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
+from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search import searching
+from autopipe.values import JsonObject
+from autopipe.workload.workload import Workload
+from tests.fakes.commands import environment
+
+CONFIG = PipelineConfig(loader=Threads(workers=1))
+IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, request_seconds=4.5, end_seconds=2.0)
+GONE_SECONDS = 20
+TRAIN = """
+from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
+
+workload = Workload(data=Made(8, lambda index: (index, index)), ops=[], batch_size=2)
+"""
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """A workload file, and a session that misbehaves on request."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    fakes = Path(__file__).parents[1] / "fakes"
+    return Launch(
+        workload="train.py:workload", session="trial_sessions:FakeSession", directory=tmp_path, sys_path=(str(fakes),)
+    )
+
+
+@pytest.fixture
+def runner(launch: Launch) -> Iterator[TrialRunner]:
+    """A runner with little patience and memory, that must leave no process."""
+    with TrialRunner(launch, deadlines=IMPATIENT, memory_limit_bytes=400 << 20) as runner:
+        assert runner.start() is None
+        pid = runner.pid
+        assert pid is not None
+        yield runner
+    assert child.members(pid) == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+def is_gone(path: Path) -> bool:
+    """Whether the process whose id is in this file has ended; nobody may have collected its status yet."""
+    try:
+        return psutil.Process(int(path.read_text())).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def failed(outcome: object, kind: FailureKind, phase: Phase = Phase.MEASURE) -> TrialFailure:
+    assert isinstance(outcome, TrialFailure), outcome
+    assert (kind, phase) == (outcome.kind, outcome.phase), outcome
+    return outcome
+
+
+def pids(runner: TrialRunner, *configs: PipelineConfig, **options: str | int) -> list[int]:
+    """Return the process that measured each of these."""
+    outcomes = [runner.measure(config, options) for config in configs]
+    return [outcome.ran.processes for outcome in outcomes if isinstance(outcome, Measurement)]
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said", "logged"),
+    [
+        ("exit", FailureKind.CRASHED, "exited with status 7", ""),
+        ("abort", FailureKind.CRASHED, "SIGABRT", "in _abort"),
+        ("kill", FailureKind.CRASHED, "SIGKILL", ""),  # without memory pressure
+        ("sys_exit", FailureKind.CRASHED, "enough", ""),
+        ("garbage", FailureKind.CRASHED, "this is not JSON", ""),
+        ("close_all_files", FailureKind.CRASHED, "closed its channel", ""),
+        ("hang", FailureKind.HUNG, "", "in for_ever"),
+        ("hang_and_ignore_sigterm", FailureKind.HUNG, "", "in for_ever"),
+        ("creep", FailureKind.TIMEOUT, "", ""),
+        ("terminate", FailureKind.INTERRUPTED, "", ""),
+        ("allocate", FailureKind.OUT_OF_MEMORY, "400 MiB", ""),
+        ("raise", FailureKind.BAD_DATA, "Rule broken.", "Traceback"),
+    ],
+)
+def test_a_trial_that_fails_is_a_failure_with_its_kind_and_reason(
+    runner: TrialRunner, fault: str, kind: FailureKind, said: str, logged: str
+) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": fault}), kind)
+    assert said in failure.message
+    assert logged in failure.log_tail
+    assert (failure.config is not None, failure.config_key) == (True, CONFIG.key())
+    assert failure.hint == "Do this." or fault != "raise"
+    assert runner.pid is None
+
+
+def test_a_trial_that_runs_when_the_time_for_all_is_over_is_cut(runner: TrialRunner) -> None:
+    runner.until = time.monotonic() + 0.5
+    failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.INTERRUPTED)
+    assert runner.pid is None
+
+
+def test_a_hung_trial_may_close_its_session(runner: TrialRunner, tmp_path: Path) -> None:
+    path, seen = tmp_path / "closed", list[Event]()
+    runner.on_event = seen.append
+    failed(runner.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
+    assert path.read_text() == "closed"
+    assert Log(text="hanging") in seen
+
+
+@pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
+def test_a_process_that_will_not_end_is_killed(runner: TrialRunner, fault: str) -> None:
+    assert isinstance(runner.measure(CONFIG, {"fault": fault}), Measurement)
+
+
+def test_what_a_killed_trial_leaves_is_removed_from_the_disk_that_was_named(launch: Launch, tmp_path: Path) -> None:
+    note, out = tmp_path / "left", tmp_path / "out"
+    out.mkdir()
+    leaves: JsonObject = {"fault": "leave_a_file_and_die", "path": str(note)}
+    converting = CONFIG.model_copy(update={"storage": "array"})
+    with TrialRunner(dataclasses.replace(launch, folder=out)) as runner:
+        failed(runner.measure(converting, leaves), FailureKind.CRASHED)
+        assert Path(note.read_text()).is_relative_to(out)
+        assert list(out.iterdir()) == []
+        failed(runner.measure(CONFIG, leaves), FailureKind.CRASHED)
+        assert child.PREFIX in note.read_text()
+        assert not Path(note.read_text()).exists()
+        assert not Path(note.read_text()).is_relative_to(out)
+        out.rmdir()
+        failure = failed(runner.measure(converting), FailureKind.UNSUPPORTED, Phase.OPEN)
+        assert str(out) in failure.message
+        assert isinstance(runner.measure(CONFIG), Measurement)
+
+
+def test_an_answer_ends_although_grandchildren_hold_the_channel(runner: TrialRunner, tmp_path: Path) -> None:
+    paths = [tmp_path / "of_the_group", tmp_path / "of_a_session_of_its_own"]
+    for own, path in enumerate(paths):
+        options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": bool(own)}
+        assert isinstance(runner.measure(CONFIG, options), Measurement)
+    runner.close()
+    assert all(map(is_gone, paths))
+
+
+@pytest.mark.parametrize(
+    ("then", "own_session", "kind"),
+    [
+        ("kill", False, FailureKind.CRASHED),
+        ("hang", True, FailureKind.HUNG),
+        ("hang_and_ignore_sigterm", True, FailureKind.HUNG),
+    ],
+)
+def test_a_grandchild_ends_with_the_trial_that_fails(
+    runner: TrialRunner, tmp_path: Path, then: str, own_session: bool, kind: FailureKind
+) -> None:
+    path = tmp_path / "pid"
+    options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": own_session, "then": then}
+    failed(runner.measure(CONFIG, options), kind)
+    assert is_gone(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "phase", "said"),
+    [
+        ({"workload": "raises.py:workload"}, FailureKind.IMPORT, Phase.IMPORT, ["raises.py, line 3", "no photos"]),
+        (
+            {"session": "trial_sessions:Refuses"},
+            FailureKind.BUILD,
+            Phase.BUILD,
+            ["compiled", "Call compile()."],
+        ),
+        ({"environment": (("PYTHONHOME", "/nowhere"),)}, FailureKind.CRASHED, Phase.START, []),
+    ],
+)
+def test_a_child_that_cannot_begin_is_a_failure(
+    launch: Launch, tmp_path: Path, changes: dict[str, object], kind: FailureKind, phase: Phase, said: list[str]
+) -> None:
+    (tmp_path / "raises.py").write_text("import sys\n\nraise RuntimeError('no photos')\n")
+    with TrialRunner(dataclasses.replace(launch, **changes)) as runner:  # type: ignore[arg-type]  # of each field's own type
+        failure = failed(runner.start() or runner.measure(CONFIG), kind, phase)
+    for words in said:
+        assert words in f"{failure.message} {failure.hint}"
+
+
+def test_a_good_trial_says_what_it_cost_whatever_it_prints(runner: TrialRunner) -> None:
+    outcome = runner.measure(CONFIG, {"fault": "print_megabytes"})
+    assert isinstance(outcome, Measurement)
+    assert {Phase.BUILD, Phase.OPEN, Phase.MEASURE, Phase.CLOSE} == set(outcome.phase_seconds)
+    assert outcome.overhead_seconds > 0
+    assert isinstance(runner.ceiling(CONFIG.model_setup), Ceiling)
+    assert isinstance(runner.verify([CONFIG]), Verification)
+
+
+def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch) -> None:
+    told: list[Event] = []
+    warns = dataclasses.replace(launch, session="trial_sessions:WarningSession")
+    with TrialRunner(warns, on_event=told.append) as runner:
+        runner.measure(CONFIG, {})
+    said = Log(text="4 of 4 images lie on their side.", of_data=True)
+    assert [event for event in told if isinstance(event, Log)] == [said]
+
+
+# ---------------------------------------------------------------- how long it is kept
+
+
+@pytest.mark.parametrize(
+    ("recycling", "configs", "processes"),
+    [
+        (Recycling(), [CONFIG, PipelineConfig(loader=Threads(workers=2)), CONFIG], [0, 0, 0]),
+        (Recycling(isolation="process"), [CONFIG, CONFIG], [0, 1]),
+        (Recycling(trials=2), [CONFIG] * 3, [0, 0, 1]),
+        (Recycling(), [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
+    ],
+    ids=["warm", "each its own", "so many", "another setting of the process"],
+)
+def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_replaced(
+    launch: Launch, recycling: Recycling, configs: list[PipelineConfig], processes: list[int]
+) -> None:
+    with TrialRunner(launch, recycling=recycling) as runner:
+        runner.begin()
+        begun = runner.pid
+        runner.begin()
+        found = pids(runner, *configs)
+        runner.close()
+    assert found[0] == begun
+    assert [list(dict.fromkeys(found)).index(pid) for pid in found] == processes
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
+    with TrialRunner(launch, recycling=Recycling(growth_bytes=60 << 20)) as runner:
+        found = pids(runner, *[CONFIG] * 4, fault="grow", bytes=40 << 20)
+    assert found[0] == found[1] == found[2] != found[3]
+
+
+def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
+    with TrialRunner(launch) as runner:
+        [first] = pids(runner, CONFIG)
+        os.kill(first, signal.SIGKILL)
+        psutil.Process(first).wait(GONE_SECONDS)
+        [second] = pids(runner, CONFIG)
+    assert first != second
+
+
+def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [1 << 34]
+    monkeypatch.setattr(machine, "detect_memory", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
+    with TrialRunner(launch) as runner:
+        [first] = pids(runner, CONFIG, fault="grow", bytes=100 << 20)
+        free[0] = 50 << 20  # another tune, which had to be waited for, has left no more
+        assert pids(runner, CONFIG) == [first]  # what it holds already is not counted against it
+        failed(runner.measure(CONFIG, {"fault": "allocate"}), FailureKind.OUT_OF_MEMORY)
+    assert runner.pid is None
+
+
+def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
+    class Numbers:
+        def __len__(self) -> int:
+            return 8
+
+        def read(self, index: int) -> int:
+            return index
+
+    nameless = dataclasses.replace(launch, workload=Workload(data=Numbers(), ops=[], batch_size=2))
+    with TrialRunner(nameless, recycling=Recycling(isolation="process")) as runner:
+        assert len(pids(runner, CONFIG, CONFIG)) == 2
+
+
+def test_a_workload_that_is_passed_as_an_object_finds_what_lies_beside_its_script(
+    tmp_path: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside_the_script.py").write_text((tmp_path / "train.py").read_text())
+    monkeypatch.syspath_prepend(tmp_path)  # as `python elsewhere/train.py` does
+    workload = importlib.import_module("beside_the_script").workload
+    found = searching.runner_for(workload).launch
+    made = dataclasses.replace(found, session=launch.session, sys_path=(*found.sys_path, *launch.sys_path))
+    with TrialRunner(made) as runner:
+        assert runner.start() is None
+
+
+# ---------------------------------------------------------------- that it never outlives its study
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler of SIGINT, which a process that a shell put into the background starts without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_goes_through_and_leaves_no_process(runner: TrialRunner) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, PhaseBegan) and event.phase is Phase.MEASURE:
+            signal.raise_signal(signal.SIGINT)
+
+    runner.on_event = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        runner.measure(CONFIG, {"fault": "hang"})
+    assert runner.pid is None
+
+
+class Interrupting:
+    """Data whose pickling is interrupted: when the child has its folder, and is about to start."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> tuple[int, int]:
+        return index, index
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        signal.raise_signal(signal.SIGINT)
+        return Interrupting, ()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_while_a_child_starts_leaves_neither_a_process_nor_its_folder(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pickled = Workload(data=Interrupting(), ops=[], batch_size=2)
+    with TrialRunner(dataclasses.replace(launch, workload=pickled)) as runner:
+        with pytest.raises(KeyboardInterrupt):
+            runner.begin()
+        assert runner.pid is not None
+        assert len(list(tmp_path.glob(f"{child.PREFIX}*"))) == 1
+    assert psutil.Process().children(recursive=True) == []
+    assert list(tmp_path.glob(f"{child.PREFIX}*")) == []
+
+
+def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(3600)\n")
+    with TrialRunner(launch, deadlines=Deadlines(close_seconds=3600)) as runner:
+        runner.begin()
+    assert psutil.Process().children(recursive=True) == []
+
+
+STUDY = """
+from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.supervise import TrialRunner
+from tests.integration.test_trials import CONFIG
+
+def show(event):
+    print(event.event, getattr(event, "text", getattr(event, "phase", "")), runner.pid, flush=True)
+
+launch = Launch(workload="train.py:workload", session="trial_sessions:FakeSession", sys_path={sys_path!r})
+with TrialRunner(launch, on_event=show) as runner:
+    runner.measure(CONFIG, {{"fault": "{fault}", "path": "grandchild", "then": "hang"}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "last", "count"),
+    [("hang", "measure", 1), ("hang_and_ignore_sigterm", "measure", 1), ("grandchild", "grandchild started", 2)],
+)
+def test_when_the_study_is_killed_its_trial_goes_too(
+    launch: Launch, tmp_path: Path, fault: str, last: str, count: int
+) -> None:
+    (tmp_path / "study.py").write_text(STUDY.format(fault=fault, sys_path=launch.sys_path))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command, variables = [sys.executable, "study.py"], environment(TMPDIR=str(temporary))
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if last in line)
+        family = child.members(int(line.split()[-1]))
+        assert len(family) == count
+        child.collect(temporary)
+        assert len(list(temporary.glob(f"{child.PREFIX}*"))) == 1  # as long as it lives
+        process.kill()
+    _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
+    assert left == []
+    child.collect(temporary)  # as the next start does
+    assert list(temporary.glob(f"{child.PREFIX}*")) == []
