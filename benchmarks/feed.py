@@ -139,7 +139,7 @@ def waiting(photos: Path) -> dict[str, float]:
     from autopipe.pipeline.assembly import build_loader
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.devices import model as models
-    from autopipe.pipeline.devices.monitor import TimedLoader
+    from autopipe.pipeline.devices.feed import TimedLoader
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.pipeline.devices.trainer import Trainer
     from autopipe.pipeline.loaders.threads import Threads

@@ -1,7 +1,7 @@
 """Whether a tuned configuration still fits: the drift of a training, its exports, and the rules of a check.
 
-`shortfall` decides on a training, which `autopipe.pipeline.devices.monitor` watches; `check` on a machine and workload,
-for which its caller measures. The exports write lines of JSON, Prometheus's text format, or call exporters of
+`shortfall` decides on a training, which an `EpochMonitor` watches; `check` on a machine and workload, for which its
+caller measures. The exports write lines of JSON, Prometheus's text format, or call exporters of
 extensions.
 """
 
@@ -30,7 +30,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, rate_text
 
 if TYPE_CHECKING:
-    from autopipe.pipeline.devices.monitor import EpochFigures, EpochMonitor
+    from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
 
 
 # -------------------- exports
@@ -195,7 +195,7 @@ def DriftMonitor(
         exports.append(functools.partial(append_line, jsonl))
     if prometheus is not None:
         exports.append(functools.partial(write_prometheus, prometheus))
-    from autopipe.pipeline.devices.monitor import EpochMonitor  # imports Keras
+    from autopipe.pipeline.devices.callbacks import EpochMonitor  # imports Keras
 
     return EpochMonitor(_Judge(exports))
 

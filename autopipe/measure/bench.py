@@ -27,7 +27,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.traced import Spans, TraceLog, noted
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
-from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer

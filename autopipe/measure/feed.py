@@ -33,7 +33,7 @@ from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.traced import TraceLog
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
 from autopipe.pipeline.storage.form import place

@@ -42,8 +42,8 @@ from autopipe.measure.outcome import (
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
-from autopipe.pipeline.devices import choose
-from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.devices import strategy as strategies
+from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
@@ -198,7 +198,7 @@ def measurement(
         raise _too_few(loader)
     # The GPUs of a training are the first ones that CUDA shows.
     usage = usage.between(meter.began_at, ended)
-    resources = Resources.of(usage, min(choose.accelerators(), config.devices))
+    resources = Resources.of(usage, min(strategies.accelerators(), config.devices))
     rate, alone = meter.overall, feed.alone
     stable = reading.stable or reading.cut_short
     found = Measurement(
@@ -272,7 +272,7 @@ def _ran(config: PipelineConfig, usage: Usage) -> Ran:
     return Ran(
         threads=0 if processes else config.loader.threads(machine.usable_cores()),
         processes=processes,
-        devices=choose.names(config.devices),
+        devices=strategies.names(config.devices),
         backend=keras.backend.backend(),
         versions={name: value for name, value in machine.installed_versions().items() if value},
     )
@@ -300,8 +300,8 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
         first_ops=fingerprint.first_ops(plan),
         backend=keras.backend.backend(),
-        accelerators=choose.accelerators(),
-        virtual_devices=choose.virtual_devices(),
+        accelerators=strategies.accelerators(),
+        virtual_devices=strategies.virtual_devices(),
         impossible=(*_impossible(workload, plan, model), *_not_plain(workload, plan)),
         data_digest=data_source.first_digest(workload.data),
         mean_bytes=digests.mean_bytes,
@@ -339,14 +339,14 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     alone, order = _one_device_only(workload, model), assembly.batch_order(workload)
     last = order.batch_samples(order.batches - 1)
     uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
-    for count in range(2, max(choose.accelerators(), choose.virtual_devices()) + 1):
+    for count in range(2, max(strategies.accelerators(), strategies.virtual_devices()) + 1):
         found.append(("devices", count, alone))
         found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
     return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
 
 
 def _one_device_only(workload: Workload, model: Any) -> str | None:
-    several = choose.sharing()
+    several = strategies.sharing()
     if several is None:
         return f"on Keras's {keras.backend.backend()} backend autopipe trains on one device"
     if isinstance(workload.model, keras.Model):

@@ -106,7 +106,7 @@ def _place_on_host() -> Callable[[Any], Any] | None:
         case "tensorflow":
             import tensorflow as tf
 
-            from autopipe.pipeline.devices.choose import tensor
+            from autopipe.pipeline.devices.strategy import tensor
 
             return None if tf.config.list_logical_devices("GPU") else tensor
         case "jax":
@@ -200,14 +200,14 @@ def build_model(
     """Return the device strategy and the workload's model, built in its scope. Raise ModelError if there are fewer
     devices, or there is no compiled model.
     """
-    from autopipe.pipeline.devices import choose
     from autopipe.pipeline.devices import model as models
+    from autopipe.pipeline.devices import strategy as strategies
 
     if workload.model is None:
         raise ModelError(
             "The workload has no `model`, so nothing can be trained.", hint="Pass model=build_model to ap.Workload."
         )
-    strategy = choose.strategy(devices)
+    strategy = strategies.chosen(devices)
     return strategy, models.build(workload.model, channels=channels, strategy=strategy)
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from autopipe.errors import AutopipeError, OpError
 from autopipe.measure.bench import ResidentLoader
 from autopipe.pipeline.batching.cache import RowLayout, SlotPool
-from autopipe.pipeline.devices import choose
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish, Loader
@@ -180,13 +180,13 @@ def loader_errors(trainer: Callable[..., Trainer]) -> dict[str, str]:
 
 
 def run(devices: int, folder: Path) -> dict[str, Any]:
-    strategy = choose.strategy(devices)
+    strategy = strategies.chosen(devices)
 
     def trainer(loader: Loader | None = None, model: Any = build) -> Trainer:
         built = models.build(model, strategy=strategy)
         return Trainer(built, loader or SlotLoader(), strategy=strategy, device_prefetch=2, evaluation_loader=in_order)
 
-    out: dict[str, Any] = {"virtual": choose.virtual_devices(), "names": choose.names(devices)}
+    out: dict[str, Any] = {"virtual": strategies.virtual_devices(), "names": strategies.names(devices)}
     first = trainer()
     checkpoints = [
         keras.callbacks.ModelCheckpoint(str(folder / "whole.keras")),
@@ -223,7 +223,9 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["resumed_weights"] = weights(resumed.model)
 
     out |= loader_errors(trainer)
-    out["too_many_devices_error"] = error_of(lambda: choose.strategy(4096)) if devices > 1 else "ModelError: not asked"
+    out["too_many_devices_error"] = (
+        error_of(lambda: strategies.chosen(4096)) if devices > 1 else "ModelError: not asked"
+    )
     out |= {"second_model": second_model(trainer), "several_steps": [several_steps(trainer, n) for n in _STEPS]}
     if devices > 1:
         out |= refusals(trainer, type(strategy), devices)

@@ -28,7 +28,7 @@ from autopipe.hardware import machine
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching import streaming
 from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig
-from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData

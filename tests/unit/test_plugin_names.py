@@ -50,7 +50,7 @@ OTHER_THINGS = {
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }
 ELSEWHERE = {
-    ("pipeline/devices/monitor.py", "diagnose"): "a method of loaders",
+    ("pipeline/devices/feed.py", "diagnose"): "a method of loaders",
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",

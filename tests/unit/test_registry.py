@@ -105,7 +105,7 @@ import autopipe as ap
 from autopipe.artifact import converting
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.config import parameter_types, to_config
-from autopipe.pipeline.devices import choose
+from autopipe.pipeline.devices import strategy as strategies
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
@@ -118,7 +118,7 @@ converting.job(workload, "copied").run()
 with ap.build_loader(workload, config) as loader:
     print(sorted(int(label) for _, y in loader.epoch(0) for label in y))
     print(all((x[:, 0, 0, 0] == 255 - y).all() for x, y in loader.epoch(0)))
-print(type(choose.strategy(2)).__name__)
+print(type(strategies.chosen(2)).__name__)
 """
 
 ENTRIES = """

@@ -24,7 +24,7 @@ from autopipe.hardware import machine
 from autopipe.hardware.processes import Sampler
 from autopipe.measure.bench import calls, copied, wait_for_device
 from autopipe.measure.outcome import Resources
-from autopipe.pipeline.devices.choose import SingleDevice
+from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.workload.workload import standing_in
 
 _FEWEST_STEPS = 4

@@ -132,9 +132,9 @@ class _Server:
 
 def _prepare_devices() -> None:
     if gpu.asked() > 1:
-        from autopipe.pipeline.devices import choose  # imports Keras
+        from autopipe.pipeline.devices import strategy as strategies  # imports Keras
 
-        if (several := choose.sharing()) is not None:
+        if (several := strategies.sharing()) is not None:
             several.prepare()
 
 

@@ -1,4 +1,5 @@
-"""The way of batches from a loader to Keras: the trainer's stream, and the dataset of a user's own `fit`.
+"""The way of batches from a loader to Keras: the trainer's stream, a loader that is timed, and the dataset of a user's
+own `fit`.
 
 Keras takes a Python iterable of device arrays as it is on every backend, so that no copy and no thread lies between a
 loader's batch and the step. `Stream` walks over a loader's epochs and places batches; Keras's adapter of it is
@@ -12,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -211,6 +213,68 @@ def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int) -> 
             return stream.take(steps)
 
         yield frameworks.data_adapter(restart, steps)
+
+
+# -------------------- timed: notes how long the training waited for each batch, with any loader
+# The training thread takes batches itself, one by one, so the time in here is
+# exactly the time in which the model had nothing to do.
+
+
+_ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy", "lost_workers")
+"""What the other loader is asked, and tells, of itself."""
+
+
+class TimedLoader(Loader):
+    """Hands on the batches of another loader."""
+
+    def __init__(self, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
+        self.loader = loader  # the other one, which owns everything
+        self._clock = clock
+        for name in (*Loader.__annotations__, *_ITS_OWN):
+            if not name.startswith("_"):
+                setattr(self, name, getattr(loader, name))
+        self.waited_seconds = 0.0  # time spent in waiting for batches so far
+        self.taken = 0  # batches so far
+        self.first_taken: float | None = None  # when the first batch was handed over, on `clock`; None before
+        self.restarts: list[float] = []  # how long the first batch of each later epoch was waited for, in seconds
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def identity(self) -> str:
+        return self.loader.identity
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        return self._timed(self.loader.batches(epoch, start, last=last))
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        dataset = self.loader.native_dataset(epoch, epochs, start)
+        return self._timed(dataset) if isinstance(dataset, Iterable) else dataset
+
+    def close(self) -> None:
+        self.loader.close()
+
+    def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        source = iter(batches)
+        try:
+            while True:
+                began = self._clock()
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    return
+                now = self._clock()
+                self.waited_seconds += now - began
+                self.taken += 1
+                if self.first_taken is None:
+                    self.first_taken = now
+                elif (self.taken - 1) % len(self) == 0:
+                    self.restarts.append(now - began)
+                yield batch
+                del batch  # its memory goes back to the loader before the next one is asked for
+        finally:
+            end(source)
 
 
 # -------------------- fit dataset

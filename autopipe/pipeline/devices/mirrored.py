@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from autopipe.errors import ModelError
 from autopipe.hardware import gpu
-from autopipe.pipeline.devices.choose import tensor
-from autopipe.pipeline.devices.strategy import SharingStrategy
+from autopipe.pipeline.devices.strategy import SharingStrategy, tensor
 
 
 class Mirrored(SharingStrategy):

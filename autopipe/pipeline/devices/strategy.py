@@ -1,18 +1,34 @@
-"""The base of device strategies: the devices of a model, and how a batch gets there.
+"""Device strategies: the devices of a model, how a batch gets there, and which strategy a configuration takes.
 
-One strategy is one file and knows one backend's way of doing it; `autopipe.pipeline.devices.choose` picks. The global
-batch stays that of the workload: a strategy only splits it. Nothing here knows loaders or trainers.
+A strategy of several devices is one file and knows one backend's way of sharing batches; that of one device is here.
+Another package adds the way of a backend that has none here by an entry point of the group
+`autopipe.device_strategies`, which has the backend's name and names a `SharingStrategy`. The global batch stays that of
+the workload: a strategy only splits it. Nothing here knows loaders or trainers.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from importlib.metadata import EntryPoint
+from typing import Any, Final
 
+import keras
+import numpy as np
+
+from autopipe import registry
 from autopipe.errors import ModelError
+from autopipe.hardware import gpu
+
+_Place = Callable[[Any], Any]
+_GROUP: Final = "autopipe.device_strategies"
+_OURS: Final = (
+    EntryPoint("tensorflow", "autopipe.pipeline.devices.mirrored:Mirrored", _GROUP),
+    EntryPoint("jax", "autopipe.pipeline.devices.jax_parallel:JaxParallel", _GROUP),
+)
 
 
 class DeviceStrategy(abc.ABC):
@@ -110,3 +126,166 @@ class SharingStrategy(DeviceStrategy):
     def split(cls) -> int:
         """Return the number of virtual devices of the CPU in this process; 1 if it is not split."""
         return 1
+
+
+# -------------------- choice, on the Keras backend of this process
+
+
+def chosen(devices: int) -> DeviceStrategy:
+    """Return the strategy for `devices` devices: one device, or the backend's own way of sharing batches. Raise
+    ModelError if the backend has no such way, or there are fewer devices.
+    """
+    several = sharing()
+    alone = several is None or several.cluster() == (0, 1)
+    if devices == 1 and alone:
+        return SingleDevice()
+    if several is None:
+        raise ModelError(
+            f"`devices` must be 1 on the {keras.backend.backend()} backend, but got devices={devices}.",
+            hint=f"Use the {' or '.join(_strategies())} backend to train on several devices.",
+        )
+    return several(devices)
+
+
+def sharing() -> type[SharingStrategy] | None:
+    """Return the backend's way of sharing batches; None if it has none."""
+    found = _strategies().get(keras.backend.backend())
+    return None if found is None else found.load()
+
+
+def _strategies() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in (*registry.declared(_GROUP), *_OURS)}
+
+
+def accelerators() -> int:
+    """Return the number of accelerators of the backend in this process; 0 if it trains on the CPU."""
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
+
+            return len(tf.config.list_physical_devices("GPU"))
+        case "jax":
+            import jax
+
+            return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
+        case _:  # pragma: no cover  # make test-torch runs it
+            import torch
+
+            return int(torch.cuda.device_count())
+
+
+def virtual_devices() -> int:
+    """Return the number of virtual CPU devices that may train here; 0 if none was asked for.
+
+    On a machine with accelerators the CPU never trains.
+    """
+    several = sharing()
+    if several is None or accelerators():
+        return 0
+    made = max(gpu.asked(), several.split())  # or the user's own code has split the CPU
+    return made if made > 1 else 0
+
+
+def names(devices: int) -> tuple[str, ...]:
+    """Return the names of the first devices; virtual ones are called so."""
+    if sharing() is None:  # Keras lists no devices then
+        return (keras.backend.backend(),)
+    found = tuple(keras.distribution.list_devices()[:devices]) or (keras.backend.backend(),)
+    return found if devices == 1 or accelerators() else tuple(f"virtual {name}" for name in found)
+
+
+# -------------------- one device: the first accelerator, or the CPU
+
+
+class SingleDevice(DeviceStrategy):
+    """Trains on the backend's default device."""
+
+    devices = 1
+
+    def __init__(self) -> None:
+        makers = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+        self.looks_ahead, self._place = makers[keras.backend.backend()]()
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def place(self, array: Any) -> Any:
+        return self._place(array)
+
+
+def _tensorflow() -> tuple[bool, _Place]:
+    import tensorflow as tf
+
+    if not tf.config.list_logical_devices("GPU"):
+        return False, tensor
+
+    def to_gpu(array: Any) -> Any:
+        if isinstance(array, tf.Tensor) and "GPU" in array.device:
+            return array
+        with tf.device("GPU:0"):
+            return tf.identity(tensor(array))
+
+    return True, to_gpu
+
+
+def _jax() -> tuple[bool, _Place]:
+    import jax
+
+    # On the CPU a jitted step takes an aligned NumPy array as it is (0.1 ms less a step than through `device_put`).
+    return (False, lambda array: array) if jax.default_backend() == "cpu" else (True, jax.device_put)
+
+
+def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs it
+    import torch
+
+    _require_one_process(torch)
+
+    def on_host(array: Any) -> Any:
+        if isinstance(array, torch.Tensor):  # it is there already
+            return array
+        return torch.from_numpy(array if array.flags.writeable else np.array(array))
+
+    if not torch.cuda.is_available():
+        return False, on_host
+    return True, lambda array: on_host(array).to("cuda", non_blocking=True)
+
+
+def _require_one_process(torch: Any) -> None:  # pragma: no cover  # make test-torch runs it
+    connected = torch.distributed.is_available() and torch.distributed.is_initialized()
+    # torchrun sets both
+    launched = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    ranks = torch.distributed.get_world_size() if connected else launched
+    if ranks > 1:
+        raise ModelError(
+            f"Keras {keras.__version__} trains in one process on the torch backend, but torch.distributed connects "
+            f"{ranks}.",
+            hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer().",
+        )
+
+
+# -------------------- tensors over NumPy memory: a tensor refers to its array, so that the array outlives its uses
+
+
+_ALIGNMENT = 64  # EIGEN_MAX_ALIGN_BYTES with AVX-512; kernels abort the process on less
+
+
+def tensor(array: Any) -> Any:
+    """Return a tensor in host memory with the array's values; a tensor is returned as it is."""
+    import tensorflow as tf
+
+    if not isinstance(array, np.ndarray):
+        return array
+    if _may_alias(array):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    with tf.device("CPU:0"):
+        return tf.constant(array)
+
+
+def _may_alias(array: np.ndarray[Any, Any]) -> bool:
+    return (
+        array.nbytes > 0
+        and array.dtype.kind in "iuf"
+        and array.flags.c_contiguous
+        and array.flags.writeable  # DLPack cannot say "read only"
+        and int(array.__array_interface__["data"][0]) % _ALIGNMENT == 0
+    )

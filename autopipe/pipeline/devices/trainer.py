@@ -20,9 +20,8 @@ from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.callbacks import TrainingCallbacks, listed, of_rank, restored
-from autopipe.pipeline.devices.choose import SingleDevice
 from autopipe.pipeline.devices.feed import Fault, Placement, Stream, replayed
-from autopipe.pipeline.devices.strategy import DeviceStrategy
+from autopipe.pipeline.devices.strategy import DeviceStrategy, SingleDevice
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.workload.sample import Source

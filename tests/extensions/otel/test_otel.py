@@ -14,7 +14,7 @@ from autopipe.artifact import drift
 from autopipe.artifact.drift import Cause, DriftMonitor, DriftWarning
 from autopipe.errors import MissingExtraError
 from autopipe.extensions.otel import Gauges
-from autopipe.pipeline.devices.monitor import EpochFigures
+from autopipe.pipeline.devices.callbacks import EpochFigures
 from tests.unit.artifact.test_drift import PROMISE
 
 

@@ -11,7 +11,7 @@ import pytest
 from autopipe import again
 from autopipe.artifact.drift import Cause, Drift, DriftMonitor, DriftWarning, Promise, shortfall
 from autopipe.errors import ConfigError
-from autopipe.pipeline.devices.monitor import EpochFigures
+from autopipe.pipeline.devices.callbacks import EpochFigures
 from autopipe.values import Estimate
 from tests.fakes.facts import known
 

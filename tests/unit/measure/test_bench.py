@@ -11,7 +11,7 @@ from autopipe.measure import bench
 from autopipe.measure.bench import FirstSteps, ResidentLoader, any_batch
 from autopipe.measure.outcome import Phase
 from autopipe.pipeline.devices import train_steps
-from autopipe.pipeline.devices.choose import SingleDevice
+from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.reports import Told

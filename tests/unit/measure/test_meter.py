@@ -9,7 +9,7 @@ from autopipe.measure.feed import meter_for
 from autopipe.measure.meter import Edge, Meter, Reading, overall, read, window_steps
 from autopipe.measure.outcome import MeasureOptions, StopRule, Window
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loaders.tfdata import TfData
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.pipeline import Pipeline, run

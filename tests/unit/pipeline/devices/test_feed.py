@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import AutopipeError, ModelError, OpError
-from autopipe.pipeline.devices.feed import Fault, Placement, Stream, ahead, class_weights, replayed
-from autopipe.pipeline.devices.monitor import TimedLoader
+from autopipe.pipeline.devices.feed import Fault, Placement, Stream, TimedLoader, ahead, class_weights, replayed
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from tests.fakes.loader import ArrayLoader, blobs
 

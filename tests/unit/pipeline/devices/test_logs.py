@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from autopipe.pipeline.batching.cache import RowLayout, SlotPool
 from autopipe.pipeline.devices.callbacks import StepLogs
-from autopipe.pipeline.devices.choose import SingleDevice, tensor
 from autopipe.pipeline.devices.feed import Fault, Placement, Stream
+from autopipe.pipeline.devices.strategy import SingleDevice, tensor
 from autopipe.pipeline.devices.train_steps import KERAS_OPS
 from autopipe.workload.op import NUMPY
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec

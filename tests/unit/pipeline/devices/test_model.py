@@ -14,8 +14,9 @@ from autopipe.errors import ConfigError, ModelError
 from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_trainer
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices import callbacks, choose
+from autopipe.pipeline.devices import callbacks
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.mirrored import Mirrored
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
@@ -161,7 +162,7 @@ def test_tensorflow_in_several_processes_is_refused_with_what_works(monkeypatch:
     with pytest.raises(
         ModelError, match="MultiWorkerMirroredStrategy fails under it \\(keras issue 20585\\)"
     ) as caught:
-        choose.strategy(1)
+        strategies.chosen(1)
     assert "jax.distributed.initialize" in str(caught.value.hint)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from autopipe.errors import ModelError
 from autopipe.hardware.processes import Neighbours
-from autopipe.pipeline.devices.monitor import EpochFigures, EpochMonitor, TimedLoader
+from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
+from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loader import Loader
 from autopipe.workload.sample import Batch
 from tests.fakes.loader import ArrayLoader

@@ -13,8 +13,7 @@ import pytest
 from autopipe.errors import LoaderError, ModelError, OpError
 from autopipe.pipeline.assembly import build_trainer
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.devices.callbacks import listed
-from autopipe.pipeline.devices.monitor import EpochMonitor
+from autopipe.pipeline.devices.callbacks import EpochMonitor, listed
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.pipeline.loaders.threads import Threads
