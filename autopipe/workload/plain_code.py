@@ -2,16 +2,15 @@
 
 An op writes lines on the variables of a sample's parts, a source writes lines that load them; both once for NumPy and
 OpenCV, and once for TensorFlow, as a person would. The variables are `x` and `y`; those of several parts are called
-like
-`x_left` and `y_mask`. Random numbers are drawn from `rng` in NumPy, and by TensorFlow itself there. The files made of
-these lines are in `autopipe.pipeline.eject`.
+like `x_left` and `y_mask`. Random numbers are drawn from `rng` in NumPy, and by TensorFlow itself there. The files made
+of these lines are in `autopipe.pipeline.eject`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from autopipe.errors import PlainCodeError
@@ -60,24 +59,62 @@ def columns(spec: SampleSpec) -> tuple[str, ...]:
     return tuple(slot if key is None else f"{slot}_{number}" for number, (slot, key) in enumerate(paths))
 
 
-def names(spec: SampleSpec) -> tuple[str, ...]:
+class Variable(str):
+    """The variable of a part of a sample, with the part's field in the spec that it was asked of.
+
+    For the parts that an op acts on, these are the fields before the op and after it.
+    """
+
+    field: Field
+    after: Field
+
+    @property
+    def is_mask(self) -> bool:
+        return self.field.kind is FieldKind.MASK
+
+    @property
+    def is_flat(self) -> bool:
+        """True if the part has no channel axis."""
+        return self.field.rank == 2
+
+    @property
+    def is_integer(self) -> bool:
+        return self.field.dtype is not None and self.field.dtype.kind in "ui"
+
+    @property
+    def tensor_type(self) -> str:
+        """The TensorFlow dtype, as code."""
+        return "tf.string" if self.field.dtype is None else f"tf.{self.field.dtype.name}"
+
+    def channel_axis(self) -> Lines:
+        """Return lines that give the part its channel axis back if its length is, or may be, one: OpenCV drops it.
+
+        The shape after the op gives the number of channels if samples differ in size before.
+        """
+        shape = self.field.shape or self.after.shape
+        is_lost = self.field.rank == 3 and (shape is None or shape[-1] == 1)
+        return [f"{self} = np.atleast_3d({self})"] if is_lost else []
+
+
+def names(spec: SampleSpec) -> tuple[Variable, ...]:
     """Return the variables of the existing parts: those of x first, then those of y, then of weights."""
-    found = zip(paths_of(spec.structure), columns(spec), spec.columns, strict=True)
-    there = [(SLOTS.index(slot), name) for (slot, _), name, field in found if field is not None]
-    return tuple(name for _, name in sorted(there, key=lambda each: each[0]))
+    found = []
+    for (slot, _), name, field in zip(paths_of(spec.structure), columns(spec), spec.columns, strict=True):
+        if field is not None:
+            variable = Variable(name)
+            variable.field = variable.after = field
+            found.append((SLOTS.index(slot), variable))
+    return tuple(variable for _, variable in sorted(found, key=lambda each: each[0]))
 
 
-def parts(step: Step) -> tuple[str, ...]:
+def parts(step: Step) -> tuple[Variable, ...]:
     """Return the variables of the parts that an op acts on, those of x first."""
     on = dict(zip(columns(step.before), step.op.touches(step.before), strict=True))
-    return tuple(name for name in names(step.before) if on[name])
-
-
-def part_of(spec: SampleSpec, part: str) -> Field:
-    """Return the field of an existing part."""
-    field = dict(zip(columns(spec), spec.columns, strict=True))[part]
-    assert field is not None  # callers ask for existing parts only
-    return field
+    found = tuple(name for name in names(step.before) if on[name])
+    after = {name: name.field for name in names(step.after)}
+    for variable in found:
+        variable.after = after.get(variable, variable.field)
+    return found
 
 
 def packed(spec: SampleSpec) -> str:
@@ -123,41 +160,6 @@ def said(op: Op, step: Step, library: Library) -> Lines:
     return lines
 
 
-def decoded_parts(step: Step) -> dict[str, Field]:
-    """Return the parts that are bytes of image files before the op, with their fields after it."""
-    return {
-        part: part_of(step.after, part) for part in parts(step) if part_of(step.before, part).kind is FieldKind.ENCODED
-    }
-
-
-def is_mask(step: Step, part: str) -> bool:
-    """Return True if a part is a mask before the op."""
-    return part_of(step.before, part).kind is FieldKind.MASK
-
-
-def is_flat(step: Step, part: str) -> bool:
-    """Return True if a part has no channel axis before the op."""
-    return part_of(step.before, part).rank == 2
-
-
-def channel_axis(step: Step, part: str) -> Lines:
-    """Return lines that give a part its channel axis back if its length is, or may be, one.
-
-    OpenCV drops such an axis. The shape before the op gives the number of channels, or the shape after it if samples
-    differ in size before.
-    """
-    before, after = part_of(step.before, part), part_of(step.after, part)
-    shape = before.shape or after.shape
-    is_lost = before.rank == 3 and (shape is None or shape[-1] == 1)
-    return [f"{part} = np.atleast_3d({part})"] if is_lost else []
-
-
-def is_integer(step: Step, part: str) -> bool:
-    """Return True if a part holds whole numbers before the op."""
-    dtype = part_of(step.before, part).dtype
-    return dtype is not None and dtype.kind in "ui"
-
-
 def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, str]:
     """Return the call of a `tf.image.random_...`: lines before it, and the call, with `{}` in the place of a part.
 
@@ -175,20 +177,22 @@ def converted(part: str, dtype: str, library: Library) -> str:
     return f"{part}.astype({quoted(dtype)})" if library == "np" else f"tf.cast({part}, tf.{dtype})"
 
 
-def tensor_type(field: Field) -> str:
-    """Return the TensorFlow dtype of a part, as code."""
-    return "tf.string" if field.dtype is None else f"tf.{field.dtype.name}"
+def through_python(call: str, given: str, made: Sequence[Variable]) -> Lines:
+    """Return lines of TensorFlow that make variables by a call of Python."""
+    types = [variable.tensor_type for variable in made]
+    returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
+    return [f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})", *shape_lines(made)]
 
 
-def shape_lines(spec: SampleSpec, named: tuple[str, ...]) -> Lines:
-    """Return lines that set the shapes of tensors that came through Python, which TensorFlow cannot know."""
+def shape_lines(variables: Iterable[Variable]) -> Lines:
+    """Return lines that set the shapes of tensors, after the op, that TensorFlow cannot know."""
     found = []
-    for part in named:
-        field = part_of(spec, part)
+    for variable in variables:
+        field = variable.after
         shape: object = () if field.kind is FieldKind.ENCODED else field.shape
         if shape is None and field.rank is not None:
             shape = [None] * field.rank
-        found += [] if shape is None else [f"{part}.set_shape({shape})"]
+        found += [] if shape is None else [f"{variable}.set_shape({shape})"]
     return found
 
 

@@ -12,6 +12,7 @@ import re
 import textwrap
 import weakref
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 
 from autopipe.errors import PlainCodeError
 from autopipe.workload.data.paths import spread
-from autopipe.workload.plain_code import Library, Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
-from autopipe.workload.sample import Batch, FieldKind, Part, SampleSpec, Source
+from autopipe.workload.plain_code import Library, Lines, PlainSource, names, through_python, unpacked
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Source
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
 _PLAIN_READ: Final = '''
@@ -66,7 +67,7 @@ def first_digest(source: Source) -> str:
 
 def difference(old: str, new: str) -> str:
     """Name the parts of two digests ("key=value ...") that differ, such as "sizes, times"; empty if none does."""
-    before, after = _parts(old), _parts(new)
+    before, after = ({part.partition("=")[0]: part for part in text.split()} for text in (old, new))
     return ", ".join(key for key in (before | after) if before.get(key) != after.get(key))
 
 
@@ -76,10 +77,7 @@ def undated(digest: str) -> str:
 
 
 def mean_bytes(source: Source) -> float:
-    """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples.
-
-    Unreadable ones of the four are left out; their errors are raised at their use.
-    """
+    """Return the mean size of a sample as it is read: as the source says, or of the readable ones of four."""
     own = getattr(source, "mean_bytes", None)
     if callable(own):
         return float(own())
@@ -92,7 +90,12 @@ def mean_bytes(source: Source) -> float:
 
 def sample_bytes(value: Any) -> int:
     """Return the size of a sample as read."""
-    return sum(map(_bytes_of, value if isinstance(value, tuple) else (value,)))
+    parts = value if isinstance(value, tuple) else (value,)
+    return sum(
+        len(part) if isinstance(part, bytes | bytearray) else np.asarray(part).nbytes
+        for part in parts
+        if part is not None
+    )
 
 
 def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
@@ -100,12 +103,16 @@ def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
     PlainCodeError if neither is possible, or if TensorFlow does not decode the images.
     """
     if library == "tf" and any(field.kind is FieldKind.ENCODED for field in spec.fields):
-        _require_known_to_tensorflow(source)
+        endings = {Path(path).suffix.lower() for path in files(source)}
+        if found := sorted(endings & {*_UNKNOWN_TO_TENSORFLOW}):
+            raise PlainCodeError(
+                f"its samples are {' and '.join(found)} files, which TensorFlow's `decode_jpeg` does not read; "
+                "the form keras does"
+            )
     own = _beside_read(source, "plain")
-    found = own(spec, library) if callable(own) else None
-    if found is not None:
-        assert isinstance(found, PlainSource)
-        return found
+    if callable(own) and (given := own(spec, library)) is not None:
+        assert isinstance(given, PlainSource)
+        return given
     if library == "np":
         return PlainSource(
             given={"source": source},
@@ -116,8 +123,6 @@ def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
             reading=unpacked(spec, "source.read(index)"),
         )
     made = names(spec)
-    types = [tensor_type(part_of(spec, part)) for part in made]
-    returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
     read, functions = "source.read(int(index))", ""  # a database knows no number of NumPy's
     if spec.structure is not None:  # TensorFlow takes parts side by side
         read, lines = "read(source, int(index))", "\n".join(unpacked(spec, "source.read(index)"))
@@ -128,23 +133,9 @@ def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
         count="len(dataset)",
         taken="functools.partial(load, source)",
         arguments=("source", "index"),
-        reading=[
-            f"{', '.join(made)} = tf.numpy_function(lambda index: {read}, [index], {returned})",
-            *shape_lines(spec, made),
-        ],
+        reading=through_python(f"lambda index: {read}", "index", made),
         functions=functions,
     )
-
-
-def _require_known_to_tensorflow(source: Source) -> None:
-    found = {
-        path[path.rindex(".") :].lower() for path in files(source) if path.lower().endswith(_UNKNOWN_TO_TENSORFLOW)
-    }
-    if found:
-        raise PlainCodeError(
-            f"its samples are {' and '.join(sorted(found))} files, which TensorFlow's `decode_jpeg` does not read; "
-            "the form keras does"
-        )
 
 
 def require_local(source: Source) -> None:
@@ -177,8 +168,7 @@ def plain_from_files(
 
 def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:
     """Return the source's `read_many`; None if it has none, or if a subclass or wrapper replaces `read`."""
-    found: Callable[[NDArray[np.integer], Batch], None] | None = _beside_read(source, "read_many")
-    return found
+    return _beside_read(source, "read_many")  # type: ignore[no-any-return]
 
 
 def _beside_read(source: Source, method: str) -> Any:
@@ -190,13 +180,3 @@ def _beside_read(source: Source, method: str) -> Any:
             if "read" in vars(kind):
                 return None
     return getattr(source, method, None)
-
-
-def _bytes_of(part: Part) -> int:
-    if isinstance(part, bytes | bytearray):
-        return len(part)
-    return 0 if part is None else np.asarray(part).nbytes
-
-
-def _parts(text: str) -> dict[str, str]:
-    return dict((key, value) for key, _, value in (part.partition("=") for part in text.split()))

@@ -38,10 +38,7 @@ from autopipe.workload.ops.pixels import (
 from autopipe.workload.plain_code import (
     Library,
     Lines,
-    channel_axis,
     drawn_tensorflow,
-    is_flat,
-    is_integer,
     parts,
 )
 from autopipe.workload.sample import Field, FieldKind, Part
@@ -106,12 +103,12 @@ class RandomBrightness(ImageOp):
         if library == "np":
             found = [f"change = rng.uniform{limits}"]
             for part in parts(step):
-                change = "* change" if self.factor is not None else f"+ {plain_top(step, part)} * change"
-                found.append(f"{part} = {plain_levels(f'{part} {change}', step, part, library)}")
+                change = "* change" if self.factor is not None else f"+ {plain_top(part)} * change"
+                found.append(f"{part} = {plain_levels(f'{part} {change}', part, library)}")
             return found
         drawn = [f"change = tf.random.uniform((), {limits[0]!r}, {limits[1]!r})"], "{} * change"
         if self.factor is None:
-            drawn = drawn_tensorflow(step, "brightness", self.delta * float(plain_top(step, parts(step)[0])))
+            drawn = drawn_tensorflow(step, "brightness", self.delta * float(plain_top(parts(step)[0])))
         return plain_changed_tensorflow(*drawn, step)
 
 
@@ -168,7 +165,7 @@ class RandomContrast(ImageOp):
         found = [f"factor = rng.uniform({self.lower!r}, {self.upper!r})"]
         for part in parts(step):
             found.append(f"mean = {part}.mean(axis=(0, 1))")
-            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', step, part, library)}")
+            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', part, library)}")
         return found
 
 
@@ -236,13 +233,13 @@ class _ColourOp(ImageOp):
             return plain_changed_tensorflow(found, call, step, colours=True)
         found = [f"change = rng.uniform{limits!r}"]
         for part in parts(step):
-            top = plain_top(step, part)
+            top = plain_top(part)
             coloured = f"cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * np.float32({top})"
             found += [
                 f"if {part}.shape[2:] == (3,):",
                 f"    hsv = cv2.cvtColor({part}.astype(np.float32) / np.float32({top}), cv2.COLOR_RGB2HSV)",
                 f"    {change}",
-                f"    {part} = {plain_levels(coloured, step, part, library)}",
+                f"    {part} = {plain_levels(coloured, part, library)}",
             ]
         return found
 
@@ -341,12 +338,12 @@ class RandomGrayscale(ImageOp):
         found = [f"is_grey = {drawn} < {self.probability!r}"]
         for part in parts(step):
             if library == "np":
-                known = part if is_integer(step, part) else f"{part}.astype(np.float32)"
+                known = part if part.is_integer else f"{part}.astype(np.float32)"
                 grey = f"cv2.cvtColor(cv2.cvtColor({known}, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)"
                 made = f"{grey}.astype({part}.dtype)"
             else:
                 grey = f"tf.repeat(tf.image.rgb_to_grayscale(tf.cast({part}, tf.float32)), 3, axis=-1)"
-                made = f"tf.where(is_grey, {plain_levels(grey, step, part, library)}, {part})"
+                made = f"tf.where(is_grey, {plain_levels(grey, part, library)}, {part})"
             found += [f"if {chance}{part}.shape[2:] == (3,):", f"    {part} = {made}"]
         return found
 
@@ -386,7 +383,7 @@ class GaussianBlur(ImageOp):
         found = [f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"]
         for part in parts(step):
             blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
-            found += ["if is_blurred:", *(f"    {line}" for line in (blurred, *channel_axis(step, part)))]
+            found += ["if is_blurred:", *(f"    {line}" for line in (blurred, *part.channel_axis()))]
         return found
 
     def _plain_tensorflow(self, step: Step) -> Lines:
@@ -399,14 +396,14 @@ class GaussianBlur(ImageOp):
         ]
         for part in parts(step):
             found += [
-                f"planes = tf.cast({part}{'[..., None]' if is_flat(step, part) else ''}, tf.float32)",
+                f"planes = tf.cast({part}{'[..., None]' if part.is_flat else ''}, tf.float32)",
                 "planes = tf.transpose(planes, (2, 0, 1))[..., None]  # each channel by itself",
                 "blurred, share = (",
                 '    tf.nn.conv2d(each, weights[..., None, None], 1, "SAME")',
                 "    for each in (planes, tf.ones_like(planes))",
                 ")",
                 "blurred = tf.transpose((blurred / share)[..., 0], (1, 2, 0))",
-                *(["blurred = blurred[..., 0]"] if is_flat(step, part) else []),
-                f"{part} = tf.where(is_blurred, {plain_levels('blurred', step, part, 'tf')}, {part})",
+                *(["blurred = blurred[..., 0]"] if part.is_flat else []),
+                f"{part} = tf.where(is_blurred, {plain_levels('blurred', part, 'tf')}, {part})",
             ]
         return found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.plain_code import Library, Lines, names, part_of, parts, shape_lines, tensor_type
+from autopipe.workload.plain_code import Library, Lines, Variable, names, parts, through_python
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
 _CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred
@@ -126,7 +126,7 @@ class Map(Op):
         name = getattr(self.function, "__name__", "")
         return f"{name if name.isidentifier() else 'function'}_{step.stream}"
 
-    def _plain_calls(self, step: Step) -> list[tuple[str, ...]]:
+    def _plain_calls(self, step: Step) -> list[tuple[Variable, ...]]:
         if self.on != "both":
             return [(part,) for part in parts(step)]
         if len([part for part in parts(step) if part.startswith("x")]) > 1 or len(parts(step)) > 2:
@@ -147,15 +147,13 @@ class Map(Op):
         shared = [f"{named} = {name}({named}, np.random.default_rng(seed))" for named in calls]
         return ["seed = rng.integers(2**32)", *shared]
 
-    def _plain_call(self, step: Step, taken: tuple[str, ...]) -> Lines:
-        made = tuple(part for part in taken if part in names(step.after))
+    def _plain_call(self, step: Step, taken: tuple[Variable, ...]) -> Lines:
+        made = [part for part in names(step.after) if part in taken]
         call, given = self._plain_name(step), ", ".join(taken)
         if self.random:
             call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
             given = f"{given}, seed"
-        types = [tensor_type(part_of(step.after, part)) for part in made]
-        returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
-        return [f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})", *shape_lines(step.after, made)]
+        return through_python(call, given, made)
 
 
 def _generator(random: NDArray[np.float64]) -> np.random.Generator:

@@ -31,7 +31,7 @@ from autopipe.workload.ops.image_file import (
     warn_of_turned,
 )
 from autopipe.workload.ops.sizes import check_size
-from autopipe.workload.plain_code import Library, Lines, decoded_parts
+from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 MAX_PIXELS = 2**28
@@ -166,8 +166,8 @@ class Decode(Op):
         if self.orientation == "exif" and self.reduce:
             raise PlainCodeError("no plain code both reduces images and rotates them as their EXIF tags say")
         found = []
-        for part, after in decoded_parts(step).items():
-            if (is_image := after.kind is FieldKind.IMAGE) and self.reduce:
+        for part in _encoded(step):
+            if (is_image := (after := part.after).kind is FieldKind.IMAGE) and self.reduce:
                 found += _plain_reduced(part, self._least, self.channels)
             else:
                 is_grey = self.channels == 1 if is_image else after.rank != 3
@@ -186,8 +186,8 @@ class Decode(Op):
         if self.orientation == "exif":
             raise PlainCodeError("TensorFlow cannot rotate images as their EXIF tags say")
         found = []
-        for part, after in decoded_parts(step).items():
-            if after.kind is not FieldKind.IMAGE:
+        for part in _encoded(step):
+            if (after := part.after).kind is not FieldKind.IMAGE:
                 how = "3" if after.rank == 3 else "1"
                 how += ", dtype=tf.uint16)" if _is_deep(after) else ")"
                 found.append(f"{part} = tf.io.decode_png({part}, channels={how}{'' if after.rank == 3 else '[..., 0]'}")
@@ -230,6 +230,10 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
         pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", jpeg.size, strict=strict)
         return pixels[..., 0] if is_grey else pixels
     return _other(data, _MASK_FLAGS, max_pixels, None)
+
+
+def _encoded(step: Step) -> list[Variable]:
+    return [part for part in parts(step) if part.field.kind is FieldKind.ENCODED]
 
 
 def _is_deep(mask: Field) -> bool:

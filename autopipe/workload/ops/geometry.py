@@ -31,10 +31,7 @@ from autopipe.workload.ops.pixels import (
 from autopipe.workload.plain_code import (
     Library,
     Lines,
-    channel_axis,
     drawn_tensorflow,
-    is_flat,
-    is_mask,
     parts,
     shape_lines,
 )
@@ -99,7 +96,7 @@ class RandomFlip(PixelOp):
             lines, call = drawn_tensorflow(step, name)
             found += lines
             for part in named:
-                inner, outer = ("[..., None]", "[..., 0]") if is_flat(step, part) else ("", "")
+                inner, outer = ("[..., None]", "[..., 0]") if part.is_flat else ("", "")
                 found.append(f"{part} = {call.format(part + inner)}{outer}")
         return found
 
@@ -207,9 +204,9 @@ class RandomAffine(PixelOp):
             "places = np.array([[a, b, c], [d, e, f]])",
         ]
         for part in parts(step):
-            nearest = is_mask(step, part) or self.interpolation == "nearest"
+            nearest = part.is_mask or self.interpolation == "nearest"
             border = {"nearest": "REPLICATE"}.get(self.fill, self.fill.upper())
-            value = (plain_filling(self, step, part),) * 4
+            value = (plain_filling(self, part),) * 4
             found += [
                 f"{part} = cv2.warpAffine(",
                 f"    {part},",
@@ -219,7 +216,7 @@ class RandomAffine(PixelOp):
                 f"    borderMode=cv2.BORDER_{border},",
                 f"    borderValue={value!r},",
                 ")",
-                *channel_axis(step, part),
+                *part.channel_axis(),
             ]
         return found
 
@@ -230,20 +227,20 @@ class RandomAffine(PixelOp):
             "places = tf.stack((a, b, c, d, e, f, 0.0, 0.0))[None]",
         ]
         for part in parts(step):
-            axis = ", ..., None]" if is_flat(step, part) else "]"
-            nearest = is_mask(step, part) or self.interpolation == "nearest"
+            axis = ", ..., None]" if part.is_flat else "]"
+            nearest = part.is_mask or self.interpolation == "nearest"
             found += [
                 "moved = tf.raw_ops.ImageProjectiveTransformV3(",
                 f"    images=tf.cast({part}[None{axis}, tf.float32),",
                 "    transforms=places,",
                 f"    output_shape=tf.shape({part})[:2],",
-                f"    fill_value={float(plain_filling(self, step, part))!r},",
+                f"    fill_value={float(plain_filling(self, part))!r},",
                 f'    interpolation="{"NEAREST" if nearest else "BILINEAR"}",',
                 f'    fill_mode="{self.fill.upper()}",',
-                f")[0{', ..., 0' if is_flat(step, part) else ''}]",
-                f"{part} = {plain_levels('moved', step, part, 'tf')}",
+                f")[0{', ..., 0' if part.is_flat else ''}]",
+                f"{part} = {plain_levels('moved', part, 'tf')}",
             ]
-        return [*found, *shape_lines(step.after, parts(step))]
+        return [*found, *shape_lines(parts(step))]
 
     def _plain_places(self, library: str, drawn: str) -> Lines:
         def either_side(limit: float) -> str:
@@ -322,7 +319,7 @@ class RandomErasing(ImageOp):
         box = plain_box(first, self.area, self.ratio, library)
         if library == "np":
             for part in parts(step):
-                painted = f"{part}[top : top + height, left : left + width] = {plain_filling(self, step, part)!r}"
+                painted = f"{part}[top : top + height, left : left + width] = {plain_filling(self, part)!r}"
                 box += [f"{part} = {part}.copy()", painted]
             return [f"if rng.random() < {self.probability!r}:", *(f"    {line}" for line in box)]
         found = [
@@ -332,7 +329,7 @@ class RandomErasing(ImageOp):
             f"inside &= tf.random.uniform(()) < {self.probability!r}",
         ]
         for part in parts(step):
-            place = "inside" if is_flat(step, part) else "inside[..., None]"
-            value = plain_filling(self, step, part)
+            place = "inside" if part.is_flat else "inside[..., None]"
+            value = plain_filling(self, part)
             found.append(f"{part} = tf.where({place}, tf.cast({value!r}, {part}.dtype), {part})")
         return found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autopipe.errors import OpError, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels
-from autopipe.workload.plain_code import Library, Lines, names, part_of
+from autopipe.workload.plain_code import Library, Lines, Variable, names
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 
@@ -124,7 +124,7 @@ class MixUp(_Mixing):
                 mine[row] = _sum(mine[row], other[row], share)
 
     def _plain_mixed(self, step: Step, library: Library) -> Lines:
-        return [line for part in names(step.before) for line in _plain_sum(part, "share", step, library)]
+        return [line for part in names(step.before) for line in _plain_sum(part, "share", library)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +155,9 @@ class CutMix(_Mixing):
     def _plain_mixed(self, step: Step, library: Library) -> Lines:
         found = list(_PLACES[library])
         for part in names(step.before):
-            field, image = part_of(step.before, part), step.before.x
+            field, image = part.field, step.before.x
             if field.shape is None or image.shape is None or field.shape[:2] != image.shape[:2]:
-                found += _plain_sum(part, "kept", step, library)
+                found += _plain_sum(part, "kept", library)
                 continue
             others = f"{part}[order]" if library == "np" else f"tf.gather({part}, order)"
             inside = "inside" if field.rank == 2 else "inside[..., None]"
@@ -195,15 +195,15 @@ _PLACES: Final = {
 """Lines that draw the rectangles, as in `CutMix._mix`: where they are `inside`, and the share that is `kept`."""
 
 
-def _plain_sum(part: str, share: str, step: Step, library: Library) -> Lines:
-    ones = ", 1" * (part_of(step.before, part).rank or 0)
+def _plain_sum(part: Variable, share: str, library: Library) -> Lines:
+    ones = ", 1" * (part.field.rank or 0)
     if library == "np":
         mixed = f"{part} * weight + {part}[order] * (1 - weight)"
         weight = f"weight = {share}.reshape((-1{ones}))"
     else:
         mixed = "levels * weight + tf.gather(levels, order) * (1 - weight)"
         weight = f"weight, levels = tf.reshape({share}, (-1{ones})), tf.cast({part}, tf.float32)"
-    return [weight, f"{part} = {plain_levels(mixed, step, part, library)}"]
+    return [weight, f"{part} = {plain_levels(mixed, part, library)}"]
 
 
 def _sum(one: NDArray[Any], other: NDArray[Any], share: float) -> NDArray[Any]:

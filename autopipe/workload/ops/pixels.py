@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.plain_code import Library, Lines, is_integer, is_mask, part_of, parts, tensor_type
+from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 LEVELS: Final = np.arange(256, dtype=np.float32)
@@ -55,18 +55,17 @@ def look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
     return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]
 
 
-def plain_top(step: Step, part: str) -> str:
+def plain_top(part: Variable) -> str:
     """Return the brightest level of a part, as code."""
-    dtype = part_of(step.before, part).dtype
-    return "1.0" if dtype is None else str(largest(dtype))
+    return "1.0" if part.field.dtype is None else str(largest(part.field.dtype))
 
 
-def plain_levels(values: str, step: Step, part: str, library: Library) -> str:
+def plain_levels(values: str, part: Variable, library: Library) -> str:
     """Return code that converts computed levels to the dtype of a part."""
     if library == "tf":
-        rounded = f"tf.round({values})" if is_integer(step, part) else values
-        return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
-    levels = f"np.clip(np.rint({values}), 0, {plain_top(step, part)})" if is_integer(step, part) else f"({values})"
+        rounded = f"tf.round({values})" if part.is_integer else values
+        return f"tf.saturate_cast({rounded}, {part.tensor_type})"
+    levels = f"np.clip(np.rint({values}), 0, {plain_top(part)})" if part.is_integer else f"({values})"
     return f"{levels}.astype({part}.dtype)"
 
 
@@ -77,11 +76,10 @@ def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours:
     """
     found = list(before)
     for part in parts(step):
-        field = part_of(step.before, part)
-        is_float = tensor_type(field) == "tf.float32"
+        field, is_float = part.field, part.tensor_type == "tf.float32"
         lines = [f"{part} = {change.format(part if is_float else f'tf.cast({part}, tf.float32)')}"]
         if not is_float:
-            levels = plain_levels(part, step, part, "tf")
+            levels = plain_levels(part, part, "tf")
             lines.append(f"{part} = {levels.replace('saturate_cast', 'cast', 1) if colours else levels}")
         if colours and field.shape is None:
             lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
@@ -300,9 +298,9 @@ def room_of(out: Part, array: NDArray[Any]) -> Any:
     return None if out is None or np.may_share_memory(out, array) else out
 
 
-def plain_filling(op: Any, step: Step, part: str) -> Any:
+def plain_filling(op: Any, part: Variable) -> Any:
     """Return the `mask_value` of an op for a mask, and its `value` for an image."""
-    return op.mask_value if is_mask(step, part) else op.value
+    return op.mask_value if part.is_mask else op.value
 
 
 def filling(op: Any, kind: FieldKind, dtype: np.dtype[Any]) -> Any:

@@ -30,15 +30,9 @@ from autopipe.workload.ops.pixels import (
 from autopipe.workload.plain_code import (
     Library,
     Lines,
-    channel_axis,
-    is_flat,
-    is_integer,
-    is_mask,
-    part_of,
     parts,
     quoted,
     shape_lines,
-    tensor_type,
 )
 from autopipe.workload.sample import Field, FieldKind, Part
 
@@ -118,7 +112,7 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
     height, width = size
     found = []
     for part in parts(step):
-        if is_mask(step, part) or interpolation == "nearest":
+        if part.is_mask or interpolation == "nearest":
             counted, shape, picked = "np.arange", f"{part}.shape", f"{part}[rows][:, columns]"
             if library == "tf":
                 counted, shape = "tf.range", f"tf.shape({part})"
@@ -132,13 +126,13 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
         if library == "tf":
             method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
             found.append(f"{part} = tf.image.resize({part}, ({height}, {width}){method})")
-            if is_integer(step, part):  # means of pixels need not be saturated
+            if part.is_integer:  # means of pixels need not be saturated
                 cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
-                found.append(f"{part} = tf.{cast}(tf.round({part}), {tensor_type(part_of(step.before, part))})")
+                found.append(f"{part} = tf.{cast}(tf.round({part}), {part.tensor_type})")
             continue
         method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
         smooth = f"cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
-        found += [f"{part} = {smooth}", *channel_axis(step, part)]
+        found += [f"{part} = {smooth}", *part.channel_axis()]
     return found
 
 
@@ -192,14 +186,14 @@ class Pad(_Sized):
     def plain(self, step: Step, library: Library) -> Lines:
         found = []
         for part in parts(step):
-            value = plain_filling(self, step, part)
+            value = plain_filling(self, part)
             if library == "np":
                 missing = f"max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])"
                 edges = f"top, down - top, left, right - left, cv2.BORDER_CONSTANT, value={(value,) * 4!r}"
-                padded = [f"{part} = cv2.copyMakeBorder({part}, {edges})", *channel_axis(step, part)]
+                padded = [f"{part} = cv2.copyMakeBorder({part}, {edges})", *part.channel_axis()]
             else:
                 missing = f"tf.unstack(tf.maximum(0, ({self.height}, {self.width}) - tf.shape({part})[:2]))"
-                edges = "[[top, down - top], [left, right - left]" + ("]" if is_flat(step, part) else ", [0, 0]]")
+                edges = "[[top, down - top], [left, right - left]" + ("]" if part.is_flat else ", [0, 0]]")
                 padded = [f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))"]
             found += [f"down, right = {missing}", "top, left = down // 2, right // 2", *padded]
         return found
@@ -263,7 +257,7 @@ class ResizeKeepingAspect(_Sized):
             f"height, width = {size}",
             *plain_resized(step, ("height", "width"), self.interpolation, library),
             *Pad(self.height, self.width, self.value, self.mask_value).plain(step, library),
-            *(shape_lines(step.after, parts(step)) if library == "tf" else []),
+            *(shape_lines(parts(step)) if library == "tf" else []),
         ]
 
 
@@ -319,7 +313,7 @@ class _Crop(_Sized):
                 f"free = tf.cast({free}, tf.float32)",
                 "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
             ]
-        return [*found, *cuts, *shape_lines(step.after, named)]
+        return [*found, *cuts, *shape_lines(named)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -372,7 +366,7 @@ class RandomResizedCrop(_Sized):
 
     def plain(self, step: Step, library: Library) -> Lines:
         first = parts(step)[0]
-        size = f"tf.concat([tf.shape({first}), [1]], 0)" if is_flat(step, first) else f"tf.shape({first})"
+        size = f"tf.concat([tf.shape({first}), [1]], 0)" if first.is_flat else f"tf.shape({first})"
         box = [
             "begin, extent, _ = tf.image.sample_distorted_bounding_box(",
             f"    {size},",
