@@ -73,8 +73,11 @@ class Arrays:
                 raise DataError(
                     f"`{named}` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows."
                 )
+            if not name.startswith("x") and rows.array.dtype.kind in "SU":
+                raise text_refused(f"`{name}`")
         kinds = [
-            None if rows is None else _kind(path, rows, first) for path, rows in zip(paths, self._columns, strict=True)
+            None if rows is None else part_kind(slot, np.asarray(rows.array[0]), first.array.shape[1:])
+            for (slot, _), rows in zip(paths, self._columns, strict=True)
         ]
         self.x_kind, self.y_kind, _ = triple(kinds if structure is None else structure.packed(kinds))
 
@@ -102,7 +105,6 @@ class Arrays:
         return f"row {index} of {next(iter(self._rows.values()))!r}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return all .npy files: each holds a part of every sample."""
         return [str(rows.file) for rows in self._rows.values() if rows.file is not None]
 
     def mean_bytes(self) -> float:
@@ -137,15 +139,6 @@ class Arrays:
 def _is_image(path: Place, part: Any) -> bool:
     rows = _Rows(part, label(path)).array
     return looks_like_image(rows.shape[1:], rows.dtype)
-
-
-def _kind(path: Place, rows: _Rows, first: _Rows) -> FieldKind:
-    row, x_row = rows.array[0], first.array[0]
-    if path[0] != "x" and row.dtype.kind in "SU":
-        raise text_refused(f"`{label(path)}`")
-    if path[0] == "x":
-        return FieldKind.IMAGE if looks_like_image(row.shape, row.dtype) else FieldKind.ARRAY
-    return target_kind(x_row.shape, row) if path[0] == "y" else FieldKind.ARRAY
 
 
 class _Rows:
@@ -240,17 +233,23 @@ def text_refused(what: str) -> DataError:
     )
 
 
+def part_kind(slot: str, value: Any, image_shape: tuple[int, ...] = ()) -> FieldKind:
+    """Return the kind of a part of x, y or the weights of a row, of which `image_shape` is the first input's shape."""
+    if isinstance(value, bytes):
+        return FieldKind.ENCODED
+    row = np.asarray(value)
+    if slot == "x":
+        return FieldKind.IMAGE if looks_like_image(row.shape, row.dtype) else FieldKind.ARRAY
+    if slot != "y" or row.dtype.kind not in "ui":
+        return FieldKind.ARRAY
+    if row.ndim == 0:
+        return FieldKind.LABEL
+    is_mask = row.ndim in (2, 3) and len(image_shape) >= 2 and row.shape[:2] == image_shape[:2]
+    return FieldKind.MASK if is_mask else FieldKind.ARRAY
+
+
 def looks_like_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Return True if rows of this shape and dtype are taken for images."""
     if len(shape) == 3:
         return shape[-1] in _CHANNELS and dtype.kind in "uif"
     return len(shape) == 2 and dtype == np.uint8
-
-
-def target_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
-    """Return the kind of a row of y, beside rows of x of this shape."""
-    if y.dtype.kind not in "ui":
-        return FieldKind.ARRAY
-    if y.ndim == 0:
-        return FieldKind.LABEL
-    return FieldKind.MASK if y.ndim in (2, 3) and len(x_shape) >= 2 and y.shape[:2] == x_shape[:2] else FieldKind.ARRAY

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
-from autopipe.workload.data.arrays import Arrays, looks_like_image, target_kind
+from autopipe.workload.data.arrays import Arrays, part_kind
 from autopipe.workload.data.paths import located, spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
 from autopipe.workload.data.source import sample_bytes
@@ -44,9 +44,7 @@ class Selection:
     def of(
         cls, x: Names, y: Names | None, sample_weight: Names | None, called: tuple[str, str] = ("x", "y")
     ) -> Selection:
-        """Return the selection of a user's arguments, which the source itself calls `called`. Raise DataError if one
-        names no columns, or if there are weights without targets.
-        """
+        """Return the selection of a user's arguments, which the source itself calls `called`."""
         if y is None and sample_weight is not None:
             raise DataError(f"`sample_weight` weights the loss of targets, but there is no `{called[1]}`.")
         given = zip((*called, "sample_weight"), (x, y, sample_weight), strict=True)
@@ -110,7 +108,6 @@ class Columns(abc.ABC):
         return len(self._rows)
 
     def read(self, index: int) -> Any:
-        """Return x, (x, y) or (x, y, sample_weight); images in files are bytes, all else are arrays and numbers."""
         return self._selection.packed(self._values(index))
 
     def mean_bytes(self) -> float:
@@ -146,11 +143,11 @@ class Columns(abc.ABC):
         """Find the kinds in the first row, or, if it is bad, in the first good one of some others."""
         row = dict(zip(self._selection.columns, self._first_good(), strict=True))
         x, *targets = self._selection.slots
-        kinds = {column: _input_kind(row[column]) for column in leaves(x)}
+        kinds = {column: part_kind("x", row[column]) for column in leaves(x)}
         first = next((column for column, kind in kinds.items() if kind is not FieldKind.ARRAY), next(iter(kinds)))
         shape = np.shape(row[first])
         self.x_kind = mapped(kinds.__getitem__, x)
-        self.y_kind = mapped(lambda column: _target_kind(shape, row[column]), targets[0]) if targets else None
+        self.y_kind = mapped(lambda column: part_kind("y", row[column], shape), targets[0]) if targets else None
 
     def _first_good(self) -> list[Any]:
         for row in spread(len(self), _PROBES):
@@ -170,16 +167,6 @@ def _slot(name: str, names: Any) -> Any:
             hint=f'Of several, as a model names its inputs: {name}={{"image": "photo", "size": "size"}}.',
         )
     return slot
-
-
-def _input_kind(value: Any) -> FieldKind:
-    if isinstance(value, bytes):
-        return FieldKind.ENCODED
-    return FieldKind.IMAGE if looks_like_image(np.shape(value), np.asarray(value).dtype) else FieldKind.ARRAY
-
-
-def _target_kind(x_shape: tuple[int, ...], value: Any) -> FieldKind:
-    return FieldKind.ENCODED if isinstance(value, bytes) else target_kind(x_shape, np.asarray(value))
 
 
 # -------------------- npz

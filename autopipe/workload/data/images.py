@@ -140,7 +140,8 @@ def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: 
     lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
     lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
     parts = [
-        f"{len(lonely)} files of `{folder}` have no partner: {_few(list(map(_joined, lonely)), 5)}"
+        f"{len(lonely)} files of `{folder}` have no partner: "
+        f"{_few([b'/'.join(filter(None, entry[:2])) for entry in lonely], 5)}"
         for lonely, folder in ((lonely_images, images), (lonely_masks, masks))
         if lonely
     ]
@@ -159,10 +160,6 @@ def _common_suffix(found: dict[Entry, Found], masks: list[Found]) -> str:
     return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
 
 
-def _joined(entry: Found) -> bytes:
-    return b"/".join(filter(None, entry[:2]))
-
-
 def _few(names: Sequence[bytes], limit: int) -> str:
     shown = ", ".join(map(os.fsdecode, names[:limit]))
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
@@ -171,8 +168,7 @@ def _few(names: Sequence[bytes], limit: int) -> str:
 # -------------------- keras split: the same files as Keras's `image_dataset_from_directory` for the same seed
 
 
-def check_split(validation_split: float | None, subset: str | None) -> None:
-    """Raise DataError if only one of both arguments is given, or one is impossible."""
+def _check_split(validation_split: float | None, subset: str | None) -> None:
     if (validation_split is None) != (subset is None):
         raise DataError(
             "`validation_split` and `subset` must be given together, "
@@ -185,11 +181,10 @@ def check_split(validation_split: float | None, subset: str | None) -> None:
         raise DataError(f'`subset` must be "training" or "validation", but got {subset!r}.')
 
 
-def part_of(
+def _part_of(
     classes: Sequence[Sequence[Found]], validation_split: float, subset: str, seed: int | None
 ) -> list[list[int]]:
-    """Return the files of each class that belong to the part, as their numbers in the given order. Raise DataError if
-    one of both parts would be empty.
+    """Return the numbers of the files of each class that belong to the part.
 
     Keras lists the files by folder and name, shuffles all by NumPy's `RandomState(seed)`, and validates on the last;
     without a seed (`shuffle=False`) these are the last ones class by class.
@@ -214,10 +209,7 @@ def part_of(
     return [sorted(numbers) for numbers in kept]
 
 
-def checked_labels(labels: Any, count: int) -> list[int]:
-    """Return the labels given for `count` images. Raise DataError if the number of labels is wrong, or one is no whole
-    number or too large for int64.
-    """
+def _checked_labels(labels: Any, count: int) -> list[int]:
     is_one = isinstance(labels, np.ndarray) and labels.ndim == 0
     given: list[Any] = list(labels) if isinstance(labels, Iterable) and not is_one else [labels]
     if len(given) != count:
@@ -296,7 +288,7 @@ class ImageFolder:
         subset: Literal["training", "validation"] | None = None,
         seed: int | None = None,
     ) -> None:
-        check_split(validation_split, subset)
+        _check_split(validation_split, subset)
         if label_mode not in ("int", "categorical", "binary", None):
             raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
         is_inferred = isinstance(labels, str)
@@ -309,11 +301,13 @@ class ImageFolder:
             self.classes = tuple(map(os.fsdecode, entries))
             found: list[Sequence[Found]] = list(entries.values())
         else:
-            _refuse_class_names(class_names)
+            if class_names is not None:
+                hint = "Leave them out."
+                raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint=hint)
             found, self.classes = [_all(root)], ()
         kept = [list(range(len(each))) for each in found]
         if validation_split is not None and subset is not None:
-            kept = part_of(found, validation_split, subset, seed)
+            kept = _part_of(found, validation_split, subset, seed)
         self._paths = remote.listed(
             root, [each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers]
         )
@@ -321,7 +315,7 @@ class ImageFolder:
         self._is_plain = is_inferred and label_mode == "int" and validation_split is None
         self._labels = array("q", (label for label, numbers in enumerate(kept) for _ in numbers))
         if self._mode is not None and not is_inferred:
-            given = checked_labels(labels, len(found[0]))
+            given = _checked_labels(labels, len(found[0]))
             self.classes = tuple(map(str, sorted(set(given))))
             if self._mode != "int" and set(given) != set(range(len(self.classes))):
                 raise DataError(
@@ -454,11 +448,6 @@ def _all(root: bytes) -> list[Found]:
 
 def _no_images(root: bytes, where: str = "below", folders: str = "") -> DataError:
     return DataError(f"There are no images {where} `{os.fsdecode(root)}`{folders}.", hint=f"{remote.IMAGES_ARE}.")
-
-
-def _refuse_class_names(class_names: Sequence[str] | None) -> None:
-    if class_names is not None:
-        raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint="Leave them out.")
 
 
 def _refuse_flat(root: bytes, images: int) -> None:

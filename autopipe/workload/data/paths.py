@@ -78,11 +78,7 @@ def require_text(place: str | os.PathLike[str]) -> None:
 
 
 def require_no_password(url: str) -> None:
-    """Refuse a URL that holds a password, or, of a web server, a user.
-
-    Raises:
-        DataError: the message does not repeat the secret.
-    """
+    """Raise DataError, which does not repeat the secret, for a password in a URL, or a user in one of a web server."""
     user = _USER.match(url)
     if user is not None and (":" in user[2] or user[1].lower().startswith("http")):
         raise DataError(
@@ -121,11 +117,11 @@ _NOBODYS = tuple(
 
 def located_pattern(pattern: str | os.PathLike[str]) -> str:
     """Return the absolute pattern of a glob in a script, by the same rule."""
-    return _found(os.fspath(pattern), _matches, glob.escape)
 
+    def matches(absolute: str) -> bool:
+        return next(glob.iglob(absolute, recursive=True), None) is not None  # noqa: PTH207
 
-def _matches(pattern: str) -> bool:
-    return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207  absolute patterns too
+    return _found(os.fspath(pattern), matches, glob.escape)
 
 
 def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str], str], *, warns: bool = True) -> str:
@@ -238,7 +234,7 @@ class PathList:
         return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
 
     def mean_bytes(self) -> float:
-        """Return the mean size of a file, estimated from 256 files spread over the list."""
+        """Return the mean size of a file, estimated from 256 files."""
         sizes = [status.st_size for status in self._stats(256) if status is not None]
         return sum(sizes) / max(len(sizes), 1)
 
@@ -285,8 +281,8 @@ def spread(count: int, at_most: int) -> range | list[int]:
 
 
 def read_file(path: bytes) -> bytes:
-    """Return the content of a file: one open, one read, no buffer in between. Raise BadSampleError if it is missing,
-    unreadable, empty or no regular file, and DataError if the process has run out of file descriptors or memory.
+    """Return the content of a file: one open, one read, no buffer in between. Raise BadSampleError, or DataError if the
+    process has run out of file descriptors or memory.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe would wait for its writer
@@ -305,9 +301,7 @@ def read_file(path: bytes) -> bytes:
 
 
 def read_at(descriptor: int, count: int, start: int) -> bytes:
-    """Return `count` bytes of a file from `start`, or fewer at its end: a single read may give less (FUSE, NFS). Raise
-    OSError if it cannot be read.
-    """
+    """Return `count` bytes of a file from `start`, or fewer at its end: a single read may give less (FUSE, NFS)."""
     content = os.pread(descriptor, count, start)
     while len(content) < count and (more := os.pread(descriptor, count - len(content), start + len(content))):
         content += more
@@ -364,13 +358,11 @@ def lost_links(directory: bytes) -> list[bytes]:
     with os.scandir(directory) as entries:
         lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
         called = {entry.name: (entry.name, os.readlink(entry.path)) for entry in lost}  # noqa: PTH115  bytes
-    return sorted(
-        name for name, both in called.items() if not name.startswith(b".") and not any(map(_is_called_a_file, both))
-    )
 
+    def is_file(name: bytes) -> bool:
+        return name.lower().endswith(_SUFFIXES) or _LIKE_A_FILE.search(name) is not None
 
-def _is_called_a_file(name: bytes) -> bool:
-    return name.lower().endswith(_SUFFIXES) or _LIKE_A_FILE.search(name) is not None
+    return sorted(name for name, both in called.items() if not name.startswith(b".") and not any(map(is_file, both)))
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:

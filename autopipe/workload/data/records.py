@@ -16,7 +16,7 @@ import struct
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import google_crc32c
 import numpy as np
@@ -62,9 +62,7 @@ def frame(data: bytes) -> bytes:
 
 
 def read_record(path: bytes, start: int, end: int) -> bytes:
-    """Return the data of the record from `start` to `end` of a file. Raise BadSampleError if it cannot be read, is cut
-    short, or does not match its checksum.
-    """
+    """Return the data of the record from `start` to `end` of a file; raise BadSampleError if it is damaged."""
     length = end - start - FRAMING_BYTES
     if is_url(path):
         content = remote.reader(path).read(path, start + HEADER_BYTES, end)
@@ -93,8 +91,7 @@ def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
-    """Return the offset of each record of a file, and, last, the file's size. Raise DataError if the file is missing,
-    no regular file, no TFRecord file, compressed, or cut short.
+    """Return the offset of each record of a file, and, last, the file's size. Raise DataError if it is damaged.
 
     The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same. The
     size in bytes and a `version` that changes with the content are given for an object behind a URL.
@@ -116,9 +113,7 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
 
 
 def scan_records(path: bytes) -> NDArray[np.uint64]:
-    """Return the offset of each record, and the file's size, from the framing alone. Raise DataError if the file is
-    missing, no TFRecord file, compressed, or cut short.
-    """
+    """Return what `record_offsets` does, from the framing alone."""
     try:
         with open(path, "rb", buffering=0) as file:
             descriptor = file.fileno()
@@ -223,8 +218,8 @@ _NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 def scanned(
     pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
-    """Return the files, and the offsets of the records of each. Raise DataError if no file matches, or one is
-    compressed, cut short, or no TFRecord file.
+    """Return the files, and the offsets of the records of each. Raise DataError as `record_offsets`, or if no file
+    matches.
     """
     urls = _urls(pattern)
     if urls:
@@ -261,10 +256,7 @@ def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     absolute = located(pattern) if is_url(pattern) else located_pattern(pattern)
     paths = sorted(glob.glob(absolute, recursive=True))  # noqa: PTH207
     if not paths:
-        raise DataError(
-            f"No file matches {absolute!r}.",
-            hint=RULE,
-        )
+        raise DataError(f"No file matches {absolute!r}.", hint=RULE)
     _warn_of_missing_files(paths)
     return [os.path.abspath(path) for path in paths]  # noqa: PTH100
 
@@ -305,18 +297,6 @@ def features(record: bytes) -> Mapping[str, Any]:
     return parsed
 
 
-def bytes_feature(parsed: Mapping[str, Any], key: str) -> bytes:
-    """Return the single value of a bytes feature."""
-    value: bytes = _single(parsed, key, "bytes_list")
-    return value
-
-
-def int_feature(parsed: Mapping[str, Any], key: str) -> int:
-    """Return the single value of an int64 feature."""
-    value: int = _single(parsed, key, "int64_list")
-    return value
-
-
 def serialise(values: Mapping[str, bytes | int]) -> bytes:
     """Return a serialised tf.train.Example; equal values give equal bytes."""
     example = _example_class()()
@@ -330,13 +310,16 @@ def serialise(values: Mapping[str, bytes | int]) -> bytes:
     return serialised
 
 
-def _single(parsed: Mapping[str, Any], key: str, kind: str) -> Any:
+def single(parsed: Mapping[str, Any], key: str, kind: Literal["bytes", "int64"]) -> Any:
+    """Return the only value of a feature; raise ExampleError if it has none of that kind, or several."""
     if key not in parsed:  # asked first, because looking a key up would add it
         raise ExampleError(f"has no feature `{key}`; it has {', '.join(f'`{name}`' for name in sorted(parsed))}")
-    values = getattr(parsed[key], kind).value
+    values = getattr(parsed[key], f"{kind}_list").value
     if len(values) != 1:
         held = parsed[key].WhichOneof("kind")
-        raise ExampleError(f"must have one value in the {kind} of `{key}`, but has {len(values)} (it holds {held})")
+        raise ExampleError(
+            f"must have one value in the {kind}_list of `{key}`, but has {len(values)} (it holds {held})"
+        )
     return values[0]
 
 

@@ -43,7 +43,6 @@ _NO_LISTING = ("http", "https")
 _TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
 _TIMES = ("mtime", "modified", "created")  # if a file system has nothing better
 _AT_ONCE = 32  # requests for listings and sizes
-_ANY_SCHEME = "any"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,17 +54,14 @@ class Reader(Protocol):
     def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
         """Return the content of an object, or its bytes from `start` to `end`.
 
-        Raises:
-            BadSampleError: it does not exist, is empty, or ends before `start`.
-            DataError: access is denied, or the connection is lost; not the object's fault.
+        Raise BadSampleError if it does not exist, is empty, or ends before `start`, and DataError if access is denied
+        or the connection is lost.
         """
         ...
 
     def attempt(self, url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
-        """Call `call` with the file system of a URL; `done` completes the error "could not be ...".
-
-        Raises:
-            DataError: the call failed; the URL is named. `BadSampleError` if the object does not exist.
+        """Call `call` with the file system of a URL. Raise DataError, which says that the URL could not be `done`, or
+        BadSampleError if the object does not exist.
         """
         ...
 
@@ -79,7 +75,7 @@ def reader(url: str | bytes) -> Reader:
 def _reader(protocol: str) -> Reader:
     hint: str | None = None
     try:
-        for name in (protocol, _ANY_SCHEME):
+        for name in (protocol, "any"):
             found: Reader | None = registry.named(name, "autopipe.url_schemes")
             if found is not None:
                 return found
@@ -133,9 +129,7 @@ class ObjectList(PathList):
         return self._sizes[index]
 
     def read(self, index: int) -> bytes:
-        """Return the content of an object. Raise BadSampleError if it does not exist, is empty, or has changed since it
-        was listed, and DataError if access is denied, or the connection is lost.
-        """
+        """Return the content of an object; raise BadSampleError also if it has changed since it was listed."""
         url = self.path(index)
         content = reader(url).read(url, start=0)
         expected = self._sizes[index]
@@ -177,7 +171,7 @@ Found: TypeAlias = Entry | Object
 
 def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     """Return the sorted names of the images and of the folders directly in a folder or below a URL, without hidden
-    ones. Raise DataError if there is nothing, or it cannot be listed.
+    ones.
     """
     if not is_url(root):
         return paths.scan(root)
@@ -196,9 +190,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
-    """Return the images below each of `folders`, folder by folder in sorted order; warn of other images. Raise
-    DataError if there is nothing, or it cannot be listed.
-    """
+    """Return the images below each of `folders`, folder by folder in sorted order; warn of other images."""
     left_out: list[bytes] = []
     if not is_url(root):
         found: Sequence[Sequence[Found]] = [list(paths.walk(root, each, left_out)) for each in folders]
@@ -235,9 +227,9 @@ def _below(root: bytes, start: bytes, left_out: list[bytes]) -> list[Object]:
         below = system.find(url, detail=True).items()
         return {name.removeprefix(top): info for name, info in below if name.startswith(top)}
 
-    below: dict[str, Info] = _listed(os.fsencode(url), found)
-    left_out += [os.fsencode(name) for name in below if _is_image(name, _OTHER_ENDINGS)]
-    objects = [_object(inside, name, info) for name, info in below.items() if _is_image(name, _ENDINGS)]
+    below = {name: info for name, info in _listed(os.fsencode(url), found).items() if "/." not in f"/{name}"}
+    left_out += [os.fsencode(name) for name in below if name.lower().endswith(_OTHER_ENDINGS)]
+    objects = [_object(inside, name, info) for name, info in below.items() if name.lower().endswith(_ENDINGS)]
     return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
 
 
@@ -302,10 +294,6 @@ def _beginnings(url: str, path: str) -> tuple[str, str]:
 def _object(inside: str, relative: str, info: Info) -> Object:
     directory, _, name = f"{inside}{relative}".rpartition("/")
     return Object(os.fsencode(directory), os.fsencode(name), *size_and_tag(info))
-
-
-def _is_image(relative: str, endings: tuple[str, ...]) -> bool:
-    return relative.lower().endswith(endings) and not relative.startswith(".") and "/." not in relative
 
 
 def _info(url: bytes) -> Info | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
-from autopipe.workload.data.paths import Entry, is_url, located, short_digest, shown
+from autopipe.workload.data.paths import is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -58,7 +58,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
 _NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
 
 
-def as_labels(
+def _as_labels(
     texts: list[str], mode: str, column: str, rows: Sequence[int]
 ) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
     """Return the type and classes of a column's labels: whole numbers, numbers or names of classes."""
@@ -67,7 +67,11 @@ def as_labels(
     values = _as_numbers(texts) if mode != "class" else None
     if values is not None and np.isfinite(values).all():
         return FieldKind.ARRAY, None, values
-    has_commas = mode != "class" and _has_decimal_commas(texts)
+    has_commas = (
+        mode != "class"
+        and any("," in text for text in texts)
+        and all(_DECIMAL_COMMA.fullmatch(text) or _NO_VALUE.fullmatch(text) for text in texts)
+    )
     if mode == "number" or has_commas or (values is not None and np.isfinite(values).any()):
         row, text = next(
             (row, text)
@@ -96,12 +100,6 @@ def _whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> ar
         ) from None
 
 
-def number_columns(columns: list[list[str]], names: Sequence[str], rows: Sequence[int]) -> NDArray[np.float32]:
-    """Return columns of numbers as one array."""
-    made = [as_labels(texts, "number", name, rows)[2] for texts, name in zip(columns, names, strict=True)]
-    return np.stack([np.asarray(values) for values in made], axis=1) if made else np.empty((0, 0), np.float32)
-
-
 def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
     """Return texts as numbers, NaN for a missing one; None if another text is among them."""
     try:
@@ -110,13 +108,6 @@ def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
         return None
     with np.errstate(over="ignore"):  # too large a number becomes infinite
         return values.astype(np.float32)
-
-
-def _has_decimal_commas(texts: list[str]) -> bool:
-    """Return True if texts are numbers with decimal commas, as in "0,5"."""
-    return any("," in text for text in texts) and all(
-        _DECIMAL_COMMA.fullmatch(text) or _NO_VALUE.fullmatch(text) for text in texts
-    )
 
 
 def _is_number(text: str) -> bool:
@@ -186,18 +177,21 @@ class Table:
         more = (*features, *(() if sample_weight is None else (sample_weight,)))
         self._columns = path, names, more
         paths, columns, self._rows = _read_columns(place, path, (*names, *more))
-        numbers = number_columns(columns[len(names) :], more, self._rows)
-        self._features = numbers[:, : len(features)] if features else None
-        self._weights = numbers[:, -1] if sample_weight is not None else None
+        numbers = [
+            np.asarray(_as_labels(texts, "number", name, self._rows)[2])
+            for texts, name in zip(columns[len(names) :], more, strict=True)
+        ]
+        self._features = np.stack(numbers[: len(features)], axis=1) if features else None
+        self._weights = numbers[-1] if sample_weight is not None else None
         if features:
             self.x_kind = {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
         base = os.fsencode(located(os.path.dirname(place) if root is None else root))  # noqa: PTH120  it may be a URL
-        self._paths = remote.listed(base, [_split(text) for text in paths])
+        self._paths = remote.listed(base, [os.fsencode(text).rpartition(b"/")[::2] for text in paths])
         self.remote = self._paths.remote
         self.y_kind: FieldKind | None = None
         self.classes: tuple[Any, ...] | None = None
         self._labels: array[int] | NDArray[Any] | None = None
-        made = [as_labels(texts, label_mode, name, self._rows) for texts, name in zip(columns, names, strict=False)]
+        made = [_as_labels(texts, label_mode, name, self._rows) for texts, name in zip(columns, names, strict=False)]
         if isinstance(label, str):
             self.y_kind, self.classes, self._labels = made[0]
         elif names:
@@ -214,7 +208,6 @@ class Table:
         return f"Table({self._csv!r}: {len(self)} images)"
 
     def read(self, index: int) -> object:
-        """Return x (the image's file as bytes, with its features), then its label and weight."""
         content = self._paths.read(index)
         x = content if self._features is None else {"image": content, "features": self._features[index]}
         if self._labels is None:
@@ -355,11 +348,6 @@ def _opened(place: str) -> TextIO:
     if is_url(place):
         return io.StringIO(remote.reader(place).read(place).decode("utf-8-sig"), newline="")
     return open(place, newline="", encoding="utf-8-sig")
-
-
-def _split(text: str) -> Entry:
-    directory, _, name = os.fsencode(text).rpartition(b"/")
-    return directory, name
 
 
 def _require_cells(values: dict[str, str], path: str, row: int, file: str) -> None:

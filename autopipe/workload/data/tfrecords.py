@@ -7,7 +7,7 @@ import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -21,6 +21,8 @@ from autopipe.workload.plain_code import Library, Lines, PlainSource, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
+_Feature: TypeAlias = tuple[str, Literal["bytes", "int64"]]  # its key, and what it holds
+_KINDS = {"bytes": FieldKind.ENCODED, "int64": FieldKind.LABEL}
 _PLAIN_SHUFFLED = 2_000  # encoded images that a buffer may hold
 _PLAIN_PLACES = '''
 def places() -> list[tuple[str, int, int]]:
@@ -76,9 +78,10 @@ class TFRecords:
         self._files, found = scanned(pattern)
         self.remote = self._files.remote
         self._image_key = image_key
-        self._label_key = None if mask_key is not None else label_key
-        self._mask_key = mask_key
-        self.y_kind = FieldKind.ENCODED if mask_key is not None else FieldKind.LABEL if label_key is not None else None
+        self._target: _Feature | None = None if label_key is None else (label_key, "int64")
+        if mask_key is not None:
+            self._target = mask_key, "bytes"
+        self.y_kind = None if self._target is None else _KINDS[self._target[1]]
         self._offsets = array("Q")
         self._firsts: list[int] = []  # the number of each file's first record
         count = 0
@@ -109,7 +112,7 @@ class TFRecords:
 
     @property
     def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
-        return None if self._raw is None or self._mask_key is not None or self.remote else self._read_many
+        return None if self._raw is None or self.y_kind is FieldKind.ENCODED or self.remote else self._read_many
 
     def name(self, index: int) -> str:
         file, start, _ = self._find(index)
@@ -125,18 +128,14 @@ class TFRecords:
         return sum(self._offsets[end + file] for file, end in enumerate(ends)) / self._count
 
     def digest(self) -> str:
-        keys = ",".join(key for key in (self._image_key, self._label_key, self._mask_key) if key is not None)
+        keys = ",".join(key for key, _ in self._features)
         pixels = "" if self._raw is None else f" pixels={self._raw!r}"
         return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}{pixels}"
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource:
         source.require_local(self)
         files = "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
-        features = [("x", quoted(self._image_key), "bytes")]
-        if self._mask_key is not None:
-            features.append(("y", quoted(self._mask_key), "bytes"))
-        elif self._label_key is not None:
-            features.append(("y", quoted(self._label_key), "int64"))
+        features = [(part, quoted(key), kind) for part, (key, kind) in zip("xy", self._features, strict=False)]
         pixels = [] if self._raw is None else self._raw.plain(library)
         if library == "np":
             return PlainSource(
@@ -168,6 +167,10 @@ class TFRecords:
             ],
         )
 
+    @property
+    def _features(self) -> list[_Feature]:
+        return [(self._image_key, "bytes"), *([] if self._target is None else [self._target])]
+
     def _find(self, index: int) -> tuple[int, int, int]:
         if not 0 <= index < self._count:
             raise IndexError(index)
@@ -181,29 +184,25 @@ class TFRecords:
             file, start, end = self._find(index)
             record = read_record(self._files.path(file), start, end)
             parsed = records.features(record)
-            image = records.bytes_feature(parsed, self._image_key)
-            label = 0 if self._label_key is None else records.int_feature(parsed, self._label_key)
+            image = records.single(parsed, self._image_key, "bytes")
+            label = 0 if self._target is None else records.single(parsed, *self._target)
             self._raw.found(index, start + HEADER_BYTES + record.index(image), len(image), label)
         files = np.searchsorted(np.array(self._firsts[1:]), indices, side="right")
         self._raw.gather(indices, files, self._files.path, out)
 
     def _parts(self, parsed: Any) -> object:
-        image: Any = records.bytes_feature(parsed, self._image_key)
+        image = records.single(parsed, self._image_key, "bytes")
         if self._raw is not None:
             image = self._raw.array(image)
-        if self._mask_key is not None:
-            return image, records.bytes_feature(parsed, self._mask_key)
-        if self._label_key is not None:
-            return image, records.int_feature(parsed, self._label_key)
-        return image
+        return image if self._target is None else (image, records.single(parsed, *self._target))
 
     def _require_keys(self) -> None:
         file, start, end = self._find(0)
         place = f"The first record of `{self._files.text(file)}`"
         try:
             parsed = records.features(read_record(self._files.path(file), start, end))
-            for key in (self._image_key, self._label_key, self._mask_key):
-                if key is not None and key not in parsed:
+            for key, _ in self._features:
+                if key not in parsed:
                     raise missing_column(key, sorted(parsed), place, "features", _NAME_KEYS)
             self._parts(parsed)
         except records.ExampleError as error:
@@ -219,7 +218,6 @@ class _RawPixels:
     """Arrays of one shape and dtype in the records of some files; a pickle drops their places."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> None:
-        """Describe `count` arrays; raise DataError for an impossible shape or dtype, or one of no plain numbers."""
         plain = dtype.kind in "uifb" and dtype.isnative
         if not plain or not all(isinstance(side, int | np.integer) and side > 0 for side in shape):
             raise DataError(
@@ -240,21 +238,19 @@ class _RawPixels:
         self._bytes = math.prod(self._shape) * self._dtype.itemsize
         self._starts = np.zeros(count, np.int64)  # the byte of its file at which a record's pixels start; 0: not known
         self._labels = np.zeros(count, np.int64)
-        self._mapped: dict[bytes, NDArray[np.uint8]] = {}
+        self._mapped: dict[int, NDArray[np.uint8]] = {}
 
     @property
     def kind(self) -> FieldKind:
         return FieldKind.IMAGE if looks_like_image(self._shape, self._dtype) else FieldKind.ARRAY
 
     def array(self, content: bytes) -> NDArray[Any]:
-        """Return these bytes as an array; raise ExampleError if the number of bytes is wrong."""
         self._require(len(content))
         return np.frombuffer(content, self._dtype).reshape(self._shape)
 
     def not_found(self, indices: NDArray[np.int64]) -> list[int]:
         """Return the indices whose place is not known yet."""
-        missing: list[int] = indices[self._starts[indices] == 0].tolist()
-        return missing
+        return indices[self._starts[indices] == 0].tolist()  # type: ignore[no-any-return]
 
     def found(self, index: int, start: int, length: int, label: int) -> None:
         """Note a record's label and the offset of its pixels; raise ExampleError if the number of bytes is wrong."""
@@ -269,7 +265,10 @@ class _RawPixels:
         pixels = out[0].reshape(len(indices), -1).view(np.uint8)
         for file in np.unique(files).tolist():
             rows = np.flatnonzero(files == file)
-            content = self._map(path(file))
+            content = self._mapped.get(file)
+            if content is None:
+                content = np.memmap(os.fsdecode(path(file)), np.uint8, "r").view(np.ndarray)
+                self._mapped[file] = content
             pixels[rows] = np.lib.stride_tricks.sliding_window_view(content, self._bytes)[self._starts[indices[rows]]]
         if out[1] is not None:
             out[1][...] = self._labels[indices]
@@ -278,12 +277,6 @@ class _RawPixels:
         if library == "np":
             return [f'x = np.frombuffer(x, "{self._dtype}").reshape{self._shape}']
         return [f"x = tf.reshape(tf.io.decode_raw(x, tf.{self._dtype}), {self._shape})"]
-
-    def _map(self, path: bytes) -> NDArray[np.uint8]:
-        mapped = self._mapped.get(path)
-        if mapped is None:
-            mapped = self._mapped[path] = np.memmap(os.fsdecode(path), np.uint8, "r").view(np.ndarray)
-        return mapped
 
     def _require(self, length: int) -> None:
         if length != self._bytes:
