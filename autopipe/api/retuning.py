@@ -257,14 +257,13 @@ def check_with(
     queue: lock.Queue | None = None,
 ) -> Result:
     """Check the profile of this machine, which is `here`, with an existing runner."""
-    in_turn = queue or lock.Queue(lambda who: None)
-
-    def measured(config: PipelineConfig) -> Rates:
-        with in_turn.held(lock.MEASURING):
-            return _rates(runner, config)
-
-    now = datetime.datetime.now(datetime.UTC)
-    return drift.check(stored.artifact, here, now, workload_digest(described), None if quick else measured)
+    profile, _ = pick.nearest(stored.artifact, here)
+    result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), workload_digest(described))
+    if quick or result.profile is None:  # without a profile there is no figure to compare with
+        return result
+    config = pick.config_of(profile)
+    with (queue or lock.Queue(lambda who: None)).held(lock.MEASURING):
+        return drift.with_rates(result, profile, _rates(runner, config))
 
 
 def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:

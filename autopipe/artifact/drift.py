@@ -1,7 +1,7 @@
 """Whether a tuned configuration still fits: the drift of a training, its exports, and the rules of a check.
 
-`shortfall` decides on a training, which an `EpochMonitor` watches; `check` on a machine and workload, for which its
-caller measures. The exports write lines of JSON, Prometheus's text format, or call exporters of
+`shortfall` decides on a training, which an `EpochMonitor` watches; `judge` and `with_rates` on a machine and workload,
+for which their caller measures. The exports write lines of JSON, Prometheus's text format, or call exporters of
 extensions.
 """
 
@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from autopipe import again, registry
-from autopipe.artifact import pick
-from autopipe.artifact.schema import Artifact, Profile
+from autopipe.artifact.schema import Profile
 from autopipe.errors import ConfigError, near
 from autopipe.hardware import disk, machine
 from autopipe.measure.fingerprint import Hardware, MatchLevel, WorkloadDigest, compare_hardware, compare_workload
 from autopipe.measure.stats import FEWEST_PAIRS, median
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, rate_text
 
 if TYPE_CHECKING:
@@ -105,12 +103,9 @@ class DriftWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """The artefact's figures of a pipeline."""
+    """The figures that a training is compared with."""
 
-    images_per_second: Estimate  # measured when it was tuned
-    data_wait_share: float  # measured when it was tuned
-    cores: int | None = None  # that it could use then; None if not known
-    warm_up_epochs: int = 0  # epochs that do not count, because a cache fills in them
+    profile: Profile  # its winner was measured when the pipeline was tuned
     artifact: Path = Path("autopipe.json")  # its file
 
 
@@ -137,7 +132,8 @@ class Drift:
 
 def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | None:
     """Return the drift of a training on this many `cores`; None unless it exceeds the interval, or half the rate."""
-    then = promise.images_per_second
+    winner, cores_then = promise.profile.winner, promise.profile.hardware.cores
+    then = winner.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
     if then.value - rate <= min(then.high - then.low, LEAST_SHARE * then.value):
         return None
@@ -145,14 +141,12 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | No
         f"The training takes {rate:.0f} images/s, {1 - rate / then.value:.0%} less than the {then.value:.0f} when its "
         "pipeline was tuned"
     )
-    waited = f"{said}, and waits for data {waits:.0%} of the time ({promise.data_wait_share:.0%} then)"
+    waited = f"{said}, and waits for data {waits:.0%} of the time ({winner.data_wait_share:.0%} then)"
     retune, check = (f"Run: {again.autopipe(each, str(promise.artifact))}" for each in ("retune", "check"))
-    if promise.cores is not None and cores < promise.cores:
-        return Drift(
-            cause=Cause.FEWER_CORES,
-            sentence=f"{said}: it may use {cores} of the {promise.cores} cores that it had then. {retune}",
-        )
-    if waits <= promise.data_wait_share + WAIT_TOLERANCE:
+    if cores < cores_then:
+        fewer = f"{said}: it may use {cores} of the {cores_then} cores that it had then. {retune}"
+        return Drift(cause=Cause.FEWER_CORES, sentence=fewer)
+    if waits <= winner.data_wait_share + WAIT_TOLERANCE:
         model = f"{said}, but waits no longer for data ({waits:.0%} of the time)"
         return Drift(cause=Cause.MODEL, sentence=f"{model}: the model, its callbacks or the device are slower. {check}")
     if figures.cores_of_others > max(_OTHERS_CORES, _OTHERS_SHARE * cores):
@@ -211,8 +205,9 @@ class _Judge:
         promise = getattr(trainer, "promise", None)
         drift = promised = None
         if isinstance(promise, Promise):
-            promised = promise.images_per_second.value
-            if epoch >= promise.warm_up_epochs:
+            promised = promise.profile.winner.images_per_second.value
+            fills_a_cache = epoch == 0 and promise.profile.winner.config.get("cache") == "memory"
+            if not fills_a_cache:
                 drift = shortfall(promise, figures, machine.usable_cores())
         values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
         values |= {"epoch": epoch, "promised_images_per_second": promised}
@@ -300,28 +295,10 @@ class Result:
         return EXIT_CODES[self.verdict]
 
 
-def check(
-    artifact: Artifact,
-    here: Hardware,
-    now: datetime.datetime,
-    workload: WorkloadDigest | None = None,
-    measure: Callable[[PipelineConfig], Rates] | None = None,
-) -> Result:
-    """Check the profile of machine `here` at the time `now`, which has a time zone.
-
-    `workload` is the workload as it would be trained now, and `measure` measures a configuration for some seconds; None
-    leaves that part unchecked. Without a profile there is no figure to compare with, and nothing is measured. Raise
-    ArtifactError if this release cannot read the configuration.
-    """
-    profile, _ = pick.nearest(artifact, here)
-    result = judge(profile, here, now, workload)
-    if result.profile is None or measure is None:
-        return result
-    return with_rates(result, profile, measure(pick.config_of(profile)))
-
-
 def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: WorkloadDigest | None = None) -> Result:
-    """Decide whether a profile is of this machine and up to date."""
+    """Decide whether a profile is of this machine and up to date. `now` has a time zone, and `workload` is the workload
+    as it would be trained now; None leaves it unchecked.
+    """
     match = compare_hardware(profile.hardware, here)
     age_days = (now - profile.measured_at).days
     reached = profile.winner.share_of_model
@@ -331,10 +308,9 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     else:
         reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     if workload is not None:
-        changes = compare_workload(profile.workload, workload)
         reasons += [
             found.words or f"the workload's {found.field} was {found.known} and is {found.here} now"
-            for found in changes
+            for found in compare_workload(profile.workload, workload)
         ]
     if age_days > MAX_AGE_DAYS:
         reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
@@ -349,7 +325,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
 
 
 def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
-    """Add new rates, and decide whether they fall short of the recorded ones.
+    """Add new rates, and decide whether they fall short of those in the profile.
 
     The share of the ceiling is compared, which a generally slower machine does not change; or the plain rate, if no
     ceiling was measured then or now. It falls short if even the upper end of the new interval lies below the lower end

@@ -92,17 +92,6 @@ class Tuned:
         """The limits of every configuration, if they were measured."""
         return self.profile.result.ceiling
 
-    @property
-    def promise(self) -> drift.Promise:
-        """The figures that a training on the machine of the profile is compared with."""
-        return drift.Promise(
-            images_per_second=self.measurement.images_per_second,
-            data_wait_share=self.measurement.data_wait_share,
-            cores=self.profile.hardware.cores,
-            warm_up_epochs=1 if self.config.cache == "memory" else 0,
-            artifact=self.path or Path("autopipe.json"),
-        )
-
     @functools.cached_property
     def workload(self) -> Workload:
         """The workload; the first use imports it. Converted samples are looked for beside the artefact first."""
@@ -163,7 +152,7 @@ class Tuned:
                 warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
         elif match.level is fingerprint.MatchLevel.SAME and self.profile.request.simulate is None:
             # figures of another machine, or of a simulated accelerator, promise nothing here
-            trainer.promise = self.promise
+            trainer.promise = drift.Promise(profile=self.profile, artifact=self.path or Path("autopipe.json"))
         return trainer
 
     def make_dataset(

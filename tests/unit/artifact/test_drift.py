@@ -14,8 +14,9 @@ from autopipe.errors import ConfigError
 from autopipe.pipeline.devices.callbacks import EpochFigures
 from autopipe.values import Estimate
 from tests.fakes.facts import known
+from tests.fakes.profiles import config, hardware, profile
 
-PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05, cores=4)
+PROMISE = Promise(profile=profile(hardware=hardware(cores=4)))
 
 
 def fell(rate: float, waits: float, *, others: float = 0.0, cores: int = 4, promise: Promise = PROMISE) -> Drift | None:
@@ -61,10 +62,10 @@ def test_what_is_in_the_way_of_a_slow_training_is_told_with_what_to_run(
 
 
 def test_half_of_the_promise_is_too_little_whatever_its_interval_or_cores() -> None:
-    once = dataclasses.replace(PROMISE, images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
+    one_window = profile(hardware=hardware(cores=4), images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
+    once = Promise(profile=one_window)
     assert fell(510.0, 0.25, promise=once) is None
     assert known(fell(490.0, 0.25, promise=once)).cause is Cause.DATA
-    assert fell(800.0, 0.25, cores=2, promise=dataclasses.replace(PROMISE, cores=None)) is not None
 
 
 def test_the_artefact_is_named_where_it_lies() -> None:
@@ -99,6 +100,15 @@ def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypa
     assert "autopipe_lost_workers 3\n" in last
     assert 'autopipe_drifted{cause="cores taken by others"} 1\n' in last
     assert all(line.startswith(("#", "autopipe_")) for line in last.splitlines())
+
+
+def test_the_first_epoch_does_not_count_if_a_cache_fills_in_it(tmp_path: Path) -> None:
+    judge = judge_of(tmp_path / "drift.jsonl")
+    cached = types.SimpleNamespace(promise=Promise(profile=profile(config=config(cache="memory"))))
+    slow = EpochFigures(images_per_second=1.0, data_wait_share=1.0)
+    judge(cached, 0, slow)  # a warning would be an error
+    with pytest.warns(DriftWarning):
+        judge(cached, 1, slow)
 
 
 def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:

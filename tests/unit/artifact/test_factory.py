@@ -71,7 +71,6 @@ def test_what_was_measured_comes_with_it_and_is_shown_in_a_summary(tmp_path: Pat
     tuned = factory.load(path, here=hardware())
     assert (tuned.measurement, tuned.ceiling, tuned.study) == (fast.winner, fast.result.ceiling, None)
     assert tuned.baselines[0].name == "keras"
-    assert (tuned.promise.images_per_second, tuned.promise.artifact) == (about(14_912.0), path)
     assert repr(tuned) == (
         "<Tuned: config threads(workers=2), measured 14,912 (14,614 to 15,210) images/s, keras 400 (392 to 408) "
         "images/s, the model alone 1,250 (1,225 to 1,275) images/s, machine Imaginary 9000, 2 cores, of "
