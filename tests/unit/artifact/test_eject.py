@@ -1,4 +1,4 @@
-"""Plain code as text. Whole files of it are run in tests/integration/test_tuned_eject.py, lines in tests/contract."""
+"""Plain code as text, and its functions. Whole files of it are run in tests/integration/test_tuned_eject.py."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject.forms import cached_bytes
-from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject
+from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject, module
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.table import Table
+from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.colors import GaussianBlur, RandomBrightness, RandomHue
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from autopipe.workload.ops.values import MaskToClass, OneHot, Rescale
+from autopipe.workload.plain_code import Library, Lines
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
 
 LOADERS = [TfData(num_parallel_calls=2), Foreign(code="keras-workers")]
 ROWS = Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
+
+
+def work(data: Any, *ops: Op, **more: Any) -> Workload:
+    return Workload(data=data, ops=ops, batch_size=2, **more)
 
 
 def write_images(folder: Path, *names: str) -> Path:
@@ -46,9 +54,9 @@ def write_images(folder: Path, *names: str) -> Path:
 def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader: LoaderConfig) -> None:
     config = PipelineConfig(loader=loader, channels="first")
     pairs = ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
-    masked = eject(Workload(data=pairs, ops=[Decode(), MaskToClass(((0, 0, 0),)), OneHot(2)], batch_size=2), config)
+    masked = eject(work(pairs, Decode(), MaskToClass(((0, 0, 0),)), OneHot(2)), config)
     photos = ImageFolder(write_images(tmp_path / "photos", "cat/1.png", "cat/2.png"))
-    labelled = eject(Workload(data=photos, ops=[Decode(), Resize(4, 4), OneHot(2)], batch_size=2), config)
+    labelled = eject(work(photos, Decode(), Resize(4, 4), OneHot(2)), config)
     axes = "(2, 0, 1)" if isinstance(loader, TfData) else "(0, 3, 1, 2)"  # of a sample, and of a batch
     assert [part for part in "xy" if f"transpose({part}, {axes})" in masked] == ["x", "y"]
     assert [part for part in "xy" if f"transpose({part}, {axes})" in labelled] == ["x"]
@@ -57,7 +65,7 @@ def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader:
 def loaded(data: ImageFolder, *ops: Any, **config: Any) -> list[str]:
     """Return the lines on a sample of tf.data code, from the first op on."""
     loader = PipelineConfig(loader=TfData(), **config)
-    code = eject(Workload(data=data, ops=[Decode(), *ops, Rescale(1 / 255)], batch_size=2), loader)
+    code = eject(work(data, Decode(), *ops, Rescale(1 / 255)), loader)
     assert code.count("map(") == (2 if config else 1)
     lines = code.partition("read_file(x)\n")[2].partition("\ndef make_dataset")[0].splitlines()
     return [line.strip() for line in lines if line.startswith("    ")]
@@ -100,7 +108,7 @@ def test_only_the_crop_of_a_jpeg_is_decoded_and_of_what_may_be_no_jpeg_the_whole
 
 def test_classes_are_looked_up_behind_a_crop_unless_they_are_kept(tmp_path: Path) -> None:
     pairs = ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
-    workload = Workload(data=pairs, ops=[Decode(), MaskToClass(((0, 0, 0),)), RandomCrop(4, 4)], batch_size=2)
+    workload = work(pairs, Decode(), MaskToClass(((0, 0, 0),)), RandomCrop(4, 4))
     code = eject(workload, "tf.data")
     assert code.index("y = y[top : ") < code.index("tf.gather(CLASSES_") < code.index("y.set_shape((4, 4))")
     kept = eject(workload, CACHED)
@@ -108,7 +116,7 @@ def test_classes_are_looked_up_behind_a_crop_unless_they_are_kept(tmp_path: Path
 
 
 def test_flips_of_rows_are_done_to_whole_batches() -> None:
-    code = eject(Workload(data=ROWS, ops=[RandomFlip(), Rescale(1 / 255)], batch_size=2), "tf.data")
+    code = eject(work(ROWS, RandomFlip(), Rescale(1 / 255)), "tf.data")
     assert code.count("map(") == 1
     assert code.index("dataset.batch(") < code.index("dataset.map(finish")
 
@@ -132,7 +140,7 @@ def test_images_of_several_sizes_keep_their_channels(tmp_path: Path, channels: A
     for height in (9, 12):
         cv2.imwrite(str(tmp_path / "cat" / f"{height}.png"), np.zeros((height, 8), np.uint8))
     ops = [Decode(channels), GaussianBlur(), Resize(4, 5), RandomFlip()]
-    code = eject(Workload(data=ImageFolder(tmp_path), ops=ops, batch_size=2), "keras")
+    code = eject(work(ImageFolder(tmp_path), *ops), "keras")
     scope: dict[str, Any] = {"__name__": "plain"}
     exec(code, scope)
     assert scope["Batches"]()[0][0].shape == (2, 4, 5, channels)
@@ -163,7 +171,7 @@ def test_a_table_is_read_as_autopipe_reads_it(tmp_path: Path) -> None:
 
 def listed(data: ImageFolder | Table) -> list[str]:
     """Return the images that plain code finds."""
-    code = eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
+    code = eject(work(data, Decode()), "keras")
     scope: dict[str, Any] = {"keras": None, "__name__": "plain"}
     exec(code.partition("class Batches")[0], scope)
     paths, labels = scope["samples"]()
@@ -179,15 +187,15 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
     with pytest.raises(
         ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"
     ) as told:
-        eject(Workload(data=data, ops=[Decode()], batch_size=2), "tf.data")
+        eject(work(data, Decode()), "tf.data")
     assert str(told.value.hint).startswith("`--to keras` ")
-    assert "cv2.imdecode" in eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
+    assert "cv2.imdecode" in eject(work(data, Decode()), "keras")
     common = ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
-    assert "decode_jpeg" in eject(Workload(data=common, ops=[Decode()], batch_size=2), "tf.data")
+    assert "decode_jpeg" in eject(work(common, Decode()), "tf.data")
 
 
 def test_every_reason_against_it_is_said() -> None:
-    workload = Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2, on_bad_sample="skip")
+    workload = work(ROWS, Map(lambda x: x), on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
         eject(workload, PipelineConfig(loader=Threads(workers=2), storage="array"))
     for reason in ("the `threads` loader is autopipe's own", "storage='array'", "bad samples"):
@@ -195,38 +203,29 @@ def test_every_reason_against_it_is_said() -> None:
     with pytest.raises(
         ConfigError, match="`function_0` cannot be imported: it must be defined at the top level of a file"
     ):
-        eject(Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2), "keras")
+        eject(work(ROWS, Map(lambda x: x)), "keras")
 
 
 def test_arrays_for_fit_are_of_arrays_and_of_ops_that_give_the_same_in_every_epoch(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="random ones differ from epoch to epoch"):
-        eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), "fit")
+        eject(work(ROWS, RandomFlip()), "fit")
     photos = ImageFolder(write_images(tmp_path, "cat/1.png", "cat/2.png"))
     with pytest.raises(ConfigError, match="takes data that are arrays"):
-        eject(Workload(data=photos, ops=[Decode()], batch_size=2), "fit")
+        eject(work(photos, Decode()), "fit")
 
 
 def test_a_user_function_is_imported_from_where_it_stands() -> None:
-    code = eject(Workload(data=ROWS, ops=[Map(np.flipud)], batch_size=2), "tf.data")
+    code = eject(work(ROWS, Map(np.flipud)), "tf.data")
     assert "from numpy import flipud as flipud_0  # your own" in code
     assert "tf.numpy_function(flipud_0, [x], tf.uint8)" in code
     assert "files that hold flipud," in " ".join(code.split())
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_form_imports_autopipe(form: str, tmp_path: Path) -> None:
-    workload = Workload(data=ROWS, ops=[OneHot(2)], batch_size=2)
-    if form in (CACHED, DIRECTORY):
-        photos = ImageFolder(write_images(tmp_path, "cat/1.png", "cat/2.png"))
-        workload = Workload(data=photos, ops=[Decode(), Resize(4, 4), OneHot(2)], batch_size=2)
-    assert "import autopipe" not in eject(workload, form)
-
-
 def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="are in memory already"):
-        eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), CACHED)
+        eject(work(ROWS, RandomFlip()), CACHED)
     photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
-    workload = Workload(data=photos, ops=[Decode(), RandomCrop(4, 4)], batch_size=2)
+    workload = work(photos, Decode(), RandomCrop(4, 4))
     assert cached_bytes(workload, make_plan(workload)) == 2 * (8 * 8 * 3 + 8)  # with labels
     for free, fits in ((1000, True), (500, False)):
         monkeypatch.setattr(
@@ -234,6 +233,7 @@ def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, monk
         )
         if fits:
             code = eject(workload, CACHED)
+            assert "import autopipe" not in code
             assert code.index("map(load") < code.index("cache()") < code.index("shuffle(") < code.index("map(augment")
         else:
             with pytest.raises(ConfigError, match="a cache of decoded samples takes"):
@@ -247,9 +247,9 @@ def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, monk
 def test_kerass_own_reader_of_a_folder_only_decodes_and_resizes(tmp_path: Path, ops: list[Any]) -> None:
     photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
     with pytest.raises(ConfigError, match="only flips and scales may follow"):
-        eject(Workload(data=photos, ops=ops, batch_size=2), DIRECTORY)
+        eject(work(photos, *ops), DIRECTORY)
     with pytest.raises(ConfigError, match="reads a folder of classes"):
-        eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), DIRECTORY)
+        eject(work(ROWS, RandomFlip()), DIRECTORY)
 
 
 class Odd(Arrays):
@@ -266,6 +266,179 @@ class Twice(RandomFlip):
 
 def test_a_subclass_that_reads_or_does_something_else_is_not_written_as_its_base() -> None:
     odd = Odd(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
-    assert "source.read(index)" in eject(Workload(data=odd, ops=[], batch_size=2), "keras")
+    assert "source.read(index)" in eject(work(odd), "keras")
     with pytest.raises(ConfigError, match="`Twice` says nothing of itself"):
-        eject(Workload(data=ROWS, ops=[Twice()], batch_size=2), "keras")
+        eject(work(ROWS, Twice()), "keras")
+
+
+# ---------------------------------------------------------------- samples of several parts
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)
+SMALL = IMAGES[:, :4, :6]
+NUMBERS = np.arange(12, dtype=np.float32).reshape(4, 3)
+KIND, WEIGHT = np.arange(4) % 2, np.linspace(0, 1, 4, dtype=np.float32)
+
+
+def functions(data: Any, *ops: Op) -> dict[str, Any]:
+    """Return the functions of the file for Keras, which is not imported."""
+    code = eject(work(data, *ops), "keras").partition("class Batches")[0].replace("import keras\n", "")
+    scope: dict[str, Any] = {"__name__": "plain"}
+    exec(code, scope)
+    return scope
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "returned"),
+    [
+        (
+            Arrays({"numbers": NUMBERS, "photo": IMAGES}, KIND, WEIGHT),
+            "x_photo, x_numbers, y, sample_weight",
+            '{"photo": x_photo, "numbers": x_numbers}, y, sample_weight',
+        ),
+        (Arrays((NUMBERS, IMAGES), {"kind": KIND}), "x_1, x_0, y_kind", '(x_0, x_1), {"kind": y_kind}'),
+        (Arrays({"photo": IMAGES}, (KIND,)), "x_photo, y_0", '{"photo": x_photo}, (y_0,)'),
+        (Arrays({"photo": IMAGES}), "x_photo", '({"photo": x_photo},)'),
+        (Arrays({"a b": IMAGES, "a_b": NUMBERS, "A_b": NUMBERS}, KIND), "x_0, x_2, x_3, y", None),
+    ],
+    ids=["dictionary", "tuple", "of one", "inputs alone", "names that are alike"],
+)
+@pytest.mark.parametrize("form", sorted(set(FORMS) - {CACHED, DIRECTORY}))
+def test_parts_go_where_the_model_takes_them(data: Arrays, arguments: str, returned: str | None, form: str) -> None:
+    code = eject(work(data), form)
+    assert f"def finish({', '.join(f'{name}: Any' for name in arguments.split(', '))}) -> Any:" in code
+    assert returned is None or f"    return {returned}\n" in code
+    assert "import autopipe" not in code
+    compile(code, form, "exec")
+
+
+def test_weights_alone_are_the_third_and_need_no_function() -> None:
+    code = eject(work(Arrays(IMAGES, KIND, WEIGHT)), "tf.data")
+    assert "from_tensor_slices((x, y, sample_weight))" in code
+    assert "def " not in code.replace("def make_dataset(x: Any, y: Any, sample_weight: Any)", "")
+    assert "model.fit(x, y, sample_weight=weight, batch_size" in eject(work(Arrays(IMAGES, KIND, WEIGHT)), "fit")
+
+
+def test_images_and_their_masks_get_the_same_random_numbers() -> None:
+    data = Arrays({"left": IMAGES, "right": IMAGES}, {"mask": IMAGES[..., 0], "kind": KIND})
+    augment = functions(data, RandomCrop(3, 5), RandomFlip(vertical=True))["augment"]
+    seen = set()
+    for seed in range(8):
+        left, right, mask, kind = augment(IMAGES[1], IMAGES[1], IMAGES[1][..., 0], 1, np.random.default_rng(seed))
+        np.testing.assert_array_equal(left, right)
+        np.testing.assert_array_equal(left[..., 0], mask)
+        assert (left.shape, kind) == ((3, 5, 3), 1)
+        seen.add(left.tobytes())
+    assert len(seen) > 4
+
+
+def test_what_is_not_random_acts_on_each_image_by_its_own_size() -> None:
+    load = functions(Arrays({"left": IMAGES, "right": SMALL}, KIND), CenterCrop(2, 2))["load"]
+    left, right, _ = load(IMAGES[0], SMALL[0], 0)
+    np.testing.assert_array_equal(left, IMAGES[0, 2:4, 3:5])
+    np.testing.assert_array_equal(right, SMALL[0, 1:3, 2:4])
+
+
+def halved(x: Any, y: Any) -> Any:
+    return x // 2, y / 2
+
+
+def shaken(x: Any, rng: Any) -> Any:
+    return x + rng.integers(0, 200, x.shape, np.uint8)
+
+
+def test_a_random_function_draws_the_same_for_each_image() -> None:
+    augment = functions(Arrays((IMAGES, IMAGES), KIND), Map(shaken, random=True))["augment"]
+    left, right, _ = augment(IMAGES[0], IMAGES[0], 1, np.random.default_rng(3))
+    np.testing.assert_array_equal(left, right)
+    assert not np.array_equal(left, IMAGES[0])
+
+
+def test_a_function_of_both_gets_x_before_y() -> None:
+    data = Arrays({"photo": IMAGES, "numbers": NUMBERS}, {"kind": KIND, "depth": WEIGHT})
+    load = functions(data, On(("depth", "numbers"), Map(halved, on="both")))["load"]
+    _, numbers, kind, depth = load(IMAGES[0], NUMBERS[1], 1, WEIGHT[3])
+    assert (numbers.tolist(), kind, depth) == ([1, 2, 2], 1, 0.5)
+
+
+def load(x: Any) -> Any:
+    return x // 2
+
+
+def augment(x: Any, rng: Any) -> Any:
+    return x // 2 + rng.integers(1, 2, x.shape, np.uint8)
+
+
+def scaled(by: int) -> Any:
+    def times(x: Any) -> Any:
+        return x * by
+
+    return times
+
+
+def test_functions_may_be_called_like_those_of_the_file_or_like_each_other() -> None:
+    made = functions(Arrays(IMAGES, KIND), Map(load), Map(augment, random=True))
+    np.testing.assert_array_equal(made["load"](IMAGES[0], 1)[0], IMAGES[0] // 2)
+    np.testing.assert_array_equal(made["augment"](IMAGES[0], 1, np.random.default_rng(0))[0], IMAGES[0] // 2 + 1)
+    alike = module(work(Arrays(NUMBERS, KIND), Map(scaled(2)), Map(scaled(3))), "keras", own=False).functions
+    assert [function(1) for function in alike.values()] == [2, 3]
+
+
+@dataclasses.dataclass(frozen=True)
+class Inverted(RandomFlip):
+    def plain(self, step: Step, library: Library) -> Lines:
+        return ["x = 255 - x"]
+
+
+@pytest.mark.parametrize(
+    ("right", "op", "reason"),
+    [
+        (
+            SMALL,
+            On(("left", "right"), RandomCrop(2, 2)),  # not on the masks, of which one would have another size
+            "`RandomCrop` acts alike on images that differ in size; put ap.Resize before it",
+        ),
+        (
+            IMAGES,
+            On(("left", "y.0", "y.1"), Map(halved, on="both")),
+            r"`Map` would get x and y of several parts at once \(x_left, y_0, y_1\)",
+        ),
+        (IMAGES, Inverted(), "`Inverted` writes plain code of `x`, but the parts are x_left, x_right, y_0, y_1"),
+    ],
+)
+def test_what_cannot_be_written_of_parts_is_said(right: Any, op: Op, reason: str) -> None:
+    data = Arrays({"left": IMAGES, "right": right}, (IMAGES[..., 0], IMAGES[..., 1]))
+    with pytest.raises(PlainCodeError, match=reason):
+        eject(work(data, op), "keras")
+
+
+@pytest.mark.parametrize(
+    ("sample", "given"),
+    [
+        ({"a": 1, "b": 2}, ({"a": 1, "b": 2},)),
+        (({"a": 1, "b": 2}, None), ({"a": 1, "b": 2},)),
+        (((1, 2),), ((1, 2),)),
+        (((1, 2), 3), ((1, 2), 3)),
+        (((1, 2), (3, 4), 5), ((1, 2), (3, 4), 5)),
+        (({"a": 1, "b": 2}, {"c": 3}), ({"a": 1, "b": 2}, {"c": 3})),
+    ],
+    ids=str,
+)
+def test_a_source_of_ones_own_is_read_however_its_samples_are_built(sample: Any, given: Any) -> None:
+    source = Made(4, lambda index: sample)
+    made = functions(source)
+    assert made["finish"](*made["load"](source, 0)) == given
+
+
+def test_one_image_with_two_masks_is_decoded_once() -> None:
+    encoded = [bytes(cv2.imencode(".png", image)[1]) for image in (IMAGES[0], IMAGES[0, ..., 0], IMAGES[1, ..., 0])]
+    source = Made(4, lambda index: (encoded[0], {"one": encoded[1], "other": encoded[2]}))
+    x, one, other = functions(source, Decode(), Rescale(1.0))["load"](source, 0)
+    np.testing.assert_array_equal(x, IMAGES[0][..., ::-1])
+    np.testing.assert_array_equal(one, IMAGES[0, ..., 0])
+    np.testing.assert_array_equal(other, IMAGES[1, ..., 0])
+
+
+def test_a_one_hot_target_is_the_one_that_is_named() -> None:
+    finish = functions(Arrays(IMAGES, {"kind": KIND, "depth": WEIGHT}), On("kind", OneHot(2)), Rescale(2.0))["finish"]
+    _, y = finish(IMAGES[:2], KIND[:2], WEIGHT[:2])
+    assert (y["kind"].tolist(), y["depth"].tolist()) == ([[1, 0], [0, 1]], WEIGHT[:2].tolist())

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +10,11 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
 from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError
-from autopipe.measure import fingerprint
 from autopipe.measure.trial import workload_import
-from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
 from tests.fakes import profiles
-from tests.fakes.nvml import FakeNvml
 from tests.fakes.profiles import about, config, digest, hardware
 
 WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
@@ -158,38 +152,3 @@ def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer:
     assert tuned.artifact.profiles == (other, new)
     assert tuned.artifact.workload == FileReference(path="new.py")
     assert tuned.config.loader == Threads(workers=1)
-
-
-GPUS, THIS = Processes(workers=7), Threads(workers=5)
-
-
-@contextmanager
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as inside:
-        inside.setitem(sys.modules, "pynvml", FakeNvml())
-        inside.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        yield
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The artefact, with a profile of each."""
-    with two_gpus(monkeypatch):
-        gpus = fingerprint.detect()
-    found = [
-        profile(hardware=gpus, config=config(loader=GPUS, devices=2)),
-        profile(hardware=fingerprint.detect(), config=config(loader=THIS)),
-    ]
-    return files.write(artifact(*found), tmp_path / "autopipe.json")
-
-
-def test_this_machine_gets_its_own_and_with_two_cards_theirs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert factory.load(path, strict=True).config.loader == THIS
-    with two_gpus(monkeypatch):
-        tuned = factory.load(path, strict=True)
-        assert (tuned.config.loader, tuned.config.devices) == (GPUS, 2)
-        assert [gpu.name for gpu in tuned.profile.hardware.gpus] == ["NVIDIA A100-SXM4-40GB"] * 2
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # with one of them theirs is near, and devices are reduced
-        with pytest.warns(factory.ProfileWarning, match="GPUs: 2 there, 1 here"):
-            tuned = factory.load(path)
-    assert (tuned.config.loader, tuned.config.devices) == (GPUS, 1)
