@@ -151,28 +151,6 @@ def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
     assert is_kerass(seen)
 
 
-def test_a_source_that_each_step_has_to_wait_for_is_what_is_waited_for() -> None:
-    clock = [0.0]
-
-    def slow() -> Iterator[Any]:
-        for _ in range(12):
-            clock[0] += 10.0  # the only thing that takes any time on this clock
-            yield X[:4], Y[:4]
-
-    told: list[Watched] = []
-    onlooker = Onlooker(told.append, Look(steps=3, alone_seconds=0.05), clock=lambda: clock[0])
-    onlooker.set_model(model())
-    onlooker.model.make_train_function()
-    onlooker.on_train_begin()
-    taken = slow()
-    if keras.backend.backend() == "tensorflow":
-        for _ in range(8):
-            onlooker.model.train_function(taken)
-        (seen,) = told
-        assert seen.seconds == seen.waiting_seconds == 10.0 * seen.steps
-    onlooker.leave()
-
-
 def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_FEW_SECONDS", 1e9)  # however slow this machine is
     (told,) = watch(model(), Look(seconds=1e9, alone_seconds=0.05))

@@ -98,7 +98,9 @@ def test_arrays_are_read_one_by_one_and_a_batch_at_a_time_while_another_thread_h
 
 
 def test_what_is_encoded_compressed_or_cut_within_rows_has_no_batch_half(tmp_path: Path) -> None:
-    assert HDF5(written(tmp_path / "encoded.h5")).read_many is None
+    data = HDF5(written(tmp_path / "encoded.h5", chunks=(7,), compression="gzip"))
+    assert data.read_many is None
+    assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
     for name, settings in (("zip", {"compression": "gzip"}), ("cut", {"chunks": (4, 1, 2, 3)})):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file.create_dataset("x", data=PIXELS, **settings)
@@ -115,11 +117,6 @@ def test_a_row_of_a_batch_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_p
     assert data.read_many is not None
     with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
         data.read_many(np.array([0, COUNT - 1]), (np.empty((2, 5000), np.uint8), None))
-
-
-def test_what_is_compressed_is_left_to_the_library(tmp_path: Path) -> None:
-    data = HDF5(written(tmp_path / "set.h5", chunks=(7,), compression="gzip"))
-    assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
 
 
 def test_images_that_were_written_again_or_never_are_what_the_library_reads(tmp_path: Path) -> None:

@@ -49,29 +49,26 @@ def test_labels_are_what_their_column_says() -> None:
     np.testing.assert_array_equal(places.read(1)[1], [3, 4])
 
 
-def test_a_first_row_that_is_bad_is_one_sample_and_not_the_set() -> None:
-    rows = {"image": [[1.0, 2.0]] * 3, "label": [None, 1, 0]}
-    data = HuggingFace(datasets.Dataset.from_dict(rows))
-    assert data.read(1)[1] == 1
-    with pytest.raises(BadSampleError, match="row 0"):
-        data.read(0)
-
-
-def test_a_null_among_numbers_is_a_bad_sample() -> None:
-    rows = {"image": [[1.0, 2.0], [3.0, None], [float("nan"), 4.0]]}
-    features = datasets.Features({"image": datasets.Sequence(datasets.Value("float32"))})
-    data = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label=None)
-    np.testing.assert_array_equal(data.read(2), [np.nan, 4.0])
-    with pytest.raises(BadSampleError, match=r"row 1 .* null"):
-        data.read(1)
-
-
-@pytest.mark.parametrize("labels", [[3, None], [[0.5, 1.5], [None, 2.5]]])
-def test_a_null_among_targets_is_a_bad_sample(labels: Any) -> None:
-    data = HuggingFace(made(labels))
-    assert data.read(0)[0] == b"one"
-    with pytest.raises(BadSampleError, match=r"row 1 .* must hold numbers, but holds .*None"):
-        data.read(1)
+@pytest.mark.parametrize(
+    ("rows", "bad", "said"),
+    [
+        ({"image": [b"one", None]}, 1, "must hold an image or numbers, but holds None"),
+        ({"image": [[1.0, 2.0], [3.0, None], [float("nan"), 4.0]]}, 1, "null"),
+        ({"image": [b"one", b"two"], "label": [3, None]}, 1, "must hold numbers, but holds .*None"),
+        ({"image": [b"one", b"two"], "label": [[0.5, 1.5], [None, 2.5]]}, 1, "must hold numbers, but holds .*None"),
+        ({"image": [[1.0, 2.0]] * 3, "label": [None, 1, 0]}, 0, "must hold numbers, but holds .*None"),
+    ],
+    ids=["no image", "among numbers", "label", "among targets", "in the first row"],
+)
+def test_a_null_is_a_bad_sample_and_spoils_no_other(rows: dict[str, Any], bad: int, said: str) -> None:
+    made = datasets.Dataset.from_dict(rows)
+    if isinstance(rows["image"][0], list):
+        made = made.cast_column("image", datasets.Sequence(datasets.Value("float32")))
+    data = HuggingFace(made, label="label" if "label" in rows else None)
+    for number in set(range(len(data))) - {bad}:
+        data.read(number)
+    with pytest.raises(BadSampleError, match=f"row {bad} .*{said}"):
+        data.read(bad)
 
 
 def test_parquet_files_are_found_in_folders_below(tmp_path: Path) -> None:
@@ -152,12 +149,6 @@ def test_a_mask_stays_encoded_like_its_image() -> None:
     rows = {name: [{"bytes": name.encode(), "path": None}] for name in features}
     data = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label="mask")
     assert (data.read(0), data.y_kind) == ((b"image", b"mask"), FieldKind.ENCODED)
-
-
-def test_a_row_without_an_image_is_a_bad_sample() -> None:
-    data = HuggingFace(datasets.Dataset.from_dict({"image": [b"one", None]}), label=None)
-    with pytest.raises(BadSampleError, match="row 1"):
-        data.read(1)
 
 
 def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
+from autopipe.errors import BadSampleError, ConfigError, StorageError
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.eject.module import eject
 from autopipe.pipeline.storage.convert import convert
@@ -25,8 +25,6 @@ from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
-from tests.unit.cli.conftest import Autopipe
-from tests.unit.cli.test_convert import home as home
 from tests.unit.pipeline.storage.test_convert import fail_at
 
 COUNT = 20  # 8 shards, 6 of them of 3 samples
@@ -156,22 +154,6 @@ def test_a_form_that_is_mapped_is_refused_behind_a_url_and_the_way_out_is_named(
             call()
         assert caught.value.hint is not None
         assert "tfrecord" in caught.value.hint
-
-
-def test_a_password_in_the_url_of_a_set_is_refused() -> None:
-    with pytest.raises(DataError, match="must not hold a user name or password") as caught:
-        convert(conversion(), TFRECORD, "s3://me:hunter2@bucket/set")
-    assert "hunter2" not in str(caught.value)
-
-
-def test_images_may_lie_behind_a_url(home: Path, autopipe: Autopipe) -> None:
-    system = fsspec.filesystem("memory")
-    files = list((home / "photos").rglob("*.png"))
-    for file in files:
-        system.pipe_file(f"memory://cli-images/{file.parent.name}/{file.name}", file.read_bytes())
-    ended = autopipe("convert", "--images", "memory://cli-images", "--to", "tfrecord", "--batch-size", 2, "--verify")
-    assert ended.status == 0, ended.err
-    assert f"verified  every file, and {len(files)} samples against the source" in ended.err
 
 
 @pytest.mark.parametrize("form", ["tf.data", "keras"])

@@ -1,21 +1,26 @@
+"""The file of an artefact: what is read, refused and written, and what other writers of it keep."""
+
 from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from autopipe.artifact import artifact as files
+from autopipe.artifact.artifact import KeptWarning
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference
 from autopipe.errors import ArtifactError
-from tests.fakes import profiles
+from autopipe.pipeline.loaders.threads import Threads
+from tests.fakes.profiles import artifact, config, digest, hardware, profile
 
 ASSETS = Path(__file__).parents[2] / "assets" / "artifacts"
 
 
 def _text(**changes: object) -> bytes:
-    content = json.loads(profiles.artifact().model_dump_json())
+    content = json.loads(artifact().model_dump_json())
     return json.dumps({**content, **changes}).encode()
 
 
@@ -30,7 +35,7 @@ def _text(**changes: object) -> bytes:
     ],
 )
 def test_what_is_written_is_read_back(tmp_path: Path, workload: object) -> None:
-    known = profiles.artifact(workload=workload)
+    known = artifact(workload=workload)
     assert known == files.read(files.write(known, tmp_path / "autopipe.json"))
 
 
@@ -45,21 +50,12 @@ def test_another_version_is_refused_with_both_versions_and_what_to_do(version: o
     assert "autopipe tune" in str(error.value.hint)
 
 
-@pytest.mark.parametrize("missing", [("result",), ("request",), ("result", "winner", "key")])
-def test_a_profile_that_lacks_what_every_tune_writes_says_to_tune_again(missing: tuple[str, ...]) -> None:
-    content = json.loads(_text())
-    place = content["profiles"][0]
-    for part in missing[:-1]:
-        place = place[part]
-    del place[missing[-1]]
-    with pytest.raises(ArtifactError, match=rf"`profiles\[0\].{'.'.join(missing)}` is missing") as error:
-        files.parse(json.dumps(content).encode())
-    assert "autopipe tune" in str(error.value.hint)
-
-
 def test_a_cut_file_is_refused_with_the_place() -> None:
     with pytest.raises(ArtifactError, match=r"was cut: EOF while parsing .* at line 1 column 100"):
         files.parse(_text()[:100])
+
+
+LACKING = [("result",), ("request",), ("result", "winner", "key")]  # which every tune writes
 
 
 @pytest.mark.parametrize(
@@ -69,6 +65,7 @@ def test_a_cut_file_is_refused_with_the_place() -> None:
         (("profiles", 0, "result", "winner", "data_wait_share"), 2, r"winner.data_wait_share` is wrong"),
         (("profiles", 0, "colour"), 2, r"`profiles\[0\].colour` is no key"),
         (("profiles",), [], r"`profiles` is wrong"),
+        *((("profiles", 0, *path), None, rf"{'.'.join(path)}` is missing") for path in LACKING),
         (
             ("workload",),
             {"kind": "x" * 9999},
@@ -76,26 +73,27 @@ def test_a_cut_file_is_refused_with_the_place() -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_refused_with_the_place(path: tuple[str | int, ...], value: object, said: str) -> None:
+def test_a_value_that_is_wrong_or_missing_is_refused_with_the_place_and_what_to_do(
+    path: tuple[str | int, ...], value: object, said: str
+) -> None:
     content = json.loads(_text())
     place = content
     for part in path[:-1]:
         place = place[part]
-    place[path[-1]] = value
-    with pytest.raises(ArtifactError, match=said):
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    with pytest.raises(ArtifactError, match=said) as error:
         files.parse(json.dumps(content).encode())
+    assert "autopipe tune" in str(error.value.hint)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
-        b"\x80\x04N.",  # a pickle
-        b"[1, 2]",
         b"null",
         b"{}",
-        b"[" * 100_000,
-        b'{"schema_version": ' + b"[" * 300 + b"]" * 300 + b"}",
         _text(workload={"kind": "file", "path": "a\x00b.py"}),
         _text(workload={"kind": "module", "module": "os; import this"}),
         _text(workload={"kind": "code", "text": "1 + 1"}),
@@ -120,7 +118,7 @@ def test_a_missing_file_is_named_with_the_near_one_and_a_folder_with_the_one_in_
     with pytest.raises(ArtifactError, match="is a folder") as error:
         files.read(tmp_path)
     assert str(tmp_path / "autopipe.json") in str(error.value.hint)
-    files.write(profiles.artifact(), tmp_path / "autopipe.json")
+    files.write(artifact(), tmp_path / "autopipe.json")
     with pytest.raises(ArtifactError, match=r"Did you mean `autopipe.json`"):
         files.read(tmp_path / "autopip.json")
 
@@ -129,3 +127,95 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "autopipe.json")
     with pytest.raises(ArtifactError, match="There is no artefact"):
         files.read(tmp_path / "autopipe.json")
+
+
+# ---------------------------------------------------------------- joining
+
+HERE = profile()
+TENSORFLOW = profile(hardware=hardware(keras_backend="tensorflow"))
+BIG = profile(hardware=hardware(cores=64))
+NEW = profile(config=config(loader=Threads(workers=1)))
+NAMED = ModuleReference(module="project.train")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "autopipe.json"
+
+
+def test_profiles_of_other_machines_and_backends_stay(path: Path) -> None:
+    old, new = (profile(hardware=hardware(keras_backend="jax"), key=key) for key in ("old", "new"))
+    files.write(artifact(old, TENSORFLOW, BIG), path)
+    files.write_joined(artifact(new, workload=NAMED), path)
+    assert files.read(path) == artifact(TENSORFLOW, BIG, new, workload=NAMED)
+
+
+def test_a_workload_without_a_name_keeps_the_one_that_it_had(path: Path) -> None:
+    files.write(artifact(workload=NAMED), path)
+    files.write_joined(artifact(NEW), path)
+    assert files.read(path) == artifact(NEW, workload=NAMED)
+
+
+def test_an_artefact_of_another_workload_is_kept_beside(path: Path) -> None:
+    for number, size in enumerate((8, 16)):
+        old = files.write(artifact(profile(workload=digest(batch_size=size))), path).read_bytes()
+        with pytest.warns(KeptWarning, match=r"kept as `autopipe\.json\.bak.*batch size"):
+            files.write_joined(artifact(), path)
+        assert path.with_name(f"autopipe.json.bak{number or ''}").read_bytes() == old
+        assert files.read(path) == artifact()
+
+
+def test_a_file_that_is_no_artefact_is_kept_beside(path: Path) -> None:
+    path.write_text('{"schema_version": 2, "profi')
+    with pytest.warns(KeptWarning, match="is no JSON, or was cut"):
+        files.write_joined(artifact(), path)
+    assert path.with_name("autopipe.json.bak").read_text() == '{"schema_version": 2, "profi'
+    assert files.read(path) == artifact()
+
+
+@pytest.mark.parametrize(("name", "inside"), [("tuned", "tuned/autopipe.json"), (".", "autopipe.json")])
+def test_no_folder_is_written_over_or_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, inside: str
+) -> None:
+    (tmp_path / "tuned").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArtifactError, match="cannot be written") as caught:
+        files.write_joined(artifact(), name)
+    assert caught.value.hint == f"Name a file in this folder: {inside}"
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        files.write_joined(artifact(), tmp_path / "gone" / "autopipe.json")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "tuned"]
+
+
+def test_what_another_machine_wrote_during_a_retune_stays(path: Path) -> None:
+    files.renew(artifact(HERE, BIG), NEW, path)  # the file is gone meanwhile
+    assert files.read(path) == artifact(BIG, NEW)
+    known = artifact(HERE, workload=NAMED)
+    files.write(artifact(HERE, BIG, workload=NAMED), path)
+    files.renew(known, NEW, path)
+    assert files.read(path) == artifact(BIG, NEW, workload=NAMED)
+
+
+def test_of_many_that_write_at_once_none_is_lost(path: Path) -> None:
+    machines = [hardware(cpu_model=f"model {number}") for number in range(16)]
+    files.write(artifact(HERE), path)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda here: files.renew(artifact(HERE), profile(hardware=here), path), machines))
+    assert {each.hardware.cpu_model for each in files.read(path).profiles} == {
+        HERE.hardware.cpu_model,
+        *(here.cpu_model for here in machines),
+    }
+
+
+def test_no_lock_stays_beside_an_artefact(path: Path) -> None:
+    files.write_joined(artifact(), path)
+    files.renew(artifact(), profile(), path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_link_in_the_locks_place_is_not_followed(path: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    path.with_name(f".{path.name}.lock").symlink_to(victim)
+    files.write_joined(artifact(), path)
+    assert len(files.read(path).profiles) == 1
+    assert not victim.exists()

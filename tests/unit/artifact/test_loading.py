@@ -11,7 +11,6 @@ import pytest
 import autopipe as ap
 from autopipe.api import retuning
 from autopipe.artifact import artifact as files
-from autopipe.artifact import artifact as joining
 from autopipe.artifact import codegen
 from autopipe.artifact.artifact import Stored, stored
 from autopipe.artifact.factory import ProfileWarning
@@ -41,7 +40,7 @@ def retunes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def run(stored: Any, settings: Any, watcher: Any, **_: Any) -> retuning.Retuned:
         ran.append(settings.budget_seconds)
         found = profile(hardware=fingerprint.detect())
-        joining.renew(stored.artifact, found, stored.path)
+        files.renew(stored.artifact, found, stored.path)
         return retuning.Retuned(profile=found)
 
     monkeypatch.setattr(retuning, "run", run)
