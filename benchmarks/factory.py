@@ -187,9 +187,9 @@ def run_row(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "tuned": statistics.median(rates["tuned"]),
         "by hand": statistics.median(rates["by hand"]),
         "ratio": ratio.ratio,
-        "interval": ratio.interval,
+        "interval": (ratio.low, ratio.high),
         "cpu_ratio": cpu_ratio.ratio,
-        "cpu_interval": cpu_ratio.interval,
+        "cpu_interval": (cpu_ratio.low, cpu_ratio.high),
         "step_milliseconds": 1e3 * BATCH / statistics.median(rates["tuned"]),
     }
 

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+import pydantic
+
 from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import student_t_95
 from autopipe.pipeline import loader as loaders
 from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
-from autopipe.values import Estimate
+from autopipe.values import Estimate, Value
 
 _COPY = 1 / 4e9  # seconds to move one byte in memory, once
 _SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest part: with and without a queue
@@ -447,12 +449,12 @@ def useful(costs: Costs, facts: Facts) -> Facts:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CostProfile:
+class CostProfile(Value):
     """The costs of feeding a training in one way."""
 
-    images_per_second: float  # its steady rate
-    once_seconds: float = 0.0  # spent before or in the first epoch, beyond that rate: conversion, filling a cache
+    images_per_second: float = pydantic.Field(gt=0)  # its steady rate
+    # spent before or in the first epoch, beyond that rate: conversion, filling a cache, waiting for the first batch
+    once_seconds: float = pydantic.Field(default=0.0, ge=0)
 
     def seconds(self, epochs: float, samples: int) -> float:
         return self.once_seconds + epochs * samples / self.images_per_second

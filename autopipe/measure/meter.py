@@ -221,8 +221,10 @@ def _drift(rates: Sequence[float]) -> float | None:
     change = stats.median(after) / stats.median(before) - 1
     if abs(change) <= _DRIFT:
         return None
-    first, second = (stats.bootstrap_interval(part, resamples=_PEEK_RESAMPLES) for part in (before, after))
-    return change if first.high < second.low or second.high < first.low else None
+    (low, high), (then_low, then_high) = (
+        stats.bootstrap_interval(part, resamples=_PEEK_RESAMPLES) for part in (before, after)
+    )
+    return change if high < then_low or then_high < low else None
 
 
 def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: bool, in_a_burst: bool) -> tuple[str, ...]:

@@ -7,47 +7,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
-from autopipe.values import Estimate
+from autopipe.values import Estimate, Value
 
 FEWEST_PAIRS = 3  # with fewer, an interval also rests on other knowledge of the noise
 REPEATABILITY = 2.8
 """Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
 
 
-class Interval(NamedTuple):
-    """An interval of 95 % confidence, unless said otherwise."""
+class Ratio(Value):
+    """A ratio of two rates, with its 95 % interval."""
 
-    low: float
-    high: float
+    ratio: float = pydantic.Field(gt=0)
+    low: float = pydantic.Field(ge=0)
+    high: float | None = None  # None: open
+
+    @property
+    def faster(self) -> bool:
+        return self.low > 1.0
+
+    @property
+    def slower(self) -> bool:
+        return self.high is not None and self.high < 1.0
+
+    @property
+    def decided(self) -> bool:
+        return self.faster or self.slower
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """The ratio of two rates, from measurements in pairs."""
+class Comparison(Ratio):
+    """The ratio of two rates, from measurements in pairs: the geometric mean of the pairs' ratios.
 
-    ratio: float  # geometric mean of the pairs' ratios
-    interval: Interval  # 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by
-    pairs: int  # their number
+    The interval is open with fewer than two pairs and nothing else to go by.
+    """
+
+    pairs: int = pydantic.Field(ge=0)  # their number
 
     @property
     def few(self) -> bool:
         """True if there are too few pairs for their own spread to give the interval, which displays must mention."""
         return self.pairs < FEWEST_PAIRS
-
-    @property
-    def faster(self) -> bool:
-        return self.interval.low > 1.0
-
-    @property
-    def slower(self) -> bool:
-        return self.interval.high < 1.0
 
 
 def median(values: Sequence[float] | NDArray[np.float64]) -> float:
@@ -57,25 +61,25 @@ def median(values: Sequence[float] | NDArray[np.float64]) -> float:
     return float(np.median(values))
 
 
-def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> Interval:
+def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> tuple[float, float]:
     """Return the percentile-bootstrap interval of the median of `values`, drawn anew `resamples` times.
 
     The same input gives the same interval. That of one value, which has no spread, is endless.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
-        return Interval(-math.inf, math.inf) if data.size else Interval(math.nan, math.nan)
+        return (-math.inf, math.inf) if data.size else (math.nan, math.nan)
     picks = np.random.default_rng(0).integers(data.size, size=(resamples, data.size))
     low, high = np.quantile(np.median(data[picks], axis=1), [0.025, 0.975])
-    return Interval(float(low), float(high))
+    return float(low), float(high)
 
 
 def estimate(rates: Sequence[float], *, resamples: int = 1000) -> Estimate:
     """Return the median of rates with its bootstrap interval; of one alone no interval is known."""
-    value, interval = median(rates), bootstrap_interval(rates, resamples=resamples)
+    value, (low, high) = median(rates), bootstrap_interval(rates, resamples=resamples)
     if len(rates) < 2:
         return Estimate.of_one(value)
-    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))
+    return Estimate(value=value, low=min(low, value), high=max(high, value))
 
 
 def log_variance(rate: Estimate) -> float:
@@ -100,11 +104,9 @@ def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison
     logs = np.log(np.asarray(first, dtype=np.float64) / np.asarray(second, dtype=np.float64))
     mean, count = float(logs.mean()), len(logs)
     if count < 2:
-        interval = Interval(0.0, math.inf)
-    else:
-        reach = student_t_95(count - 1) * float(logs.std(ddof=1)) / math.sqrt(count)
-        interval = Interval(math.exp(mean - reach), math.exp(mean + reach))
-    return Comparison(ratio=math.exp(mean), interval=interval, pairs=count)
+        return Comparison(ratio=math.exp(mean), low=0.0, pairs=count)
+    reach = student_t_95(count - 1) * float(logs.std(ddof=1)) / math.sqrt(count)
+    return Comparison(ratio=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach), pairs=count)
 
 
 def student_t_95(freedom: int) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from autopipe.artifact import pick
-from autopipe.measure.costs import CostProfile, epochs_to_pay
+from autopipe.measure.costs import epochs_to_pay
 from autopipe.measure.facts import Ceiling
 from autopipe.pipeline.config import STORAGES
 from autopipe.reports import drawing, wording
@@ -323,7 +323,7 @@ def payback(result: Result, samples: int) -> Section | None:
     if max(each.once_seconds for each in ways) < _LEAST_ONCE * epoch:
         return None
     plain = min(ways, key=lambda each: (_keeps(each), each.once_seconds))  # nothing kept, or the least one-time cost
-    pays = [None if each is plain else epochs_to_pay(_cost(each), _cost(plain), samples) for each in ways]
+    pays = [None if each is plain else epochs_to_pay(each, plain, samples) for each in ways]
     rows: list[Row] = [
         {
             "name": wording.way(each.config),
@@ -362,10 +362,6 @@ def _keeps(way: Way) -> bool:
     return found is None or found.cache != "none" or STORAGES[found.storage].converts
 
 
-def _cost(way: Way) -> CostProfile:
-    return CostProfile(images_per_second=way.images_per_second, once_seconds=way.once_seconds)
-
-
 def _after(row: Row) -> str:
     if row["plain"]:
         return ""
@@ -375,7 +371,7 @@ def _after(row: Row) -> str:
 
 def _draw_payback(ways: Sequence[Way], samples: int, epochs: float, width: float) -> Drawing:
     """Draw the lines; those that end lowest are the best for a training of this length."""
-    longest = max(_cost(each).seconds(epochs, samples) for each in ways)
+    longest = max(each.seconds(epochs, samples) for each in ways)
     _, unit, name = next(each for each in _UNITS if longest >= each[0])
     what = f"{name.capitalize()} of training against epochs, up to {epochs:g} epochs: {len(ways)} ways to keep samples."
     drawn, top = Drawing(width, what), 28.0
@@ -388,7 +384,7 @@ def _draw_payback(ways: Sequence[Way], samples: int, epochs: float, width: float
     across, up = Scale(0.0, epochs, left, width - 10.0), Scale(0.0, 1.05 * longest / unit, bottom, top)
     drawn.axes(across, up, ("epochs", name))
     for way, css in zip(ways, shades, strict=True):
-        ends = [(across(at), up(_cost(way).seconds(at, samples) / unit)) for at in (0.0, epochs)]
+        ends = [(across(at), up(way.seconds(at, samples) / unit)) for at in (0.0, epochs)]
         drawn.path(ends, f"{css}-path")
         drawn.mark("end", *ends[1], css)
     return drawn

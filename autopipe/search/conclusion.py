@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
 
@@ -21,7 +20,7 @@ from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Resources, TrialFailure
-from autopipe.measure.stats import Comparison, compare_pairs, median
+from autopipe.measure.stats import compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search.confirmation import Blocks, Confirmation, finalist
@@ -299,9 +298,7 @@ def _contests(session: Session, best: Point, proved: Confirmation) -> tuple[Cont
         gain = proved.against.get(key) if best.key == proved.winner else None
         gain = gain or compare_pairs(ratios, [1.0] * len(ratios))
         config = session.points()[key].config.model_dump(mode="json")
-        contest = Contest(
-            **_ratio(gain), key=key, config=config, baseline=names.get(key), pairs=gain.pairs, blocks=tuple(ratios)
-        )
+        contest = Contest(**dict(gain), key=key, config=config, baseline=names.get(key), blocks=tuple(ratios))
         found.append(contest)
     return tuple(sorted(found, key=lambda each: -each.ratio))
 
@@ -356,23 +353,23 @@ def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tu
     for (setting, value), (was_measured, _, key) in best.items():
         mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
         ratios = [mine[at] / its[at] for at in sorted(mine.keys() & its.keys())]
-        pairs = compare_pairs(ratios, [1.0] * len(ratios)) if len(ratios) > 1 else None
-        low, high = (0.0, 0.0) if pairs is None else pairs.interval
+        gain, paired = surrogate.compared(config.key(), key, len(ratios)), None
+        if len(ratios) > 1:
+            pairs = compare_pairs(ratios, [1.0] * len(ratios))
+            assert pairs.high is not None  # of several pairs
+            paired = Estimate(value=pairs.ratio, low=pairs.low, high=pairs.high)
         effect = Effect(
-            **_ratio(surrogate.compared(config.key(), key, len(ratios))),
+            ratio=gain.ratio,
+            low=gain.low,
+            high=gain.high,
             setting=setting,
             value=own[setting],
             other=value,
             measured=was_measured,
-            paired=None if pairs is None else Estimate(value=pairs.ratio, low=low, high=high),
+            paired=paired,
         )
         found.append(effect)
     return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
-
-
-def _ratio(gain: Comparison) -> dict[str, Any]:
-    high = gain.interval.high if math.isfinite(gain.interval.high) else None
-    return {"ratio": gain.ratio, "low": gain.interval.low, "high": high}
 
 
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:

@@ -11,10 +11,10 @@ from typing import Annotated, Final, Literal
 
 import pydantic
 
-from autopipe.measure.costs import Kind
+from autopipe.measure.costs import CostProfile, Kind
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Resources, TrialFailure
-from autopipe.measure.stats import FEWEST_PAIRS
+from autopipe.measure.stats import Comparison, Ratio
 from autopipe.values import Estimate, JsonObject, Value
 
 BLOCKS: Final = (3, 6)
@@ -95,39 +95,13 @@ class Baseline(Value):
     files_ready: bool = True  # all files were in memory, or out of it, when its trial began
 
 
-class Ratio(Value):
-    """A ratio of two rates, with its 95 % interval."""
-
-    ratio: float = pydantic.Field(gt=0)
-    low: Amount
-    high: float | None = None  # None: open
-
-    @property
-    def faster(self) -> bool:
-        return self.low > 1.0
-
-    @property
-    def slower(self) -> bool:
-        return self.high is not None and self.high < 1.0
-
-    @property
-    def decided(self) -> bool:
-        return self.faster or self.slower
-
-
-class Contest(Ratio):
-    """The winner against another configuration, in the rounds of the confirmation run."""
+class Contest(Comparison):
+    """The winner against another configuration, in pairs that are rounds of the confirmation run."""
 
     key: str
     config: JsonObject
     baseline: str | None = None  # the name of the other, if it is a baseline
-    pairs: int = pydantic.Field(ge=0)  # rounds in which both ran
-    blocks: tuple[float, ...] = ()  # the ratio in each of them
-
-    @property
-    def few(self) -> bool:
-        """True if there were so few rounds that the interval rests on the trials as well."""
-        return self.pairs < FEWEST_PAIRS
+    blocks: tuple[float, ...] = ()  # the ratio in each round
 
 
 class Effect(Ratio):
@@ -140,12 +114,10 @@ class Effect(Ratio):
     paired: Estimate | None = None  # the ratio in rounds of the confirmation run in which both ran
 
 
-class Way(Value):
-    """The fastest configuration that keeps the samples in one way, and the one-time cost of that way."""
+class Way(CostProfile):
+    """The fastest configuration that keeps the samples in one way, and the costs of that way."""
 
     config: JsonObject
-    images_per_second: float = pydantic.Field(gt=0)
-    once_seconds: Amount  # conversion, filling of the cache, and the wait for the first batch
 
 
 class Payback(Value):

@@ -23,7 +23,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from autopipe.measure.stats import Comparison, Interval, median, student_t_95
+from autopipe.measure.stats import Comparison, median, student_t_95
 from autopipe.pipeline.config import Params, PipelineConfig, Value, from_config
 from autopipe.pipeline.space import Parameter, Space, within
 from autopipe.search.feasible import Candidate
@@ -200,8 +200,8 @@ class Surrogate:
         """Return the ratio of the values of `first` and `second`, which ran in this many `pairs`."""
         ahead, spread = self.ahead(first, second)
         reach = student_t_95(self.freedom) * spread
-        interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
-        return Comparison(ratio=math.exp(ahead), interval=interval, pairs=pairs)
+        low, ratio, high = (math.exp(at) for at in (ahead - reach, ahead, ahead + reach))
+        return Comparison(ratio=ratio, low=low, high=high, pairs=pairs)
 
     def instead(self, readings: Mapping[str, Reading]) -> Surrogate:
         """Return a copy with other readings of some configurations; nothing is learnt from them."""

@@ -199,7 +199,7 @@ def test_how_far_to_trust_the_figures_is_said(changes: dict[str, Any], said: str
 def test_as_many_more_rounds_as_it_says_decide_if_they_vary_alike() -> None:
     first, second = [1.10, 1.04, 1.16], [1.0, 1.03, 1.0]
     gain = stats.compare_pairs(first, second)
-    so_far = contest(MINE, gain.ratio, gain.interval.low).model_copy(update={"high": gain.interval.high})
+    so_far = contest(MINE, gain.ratio, gain.low).model_copy(update={"high": gain.high})
     more = verdict.rounds_to_decide(so_far)
     assert not so_far.decided
     assert more is not None
