@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -85,7 +85,7 @@ class TfData(LoaderConfig):
         work = _Work(job, kernel, remember=self.held_batches() + 8, begun=ahead + self._calls + 2)
         threads = machine.usable_cores() + self._calls if self._needs_threads(readers) else 0
         prefetch = None if self.prefetch == "auto" else self.prefetch
-        graph = _Graph(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
+        graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
         return _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
 
     @property
@@ -186,76 +186,57 @@ class _Work:
         return self._held
 
 
-class _Graph:
-    """The pipeline as one traced function of the range of batches (counted on from epoch to epoch)."""
+def _traced(
+    job: LoadJob, work: _Work, *, calls: int, prefetch: int | None, ahead: int, own_threads: int
+) -> tuple[Any, Any]:
+    """Return the pipeline as one traced function of the range of batches, counted on from epoch to epoch, and the
+    elements of the datasets that it gives.
 
-    def __init__(
-        self, job: LoadJob, work: _Work, *, calls: int, prefetch: int | None, ahead: int, own_threads: int
-    ) -> None:
-        """Trace it.
+    Args:
+        job: of the loader.
+        work: the Python functions.
+        calls: batches made at a time.
+        prefetch: finished batches that may wait; None leaves it to tf.data.
+        ahead: batches whose reading is begun before they are made.
+        own_threads: threads that tf.data gets for this pipeline alone; 0: none.
+    """
+    import tensorflow as tf
 
-        Args:
-            job: of the loader.
-            work: the Python functions.
-            calls: batches made at a time.
-            prefetch: finished batches that may wait; None leaves it to tf.data.
-            ahead: batches whose reading is begun before they are made.
-            own_threads: threads that tf.data gets for this pipeline alone; 0: none.
-        """
-        import tensorflow as tf
+    fields = job.recipe.spec.fields
+    rows = None if job.order.has_short_batch else job.order.batch_size
+    as_it_is = tf.autograph.experimental.do_not_convert
+    element_spec: Any = None
 
-        self._job, self._work = job, work
-        self._calls, self._ahead, self._own_threads = calls, ahead, own_threads
-        self._prefetch = tf.data.AUTOTUNE if prefetch is None else prefetch
-        self._element_spec: Any = None
-        number = tf.TensorSpec((), tf.int64)
-        self._variant = tf.function(self._traced, autograph=False).get_concrete_function(number, number)
+    def begun(number: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(work.begin, [number], tf.int64), ())
 
-    def dataset(self, first: int, stop: int) -> Any:
-        import tensorflow as tf
-
-        variant = self._variant(tf.constant(first, tf.int64), tf.constant(stop, tf.int64))
-        return tf.data.experimental.from_variant(variant, self._element_spec)
-
-    def _traced(self, first: Any, stop: Any) -> Any:
-        import tensorflow as tf
-
-        dataset = tf.data.Dataset.range(first, stop)
-        if self._ahead:
-            dataset = dataset.map(_as_it_is(self._begun)).prefetch(self._ahead)
-        dataset = dataset.map(_as_it_is(self._filled), self._calls, deterministic=True)
-        if self._prefetch != 0:
-            dataset = dataset.prefetch(self._prefetch)
-        options = tf.data.Options()
-        options.deterministic = True
-        options.autotune.enabled = self._prefetch == tf.data.AUTOTUNE
-        if self._own_threads:
-            options.threading.private_threadpool_size = self._own_threads
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
-        self._element_spec = dataset.element_spec
-        return tf.data.experimental.to_variant(dataset)
-
-    def _begun(self, number: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.ensure_shape(tf.numpy_function(self._work.begin, [number], tf.int64), ())
-
-    def _filled(self, number: Any) -> Any:
-        import tensorflow as tf
-
-        fields, order = self._job.recipe.spec.fields, self._job.order
-        arrays = tf.numpy_function(self._work.fill, [number], [tf.as_dtype(field.dtype) for field in fields])
-        rows = None if order.has_short_batch else order.batch_size
+    def filled(number: Any) -> Any:
+        arrays = tf.numpy_function(work.fill, [number], [tf.as_dtype(field.dtype) for field in fields])
         for array, field in zip(arrays, fields, strict=True):
             array.set_shape((rows, *(field.shape or ())))
         return tuple(arrays)
 
+    def variant(first: Any, stop: Any) -> Any:
+        nonlocal element_spec
+        dataset = tf.data.Dataset.range(first, stop)
+        if ahead:
+            dataset = dataset.map(as_it_is(begun)).prefetch(ahead)
+        dataset = dataset.map(as_it_is(filled), calls, deterministic=True)
+        if prefetch != 0:
+            dataset = dataset.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
+        options = tf.data.Options()
+        options.deterministic = True
+        options.autotune.enabled = prefetch is None
+        if own_threads:
+            options.threading.private_threadpool_size = own_threads
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
+        element_spec = dataset.element_spec
+        return tf.data.experimental.to_variant(dataset)
 
-def _as_it_is(function: Callable[[Any], Any]) -> Any:
-    import tensorflow as tf
-
-    return tf.autograph.experimental.do_not_convert(function)
+    number = tf.TensorSpec((), tf.int64)
+    graph = tf.function(variant, autograph=False).get_concrete_function(number, number)
+    return graph, element_spec
 
 
 class _TfDataLoader(WorkloadLoader):
@@ -263,13 +244,15 @@ class _TfDataLoader(WorkloadLoader):
 
     has_dataset = True
 
-    def __init__(self, job: LoadJob, buffered: int, work: _Work, graph: _Graph, *, batches_at_once: int) -> None:
+    def __init__(
+        self, job: LoadJob, buffered: int, work: _Work, graph: tuple[Any, Any], *, batches_at_once: int
+    ) -> None:
         super().__init__(job, buffered)
         self.batches_at_once = batches_at_once
         self._owner = Owner()
         self._inherited: _Epoch | None = None
         self._work = work
-        self._graph: _Graph | None = graph
+        self._graph: tuple[Any, Any] | None = graph
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)
@@ -283,8 +266,11 @@ class _TfDataLoader(WorkloadLoader):
             yield self._next(elements, epoch, batch)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        first = epoch * len(self)
-        return self._open_graph().dataset(first + start, first + epochs * len(self))
+        import tensorflow as tf
+
+        graph, element_spec = self._open_graph()
+        places = (epoch * len(self) + start, (epoch + epochs) * len(self))
+        return tf.data.experimental.from_variant(graph(*(tf.constant(at, tf.int64) for at in places)), element_spec)
 
     def diagnose(self, error: Exception) -> AutopipeError | None:
         for epoch, batch in list(self._work.requested):
@@ -316,7 +302,7 @@ class _TfDataLoader(WorkloadLoader):
             f"tf.data could not make batch {batch} of epoch {epoch}: {message}"
         )
 
-    def _open_graph(self) -> _Graph:
+    def _open_graph(self) -> tuple[Any, Any]:
         self._owner.require()
         if self._graph is None:
             raise closed()

@@ -60,7 +60,7 @@ def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> N
         (TfData(prefetch=2), False),
     ):
         with opened(photos, loader=loader) as made:
-            graph = made._graph._variant.graph  # type: ignore[attr-defined]  # nothing public tells
+            graph = made._graph[0].graph  # type: ignore[attr-defined]  # nothing public tells
             options = [node for node in graph.as_graph_def().node if node.op == "OptionsDataset"]
             parsed = tf.data.Options()._to_proto()
             parsed.ParseFromString(options[-1].attr["serialized_options"].s)
@@ -72,7 +72,7 @@ def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any,
     import tensorflow as tf
 
     with opened(photos, loader=TfData(num_parallel_calls=calls)) as made:
-        nodes = {node.name: node for node in made._graph._variant.graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
+        nodes = {node.name: node for node in made._graph[0].graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
         (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
         assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
         assert made.batches_at_once == at_once
