@@ -20,6 +20,7 @@ import numpy as np
 from autopipe.errors import AutopipeError, ConfigError, WorkloadError, near, shortened
 from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
+from autopipe.workload.sample import label, paths_of
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class WrappedData:
         self.batch_size = len(self._batch[0])
 
     def make(self, parameters: Mapping[str, Value]) -> Feeder:
-        """Call the function; raise WorkloadError if it raises, or returns no dataset."""
+        """Raise WorkloadError if the function raises, or returns no dataset."""
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         made = functools.partial(self.function, **parameters)
         try:
@@ -168,10 +169,9 @@ class WrappedData:
 
     def digest(self) -> str:
         """Describe the dataset by the name of its function and by its first batch's shapes."""
-        labels = [""] * len(self._batch) if self.structure is None else [f"{each}:" for each in self.structure.labels]
         shapes = ",".join(
-            f"{label}{part.dtype}{list(part.shape[1:])}"
-            for label, part in zip(labels, self._batch, strict=True)
+            f"{label(path)}:{part.dtype}{list(part.shape[1:])}"
+            for path, part in zip(paths_of(self.structure), self._batch, strict=True)
             if part is not None
         )
         return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}"
@@ -182,11 +182,10 @@ class WrappedData:
         The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
         length.
         """
-        keys = {0: None} if self.structure is None else dict(enumerate(key for _, key in self.structure.paths))
-        inputs = [0] if self.structure is None else self.structure.positions("x")
-        for number in inputs:
+        for number, like in self._like.items():
             rows, *shape = batch[number].shape
-            if rows > self.batch_size or not _fits(shape, self._like[keys[number]]):
+            fits = len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
+            if rows > self.batch_size or not fits:
                 return number
         return None
 
@@ -235,10 +234,6 @@ def _counted(dataset: Feeder) -> int | None:
         if time.monotonic() > until:
             return None
     return count
-
-
-def _fits(shape: Sequence[int], like: Sequence[int | None]) -> bool:
-    return len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from autopipe import frameworks
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.pipeline.batching import stream
 from autopipe.workload.ops.planner import normalise
-from autopipe.workload.sample import SLOTS, Structure, keyed, leaves, mapped
+from autopipe.workload.sample import SLOTS, Structure, keyed, leaves, mapped, paths_of
 
 
 def parts_of(element: Any) -> tuple[Any, ...]:
@@ -49,8 +49,7 @@ def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
         raise WorkloadError(f"A wrapped dataset must give batches that are built alike. {error.message}") from error
 
 
-def not_dense(kind: str) -> WorkloadError:
-    """Return the error of a value that is no dense array."""
+def _not_dense(kind: str) -> WorkloadError:
     return WorkloadError(
         f"A wrapped dataset must give batches of dense arrays of numbers, but gave a {kind}.",
         hint="Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say.",
@@ -61,9 +60,10 @@ _TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 _ENDLESS = 2**31  # batches: a Grain dataset that repeats for ever says so many or more
 _NUMBERS = "biufc"  # kinds of NumPy's dtypes
 _AXES_OF_IMAGES = 4  # of a batch of them
+Form: TypeAlias = Literal["arrays", "elements"]
+"""NumPy arrays, or what `fit` gets with TensorFlow as Keras's backend."""
 Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
 """By a part's key in x, None if x is one part; axes of any length are None."""
-
 
 _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
 
@@ -81,19 +81,12 @@ class Feeder:
         """Return the known shapes of the parts of x; None if only the batches tell."""
         return None
 
-    def arrays(self) -> Generator[Any, None, None]:
-        """Begin an epoch, or continue after the last one; yield its batches as NumPy arrays."""
-        return self._epoch("arrays")
-
-    def elements(self) -> Generator[Any, None, None]:
-        """Do the same; yield them as `fit` gets them with TensorFlow as Keras's backend."""
-        return self._epoch("elements")
-
-    def begin(self, form: str) -> Iterable[Any]:
-        """Return all batches from the start, as "arrays" or "elements"."""
+    def begin(self, form: Form) -> Iterable[Any]:
+        """Return all batches from the start."""
         raise NotImplementedError
 
-    def _epoch(self, form: str) -> Generator[Any, None, None]:
+    def epoch(self, form: Form) -> Generator[Any, None, None]:
+        """Begin an epoch, or continue after the last one, and yield its batches."""
         if not self.goes_on:
             yield from self.begin(form)
             return
@@ -123,13 +116,13 @@ class _Tensors(Feeder):
         slots = tuple(spec) if isinstance(spec, tuple | list) else (spec,)
         for part in (part for slot in slots for part in leaves(slot)):
             if (kind := type(part).__name__) in ("SparseTensorSpec", "RaggedTensorSpec"):
-                raise not_dense(kind.removesuffix("Spec"))
+                raise _not_dense(kind.removesuffix("Spec"))
         shapes: dict[Any, Any] = {key: getattr(part, "shape", None) for key, part in keyed(slots[0]).items()}
         if any(shape is None or shape.rank is None for shape in shapes.values()):
             return None
         return {key: tuple(shape) for key, shape in shapes.items()}
 
-    def begin(self, form: str) -> Iterable[Any]:
+    def begin(self, form: Form) -> Iterable[Any]:
         return self._dataset.as_numpy_iterator() if form == "arrays" else self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
 
 
@@ -145,18 +138,18 @@ class _Sequence(Feeder):
         # Without a length, Keras reads on for ever.
         super().__init__(None if count is None else int(count), goes_on=count is None, is_endless=count is None)
 
-    def begin(self, form: str) -> Iterable[Any]:
+    def begin(self, form: Form) -> Iterable[Any]:
         if form == "arrays":
             return self._adapter.get_numpy_iterator()  # type: ignore[no-any-return]  # Keras has no types
         if self._tensors is None:
             self._tensors = self._adapter.get_tf_dataset()
         return self._tensors  # type: ignore[no-any-return]
 
-    def _epoch(self, form: str) -> Generator[Any, None, None]:
+    def epoch(self, form: Form) -> Generator[Any, None, None]:
         self._require_safe_fork()
         self._adapter.on_epoch_begin()
         try:
-            yield from super()._epoch(form)
+            yield from super().epoch(form)
         finally:
             self._adapter.on_epoch_end()
 
@@ -181,7 +174,7 @@ class _Iterable(Feeder):
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
 
-    def begin(self, form: str) -> Iterable[Any]:
+    def begin(self, form: Form) -> Iterable[Any]:
         """Return the batches from the start. An iterable that can be read only once is made again."""
         dataset, self._dataset = self._dataset, None
         if dataset is None:
@@ -220,23 +213,24 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any])
     )
 
 
-def first_batch(dataset: Feeder) -> tuple[tuple[Any, ...], Structure | None, Shapes]:
-    """Return the parts of the first batch, their structure, and the common shapes of samples' x. Raise WorkloadError if
-    it gives no such batches, or other than dense arrays of numbers.
+def first_batch(dataset: Feeder) -> tuple[tuple[Any, ...], Structure | None, dict[int, tuple[int | None, ...]]]:
+    """Return the parts of the first batch, their structure, and the common shape of samples for each part of x. Raise
+    WorkloadError if it gives no such batches, or other than dense arrays of numbers.
     """
     shapes = dataset.shapes()
-    with contextlib.closing(dataset.arrays()) as batches:
+    with contextlib.closing(dataset.epoch("arrays")) as batches:
         # What a PyDataset gives, its batches tell, and of them the first two, as to Keras.
         read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
     first = read[0] if read else parts_of(None)
     for part in (part for slot in first if slot is not None for part in leaves(slot)):
         if (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
-            raise not_dense(f"{type(part).__name__} of {array.dtype}")
+            raise _not_dense(f"{type(part).__name__} of {array.dtype}")
     structure = Structure.of(first, lambda path, part: len(part.shape) == _AXES_OF_IMAGES)
     if shapes is None:
         shapes = {key: _common([keyed(x)[key] for x, *_ in read]) for key in keyed(first[0])}
     arrays = tuple(None if part is None else np.asarray(part) for part in flat(first, structure))
-    return arrays, structure, {key: tuple(shape[1:]) for key, shape in shapes.items()}
+    inputs = {number: key for number, (slot, key) in enumerate(paths_of(structure)) if slot == "x"}
+    return arrays, structure, {number: tuple(shapes[key][1:]) for number, key in inputs.items()}
 
 
 def _common(arrays: Sequence[Any]) -> list[int | None]:

@@ -87,12 +87,12 @@ class _WrappedLoader(WorkloadLoader):
         return self._data.steps
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        yield from self._rest(self._open().arrays(), start, _arrays)
+        yield from self._rest(self._open().epoch("arrays"), start, _arrays)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Yield the batches of consecutive epochs, as `fit` gets them."""
         for number in range(epochs):
-            yield from self._rest(self._open().elements(), 0 if number else start, _present)
+            yield from self._rest(self._open().epoch("elements"), 0 if number else start, _present)
 
     def close(self) -> None:
         self._feeder = None

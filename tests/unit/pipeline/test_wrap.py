@@ -507,10 +507,10 @@ def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monke
     with monkeypatch.context() as earlier:
         earlier.setattr(frameworks, "running_framework", lambda: None)
         feeder = WrappedData(lambda: DataLoader(2), {}).make({})
-        assert len(list(feeder.arrays())) == 3
+        assert len(list(feeder.epoch("arrays"))) == 3
     tf.constant(0)
     with pytest.raises(LoaderError, match="forks"):
-        next(feeder.arrays())
+        next(feeder.epoch("arrays"))
 
 
 def test_forking_is_judged_without_settling_how_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -534,7 +534,7 @@ def test_a_data_loader_that_forks_nothing_is_read() -> None:
     there_already = DataLoader(2)
     there_already._iterator = iter(())  # as of persistent workers
     for loader in (DataLoader(0), begins_anew, there_already):
-        assert len(list(WrappedData(functools.partial(lambda made: made, loader), {}).make({}).arrays())) == 3
+        assert len(list(WrappedData(functools.partial(lambda made: made, loader), {}).make({}).epoch("arrays"))) == 3
 
 
 def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
