@@ -43,16 +43,26 @@ def make_tensors(calls: int = 1, prefetch: int = 0) -> Any:
     return dataset.map(lambda x, y: (x, y), num_parallel_calls=calls).batch(4).prefetch(prefetch)
 
 
-class Batches(keras.utils.PyDataset):
-    def __len__(self) -> int:
-        return 3
+class Items(keras.utils.PyDataset):
+    """So many batches, each made from its number."""
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return X[4 * index :][:4], Y[4 * index :][:4]
+    def __init__(self, count: int, make: Callable[[int], Any], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        return self._make(index)
+
+
+def rows(index: int) -> tuple[Any, Any]:
+    return X[4 * index :][:4], Y[4 * index :][:4]
 
 
 def make_sequence(workers: int = 1) -> Any:
-    return Batches(workers=workers)
+    return Items(3, rows, workers=workers)
 
 
 def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> Workload:
@@ -82,11 +92,6 @@ def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: Workload) -> 
             np.testing.assert_array_equal(Y, np.concatenate([y for _, y in batches if y is not None]))
         assert (len(loader), loader.batch_size, loader.finish.is_identity) == (3, 4, True)
         np.testing.assert_array_equal(next(iter(loader.batches(0, start=2)))[0], X[8:])
-
-
-@pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
-def test_fit_reads_it_epoch_after_epoch(workload: Workload) -> None:
-    with opened(workload) as loader:
         elements = list(loader.native_dataset(0, 2, start=1))
         assert len(list(itertools.islice(loader.native_dataset(0, 10**15), 7))) == 7  # epochs are not listed
     assert all(isinstance(x, tf.Tensor) for x, _ in elements)
@@ -216,16 +221,11 @@ def _part_rows(start: int) -> Any:
     return tf.nest.map_structure(lambda part: part[start : start + 4], PARTS)
 
 
-class PartBatches(Batches):
-    def __getitem__(self, index: int) -> Any:
-        return _part_rows(4 * index)
-
-
 @pytest.mark.parametrize(
     "function",
     [
         lambda calls=1: tf.data.Dataset.from_tensor_slices(PARTS).batch(4),
-        lambda calls=1: PartBatches(),
+        lambda calls=1: Items(3, lambda index: _part_rows(4 * index)),
         lambda calls=1: (_part_rows(start) for start in (0, 4, 8)),
     ],
     ids=["tf.data", "PyDataset", "generator"],
@@ -251,18 +251,6 @@ TARGETS: dict[str, tuple[Any, str]] = {
 }
 
 
-class OfRows(keras.utils.PyDataset):
-    def __init__(self, rows: Any) -> None:
-        super().__init__()
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: int) -> Any:
-        return _of_each(self._rows, slice(4 * index, 4 * index + 4))
-
-
 def _of_each(rows: Any, which: Any) -> Any:
     return tf.nest.map_structure(lambda part: part[which], rows)
 
@@ -274,7 +262,7 @@ def _by_grain(rows: Any) -> Any:
 
 FORMS: dict[str, Callable[[Any], Any]] = {
     "tf.data": lambda rows: tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True),
-    "PyDataset": OfRows,
+    "PyDataset": lambda rows: Items(2, lambda index: _of_each(rows, slice(4 * index, 4 * index + 4))),
     "generator": lambda rows: (list(_of_each(rows, slice(start, start + 4))) for start in (0, 4)),
     "Grain": _by_grain,
 }
@@ -365,8 +353,7 @@ def test_the_other_loaders_cannot_feed_a_wrapped_dataset_nor_it_other_data() -> 
 
 
 def test_a_closed_loader_says_so() -> None:
-    config = as_it_is(TENSORS)
-    loader = assembly.build_loader(TENSORS, config)
+    loader = opened(TENSORS)
     loader.close()
     loader.close()
     with pytest.raises(LoaderError, match="closed"):
@@ -396,14 +383,10 @@ def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
         sizes = tf.data.Dataset.from_tensor_slices([3, 1, 2])
         return sizes.map(lambda n: (tf.ones((2, n, 4)), tf.zeros(2)))
 
-    class Varying(keras.utils.PyDataset):
-        def __len__(self) -> int:
-            return 3
+    def of_sizes(index: int) -> tuple[Any, Any]:
+        return np.ones((2, (3, 1, 2)[index], 4), np.float32), np.zeros(2)
 
-        def __getitem__(self, index: int) -> tuple[Any, Any]:
-            return np.ones((2, (3, 1, 2)[index], 4), np.float32), np.zeros(2)
-
-    for make in (varying, lambda calls=1: Varying()):
+    for make in (varying, lambda calls=1: Items(3, of_sizes)):
         workload = _wrapped(make)
         with opened(workload) as loader:
             assert [x.shape for x, _ in loader.batches(0)] == [(2, 3, 4), (2, 1, 4), (2, 2, 4)]
@@ -411,18 +394,11 @@ def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
 
 
 def test_shapes_that_change_by_themselves_do_not_blame_parameters() -> None:
-    class Growing(keras.utils.PyDataset):
-        def __len__(self) -> int:
-            return 3
+    def growing(index: int) -> tuple[Any, Any]:
+        return np.ones((2, 3 if index < 2 else 4), np.float32), np.zeros(2)
 
-        def __getitem__(self, index: int) -> tuple[Any, Any]:
-            return np.ones((2, 3 if index < 2 else 4), np.float32), np.zeros(2)
-
-    workload = _wrapped(lambda calls=1: Growing())
-    with (
-        opened(workload) as loader,
-        pytest.raises(LoaderError, match=r"shape \(2, 3\)") as error,
-    ):
+    workload = _wrapped(lambda calls=1: Items(3, growing))
+    with opened(workload) as loader, pytest.raises(LoaderError, match=r"shape \(2, 3\)") as error:
         list(loader.batches(0))
     assert "parameters" not in str(error.value)
 
@@ -435,7 +411,7 @@ def _classifier() -> keras.Model:
 
 @pytest.mark.parametrize(("fails_after", "epochs"), [(1, 2), (2, 2)])
 def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]) -> None:
-    class Failing(Batches):
+    class Failing(Items):
         ended = 0
 
         def on_epoch_end(self) -> None:
@@ -444,7 +420,7 @@ def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capf
                 raise OSError("the index is gone")
 
     armed = False
-    workload = wrap.wrap(lambda calls=1: Failing(), model=_classifier, parameters={"calls": [1]})
+    workload = wrap.wrap(lambda calls=1: Failing(3, rows), model=_classifier, parameters={"calls": [1]})
     config = as_it_is(workload)
     armed = True
     with assembly.build_trainer(workload, config) as trainer, pytest.raises(OSError, match="the index is gone"):
@@ -457,20 +433,6 @@ def test_any_number_may_be_tried() -> None:
     workload = _wrapped(make_tensors, prefetch=[np.int64(1), 4, tf.data.AUTOTUNE])
     values = wrap.choices(workload)["prefetch"]
     assert (values, {type(value) for value in values}) == ((1, 4, -1), {int})
-
-
-def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> None:
-    tf.constant(0)
-    with pytest.raises(LoaderError, match="forked after TensorFlow has run") as error:
-        _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
-    assert "use_multiprocessing=False" in str(error.value.hint)
-
-
-def test_a_py_dataset_that_forks_is_refused_before_a_training_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "running_framework", lambda: None)
-    with pytest.raises(WorkloadError, match="a training runs it before it reads") as error:
-        _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
-    assert "use_multiprocessing=False" in str(error.value.hint)
 
 
 class DataLoader:
@@ -495,12 +457,25 @@ class Own(DataLoader):
     __module__ = __name__
 
 
-@pytest.mark.parametrize("kind", [DataLoader, Own])
-def test_a_data_loader_that_would_fork_after_tensorflow_has_run_is_refused(kind: type[DataLoader]) -> None:
-    tf.constant(0)
-    with pytest.raises(LoaderError, match=r"DataLoader with num_workers=2 forks, .*after TensorFlow has run") as error:
-        _wrapped(lambda calls=1: kind(2))
-    assert 'multiprocessing_context="forkserver"' in str(error.value.hint)
+FORKING = functools.partial(Items, 3, rows, workers=2, use_multiprocessing=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "running", "kind", "said", "instead"),
+    [
+        (FORKING, "JAX", LoaderError, "forked after JAX has run", "use_multiprocessing=False"),
+        (FORKING, None, WorkloadError, "a training runs it before it reads", "use_multiprocessing=False"),
+        (lambda: DataLoader(2), "JAX", LoaderError, "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
+        (lambda: Own(2), "JAX", LoaderError, "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
+    ],
+)
+def test_what_would_fork_after_a_framework_has_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch, make: Any, running: str | None, kind: Any, said: str, instead: str
+) -> None:
+    monkeypatch.setattr(frameworks, "running_framework", lambda: running)
+    with pytest.raises(kind, match=said) as error:
+        _wrapped(lambda calls=1: make())
+    assert instead in error.value.hint
 
 
 def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,10 +520,8 @@ def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
         return make_tensors(calls)
 
     workload = _wrapped(make, calls=[1, 2], prefetch=[4, 8])
-    config = as_it_is(workload)
-    with assembly.build_loader(workload, config):
-        pass
-    assert (set(seen), config.loader) == ({None}, Wrapped.model_validate({"calls": 1}))
+    opened(workload).close()
+    assert (set(seen), as_it_is(workload).loader) == ({None}, Wrapped.model_validate({"calls": 1}))
 
 
 # ---------------------------------------------------------------- what gives its batches one after the other
