@@ -201,17 +201,6 @@ def test_a_cache_that_is_full_is_gathered_from_and_one_that_is_not_is_filled_fir
         np.testing.assert_array_equal(one[0], other[0])
 
 
-def test_a_batch_that_cannot_be_made_at_once_is_made_sample_by_sample() -> None:
-    source = data()
-    kernel = Kernel(recipe(source, [RandomFlip()]))
-    wanted, _ = filled_by(kernel, [4, 0, 2])
-    source.broken = 0
-    source.read_many = lambda indices, out: (_ for _ in ()).throw(RuntimeError("no"))  # type: ignore[method-assign]
-    found, bad = filled_by(Kernel(recipe(source, [RandomFlip()])), [4, 0, 2])
-    assert bad == []
-    np.testing.assert_array_equal(wanted[0], found[0])
-
-
 def test_a_bad_sample_of_a_batch_is_named_or_replaced() -> None:
     source = data()
     made = recipe(source, [RandomFlip()])

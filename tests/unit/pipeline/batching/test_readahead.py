@@ -12,7 +12,7 @@ import pytest
 from autopipe.errors import BadSampleError, LoaderError
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching import readahead
-from autopipe.pipeline.batching.readahead import ReadAhead, batches_ahead, readers_of
+from autopipe.pipeline.batching.readahead import ReadAhead
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.workload import Workload
@@ -74,28 +74,18 @@ def test_as_many_samples_are_read_at_a_time_as_there_are_readers(source: Gated) 
     assert source.asked.empty()
 
 
-def test_what_was_not_begun_is_read_at_once(source: Gated) -> None:
+@pytest.mark.parametrize(
+    ("begun", "asked_for"), [([], [7]), ([4, 4], [4, 4]), ([0, 1, 2], [0, 2])], ids=["not begun", "twice", "cached"]
+)
+def test_each_sample_is_read_once_for_each_time_it_is_begun_or_asked_for(
+    source: Gated, begun: list[int], asked_for: list[int]
+) -> None:
     let_all_through(source)
-    ahead = ReadAhead(source, 1)
-    assert ahead.read(7) == 70
-    ahead.close()
-
-
-def test_a_sample_that_is_begun_twice_is_read_twice(source: Gated) -> None:
-    let_all_through(source)
-    ahead = ReadAhead(source, 2)
-    ahead.begin([4, 4])
-    assert read(ahead, [4, 4]) == [40, 40]
-    assert asked(source, 2) == {4}
-    ahead.close()
-
-
-def test_what_is_there_already_is_not_read(source: Gated) -> None:
-    let_all_through(source)
-    ahead = ReadAhead(source, 1, there=lambda index: index == 1)
-    ahead.begin([0, 1, 2])
-    assert read(ahead, [0, 1, 2], [0, 2]) == [0, 20]
-    assert asked(source, 2) == {0, 2}
+    ahead = ReadAhead(source, 2, there=lambda index: index == 1)
+    ahead.begin(begun)
+    assert read(ahead, begun, asked_for) == [10 * index for index in asked_for]
+    assert asked(source, len(asked_for)) == {*asked_for}
+    assert source.asked.empty()
     ahead.close()
 
 
@@ -171,20 +161,6 @@ def test_closing_ends_the_waiting_for_a_read_that_hangs(source: Gated) -> None:
     assert "closed while a sample was being read" in ended.get(timeout=WAIT)
     let_all_through(source)
     waiting.join(WAIT)
-
-
-@pytest.mark.parametrize(
-    ("read_ahead", "workers", "batch_size", "batches"), [(0, 2, 32, 0), (1, 2, 32, 1), (64, 2, 32, 1), (128, 2, 32, 2)]
-)
-def test_workers_say_enough_batches_ahead(read_ahead: int, workers: int, batch_size: int, batches: int) -> None:
-    assert batches_ahead(read_ahead, workers, batch_size) == batches
-
-
-@pytest.mark.parametrize(("read_ahead", "workers"), [(0, 2), (1, 2), (4, 3), (64, 5), (64, 8)])
-def test_workers_share_all_readers_evenly(read_ahead: int, workers: int) -> None:
-    readers = readers_of(read_ahead, workers)
-    assert (len(readers), sum(readers)) == (workers, read_ahead)
-    assert max(readers) - min(readers) <= 1
 
 
 def test_a_reader_that_is_closed_as_it_takes_a_sample_ends(source: Gated, monkeypatch: pytest.MonkeyPatch) -> None:

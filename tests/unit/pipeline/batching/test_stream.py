@@ -23,11 +23,6 @@ def stream() -> Iterator[BatchStream[str]]:
     made.close()
 
 
-def work(stream: BatchStream[str]) -> None:
-    while (task := stream.next_task()) is not None:
-        stream.deliver(task, f"{task.epoch}.{task.batch}")
-
-
 def given(stream: BatchStream[str], **options: Any) -> Task:
     task = stream.next_task(**options)
     assert task is not None
@@ -140,18 +135,6 @@ def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(str
         assert again.result() == "again"
 
 
-def test_one_epoch_at_a_time(stream: BatchStream[str]) -> None:
-    thread = threading.Thread(target=work, args=(stream,))
-    thread.start()
-    first = stream.take_epoch(0, 0, last=False)
-    next(first)
-    next(stream.take_epoch(1, 0, last=False))
-    with pytest.raises(LoaderError, match="one epoch at a time"):
-        next(first)
-    stream.close()
-    thread.join()
-
-
 @pytest.mark.parametrize("second", [(0, 1), (4, 2)], ids=["the same place", "elsewhere"])
 def test_a_second_reader_ends_the_first_and_loses_nothing(stream: BatchStream[str], second: tuple[int, int]) -> None:
     epoch, start = second
@@ -188,13 +171,6 @@ def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: Bat
             waits.result(timeout=60)
     with pytest.raises(LoaderError, match="A worker failed"):
         next(started(stream, 0))
-
-
-def test_a_closed_stream_says_so(stream: BatchStream[str]) -> None:
-    stream.close()
-    assert stream.next_task() is None
-    with pytest.raises(LoaderError, match="closed"):
-        next(stream.take_epoch(0, 0, last=False))
 
 
 # ---------------------------------------------------------------- given out ahead
