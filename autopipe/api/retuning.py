@@ -128,7 +128,10 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     Example:
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
-    _require_name(workload)
+    passed: object = workload
+    if not isinstance(passed, str | None):
+        hint = 'Write it to a file, and pass "FILE.py:workload"; or tune it anew: ap.tune(workload).'
+        raise unfit("workload", passed, "the name of a workload, or None", hint)
     stored = artifact.stored(Path(path), workload=workload, allow_outside=allow_outside)
     told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
     given = [name for name in told if told[name]]
@@ -144,12 +147,6 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         warnings.warn(said, ProfileWarning, stacklevel=2)
     named = stored.workload if isinstance(stored.workload, Workload) else stored.workload.text
     return factory.load(path, workload=named, shown=profile_report.piece)
-
-
-def _require_name(workload: object) -> None:
-    if not isinstance(workload, str | None):
-        hint = 'Write it to a file, and pass "FILE.py:workload"; or tune it anew: ap.tune(workload).'
-        raise unfit("workload", workload, "the name of a workload, or None", hint)
 
 
 def run(

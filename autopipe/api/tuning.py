@@ -49,29 +49,23 @@ def unfit(name: str, value: object, wanted: str, hint: str) -> ConfigError:
     return ConfigError(f"`{name}` must be {wanted}, but got {shortened(value)}.", hint=hint)
 
 
-def _refusing_unknown(hint: str) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
-    """Decorate a function so that an unknown keyword is a ConfigError that names the known ones, with this hint."""
+def _refusing_unknown(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
+    """Decorate a function so that an unknown keyword is a ConfigError that names the known ones."""
+    known = inspect.signature(function).parameters
 
-    def decorated(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
-        known = inspect.signature(function).parameters
+    @functools.wraps(function)
+    def called(*arguments: _Passed.args, **named: _Passed.kwargs) -> _Made:
+        for name, value in named.items():
+            if name not in known:
+                said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
+                hint = 'What it returns is written by `.save("autopipe.json")`.'
+                raise ConfigError(f"{said}{near(name, known)}", hint=hint)
+        return function(*arguments, **named)
 
-        @functools.wraps(function)
-        def called(*arguments: _Passed.args, **named: _Passed.kwargs) -> _Made:
-            unknown = next((name for name in named if name not in known), None)
-            if unknown is not None:
-                raise ConfigError(
-                    f"`ap.{function.__name__}` takes {', '.join(known)}, but got "
-                    f"{unknown}={shortened(named[unknown])}.{near(unknown, known)}",
-                    hint=hint,
-                )
-            return function(*arguments, **named)
-
-        return called
-
-    return decorated
+    return called
 
 
-@_refusing_unknown('What it returns is written by `.save("autopipe.json")`.')
+@_refusing_unknown
 def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     workload: Workload | str,
     *,

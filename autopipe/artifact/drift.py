@@ -212,19 +212,16 @@ class _Judge:
         values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
         values |= {"epoch": epoch, "promised_images_per_second": promised}
         for export in self._exports:
-            self._export(export, values)
+            try:
+                export(values)
+            except OSError as error:  # which does not end a training
+                if not self._unwritten:
+                    said = f"The figures of this training cannot be written: {error}."
+                    warnings.warn(said, DriftWarning, stacklevel=2)
+                self._unwritten = True
         if drift is not None and not self._warned:
             self._warned = True
             warnings.warn(drift.sentence, DriftWarning, stacklevel=2)
-
-    def _export(self, export: Export, values: dict[str, Any]) -> None:
-        """Export the figures; a file that cannot be written does not end a training."""
-        try:
-            export(values)
-        except OSError as error:
-            if not self._unwritten:
-                self._unwritten = True
-                warnings.warn(f"The figures of this training cannot be written: {error}.", DriftWarning, stacklevel=3)
 
 
 # -------------------- check: machine, workload, age, and a short measurement

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -97,10 +97,7 @@ def watch(
         command = [sys.executable, "-m", child, f"--fd={told.fileno()}", *wanted, str(script), *arguments]
         environment = {**os.environ, **import_path()}
         sys.stdout.flush()
-        with _ending_too() as end:
-            process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=environment)
-            end(process)
-            status = _ended(process)
+        status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=environment))
         told.seek(0)
         lines = [(json.loads(line), line) for line in told]
     if lines and lines[-1][0]["status"] == "failed":
@@ -111,37 +108,25 @@ def watch(
     return found, status
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # the script gets it, too; the findings so far are shown
-            continue
-
-
-@contextlib.contextmanager
-def _ending_too() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Pass SIGTERM on to the script. Yields a function to call with the script's process.
-
-    A signal that arrives while the script starts is passed on as well.
-    """
-    processes: list[subprocess.Popen[bytes]] = []
+def _run(start: Callable[[], subprocess.Popen[bytes]]) -> int:
+    """Start the script, pass SIGTERM on to it, also one that arrives while it starts, and return its exit status."""
+    process: subprocess.Popen[bytes] | None = None
     ended = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal ended
         ended = True
-        for process in processes:
-            process.terminate()
-
-    def told(process: subprocess.Popen[bytes]) -> None:
-        processes.append(process)
-        if ended:
+        if process is not None:
             process.terminate()
 
     before = signal.signal(signal.SIGTERM, on_signal)
     try:
-        yield told
+        process = start()
+        if ended:
+            process.terminate()
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):  # the script gets it, too; the findings so far are shown
+                return process.wait()
     finally:
         signal.signal(signal.SIGTERM, before)
 

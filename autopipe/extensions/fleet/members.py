@@ -32,7 +32,7 @@ from autopipe.search import record
 from autopipe.search.record import Kept
 from autopipe.search.storage import path_of_journal
 
-_FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")
+_FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")  # a storage in a file, in whose name SQLAlchemy reads `%20`
 _UNKNOWN = "-"
 _WIDE = 110  # columns of a terminal: with fewer, a machine's name takes six lines of a table
 
@@ -97,21 +97,14 @@ def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
 
 
 def _studies(url: str) -> list[Kept]:
-    kept_in = _file(url)
-    if kept_in is not None and not kept_in.exists():  # opening it would make it
+    found = _FILE.match(url)
+    kept_in = path_of_journal(url) if url.startswith("journal://") else unquote(found[1]) if found else None
+    if kept_in is not None and not Path(kept_in).exists():  # opening it would make it
         raise ConfigError(
             f"There is no study in `{url}`: no such file.",
             hint="`autopipe tune` keeps its study beside the artefact, as in sqlite:///tuned/study.db.",
         )
     return sorted(record.every(url), key=lambda each: each.name)
-
-
-def _file(url: str) -> Path | None:
-    """Return the file that holds a storage, None for another kind; SQLAlchemy reads `%20` in one."""
-    if url.startswith("journal://"):
-        return Path(path_of_journal(url))
-    found = _FILE.match(url)
-    return None if found is None else Path(unquote(found[1]))
 
 
 def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:
@@ -180,15 +173,31 @@ def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:
 
 def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str, Any]]:
     """Return the members as plain values, for `--json`."""
-    return [_row(member, now) for member in members]
+    return [
+        {
+            "workload": member.workload,
+            "machine": None if (machine := member.machine) is None else machine.cpu_model,
+            "cores": None if machine is None else machine.cores,
+            "gpus": None if machine is None else [gpu.name for gpu in machine.gpus],
+            "winner": member.winner,
+            "images_per_second": member.images_per_second,
+            "gain": member.gain,
+            "best_on_similar": member.best_on_similar,
+            "age_days": None if member.measured_at is None else (now - member.measured_at).days,
+            "state": member.state,
+            "trials": member.trials,
+            "place": member.place,
+        }
+        for member in members
+    ]
 
 
 def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> RenderableType:
     """Return a table; lines for each member if the terminal has too few columns for it."""
-    if width < _WIDE:
-        return Group(*_blocks(_table(members, now)))
-    shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     table = _table(members, now)
+    if width < _WIDE:
+        return Group(*_blocks(table))
+    shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
     for cells in table.cells():
@@ -216,26 +225,8 @@ def _sentence(members: Sequence[Member]) -> str:
     return f"{wording.count(len(workloads), 'workload')} on {wording.count(len(machines), 'machine')}{tail}."
 
 
-def _row(member: Member, now: datetime.datetime) -> dict[str, Any]:
-    machine = member.machine
-    return {
-        "workload": member.workload,
-        "machine": None if machine is None else machine.cpu_model,
-        "cores": None if machine is None else machine.cores,
-        "gpus": None if machine is None else [gpu.name for gpu in machine.gpus],
-        "winner": member.winner,
-        "images_per_second": member.images_per_second,
-        "gain": member.gain,
-        "best_on_similar": member.best_on_similar,
-        "age_days": None if member.measured_at is None else (now - member.measured_at).days,
-        "state": member.state,
-        "trials": member.trials,
-        "place": member.place,
-    }
-
-
 def _table(members: Sequence[Member], now: datetime.datetime) -> Table:
-    return Table(_COLUMNS, [_row(member, now) for member in members])
+    return Table(_COLUMNS, document(members, now))
 
 
 def _machine(row: Row) -> str:

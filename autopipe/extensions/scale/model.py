@@ -182,7 +182,8 @@ def row(measured: Measured, devices: int, *, weak: bool = False, predict: bool =
     step = compute + added if seen is None else seen
     one = measured.batch_size / measured.compute_seconds(measured.batch_size)
     fed, trained = measured.fed_images_per_second, size / step
-    rate = min(trained, fed)
+    rate, lost = min(trained, fed), step - size / devices / one
+    limit = Limit.INPUT if fed < trained else Limit.EXCHANGE if added > max(0.5 * lost, 0) else Limit.COMPUTE
     return Row(
         devices=devices,
         batch_size=size,
@@ -191,16 +192,10 @@ def row(measured: Measured, devices: int, *, weak: bool = False, predict: bool =
         images_per_second=rate,
         efficiency=rate / (one * devices),
         speedup=rate / min(one, fed),
-        limit=_limit(fed < trained, added, step - size / devices / one),
+        limit=limit,
         cores=trained * (measured.loader_core_seconds + measured.model_core_seconds),
         measured=seen is not None or devices == 1,
     )
-
-
-def _limit(starves: bool, exchange: float, lost: float) -> Limit:
-    if starves:
-        return Limit.INPUT
-    return Limit.EXCHANGE if exchange > 0.5 * lost and exchange > 0 else Limit.COMPUTE
 
 
 def pays_from_seconds(measured: Measured) -> float:
@@ -264,15 +259,14 @@ def scale(
     with runner_for(workload, settings) as runner:
         described = description(runner)
         size, split = described.batch_size, described.virtual_devices > 0
-        runs = _Runs(runner, size)
-        whole = runs.ceiling(1, size, whole=True, exchange=True)
+        whole = _ceiling(runner, 1, size, whole=True, exchange=True)
         alone = {size: _step(whole, size)}
         for part in sorted({size // count for count in counts if size % count == 0} - {size}, reverse=True):
-            alone[part] = _step(runs.ceiling(1, part), part)
+            alone[part] = _step(_ceiling(runner, 1, part), part)
         here, reason = devices_of(described, len(gpu.detect()))
         refused = {count: why for count in counts if (why := described.against("devices", count)) is not None}
         able = [count for count in counts if 1 < count <= here and count not in refused]
-        together, found = runs.together(able, interconnect)
+        together, found = _together(runner, size, able, interconnect)
     # As a tune would: whatever fits into memory is kept there.
     kept = described.fixed_bytes
     cached = kept is not None and kept <= CACHE_SHARE * machine.detect_memory().available_bytes
@@ -294,31 +288,29 @@ def scale(
     return judge(measured, counts, virtual=split, notes=notes)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Runs:
-    runner: TrialRunner
-    batch_size: int
+def _ceiling(
+    runner: TrialRunner, devices: int, samples: int, *, whole: bool = False, exchange: bool = False
+) -> Ceiling:
+    options: JsonObject = {"model_only": not whole, "samples": samples, "exchange": exchange}
+    return succeeded(runner.ceiling(ModelSetup(devices=devices), options))
 
-    def ceiling(self, devices: int, samples: int, *, whole: bool = False, exchange: bool = False) -> Ceiling:
-        options: JsonObject = {"model_only": not whole, "samples": samples, "exchange": exchange}
-        return succeeded(self.runner.ceiling(ModelSetup(devices=devices), options))
 
-    def together(
-        self, counts: Sequence[int], known: Interconnect | None
-    ) -> tuple[dict[tuple[int, int], float], Interconnect]:
-        """Return the seconds of steps of several devices, and their connection if that is not known yet."""
-        steps: dict[tuple[int, int], float] = {}
-        for count in counts:
-            for samples in (self.batch_size * count, self.batch_size):
-                if samples % count:
-                    continue
-                found = self.ceiling(count, samples, exchange=known is None)
-                steps[count, samples] = _step(found, samples)
-                if known is None and found.exchange_seconds and found.gradient_bytes:
-                    rate = exchange_seconds(count, found.gradient_bytes, 1.0) / found.exchange_seconds
-                    known = Interconnect(bytes_per_second=rate, source=f"measured here between {count} devices")
-        usual = INTERCONNECTS[USUAL]
-        return steps, known or dataclasses.replace(usual, source=f"assumed: {usual.source}")
+def _together(
+    runner: TrialRunner, batch_size: int, counts: Sequence[int], known: Interconnect | None
+) -> tuple[dict[tuple[int, int], float], Interconnect]:
+    """Return the seconds of steps of several devices, and their connection if that is not known yet."""
+    steps: dict[tuple[int, int], float] = {}
+    for count in counts:
+        for samples in (batch_size * count, batch_size):
+            if samples % count:
+                continue
+            found = _ceiling(runner, count, samples, exchange=known is None)
+            steps[count, samples] = _step(found, samples)
+            if known is None and found.exchange_seconds and found.gradient_bytes:
+                rate = exchange_seconds(count, found.gradient_bytes, 1.0) / found.exchange_seconds
+                known = Interconnect(bytes_per_second=rate, source=f"measured here between {count} devices")
+    usual = INTERCONNECTS[USUAL]
+    return steps, known or dataclasses.replace(usual, source=f"assumed: {usual.source}")
 
 
 def _step(ceiling: Ceiling, samples: int) -> float:
