@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from replaying import machines, search, table
+from replaying import machines, search
 from replaying.search import Comparison
-from replaying.table import Header, Table
+from replaying.table import Table
 
-from autopipe.pipeline.config import ModelSetup, from_config
 from autopipe.pipeline.space import Space
-from autopipe.search.feasible import Candidate, trim
-from tests.fakes.surface import Surface
 
 TRIALS = 16
 AS_GOOD = 0.02  # behind the best, at most, as a confirmation run has it
 
 
-@pytest.fixture
-def recorded(space: Space, tmp_path: Path) -> Table:
-    """A machine where the loader counts: few configurations are near the best."""
-    surface = Surface(cores=4, model_rate=60_000.0, quirks=1, seed=1, noise=0.01)
-    header = Header(
-        name="surface",
-        hardware="none",
-        space="test",
-        cores=4,
-        accelerator=True,
-        batch_size=32,
-        sample_count=surface.sample_count,
-        prefix_bytes=surface.facts().workload.fixed_bytes,
-        compact_bytes=surface.compact_bytes,
-        finished_bytes=surface.facts().workload.finished_bytes,
-        ceilings=list(surface.ceilings([ModelSetup()])),
-        baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
-    )
-    return table.record(tmp_path / "t.jsonl", header, trim(space, surface.facts()).candidates, surface)
-
-
 def test_another_machine_is_the_same_for_a_seed_and_like_the_first_one(recorded: Table) -> None:
-    rates, first, second = (
-        recorded.rates(),
-        machines.other_machine(recorded, seed=1),
-        machines.other_machine(recorded, seed=2),
-    )
+    rates, first, second = recorded.rates(), *(machines.other_machine(recorded, seed=seed) for seed in (1, 2))
     assert first.rates() == machines.other_machine(recorded, seed=1).rates() != second.rates()
     factors = [there / rates[key] for key, there in first.rates().items()]
     assert max(factors) / min(factors) > 1.2
@@ -86,17 +56,3 @@ def test_from_one_recorded_machine_to_another_a_retune_begins_nearer_to_the_best
     cold, warm = machines.between(recorded, there, space, seeds=1, trials=8, count=3)
     assert (cold.sampler, warm.sampler) == ("tune from nothing", "retune")
     assert warm.median[5] <= cold.median[5]
-
-
-def test_a_recording_stops_when_it_is_enough_and_goes_on_from_there(recorded: Table, tmp_path: Path) -> None:
-    surface = Surface(cores=4, model_rate=60_000.0)
-    candidates = [
-        Candidate(params=from_config(each.config), config=each.config, key=key)
-        for key, each in recorded.entries.items()
-    ]
-    path, looks = tmp_path / "part.jsonl", iter([False, False, True])
-    part = table.record(path, recorded.header, candidates, surface, enough=lambda: next(looks))
-    assert len(part.entries) == 2
-    whole = table.record(path, recorded.header, candidates, surface)
-    assert whole.entries.keys() == recorded.entries.keys()
-    assert len(surface.measured) == len(recorded.entries)

@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 import replay
-from replaying import table
-from replaying.table import Header
 
-from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.space import Space
 from autopipe.search import library
-from autopipe.search.feasible import trim
-from tests.fakes.surface import Surface
+from tests.unit.replaying.conftest import record, surface
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,23 +47,9 @@ def replayed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     """A table of the quick space on an imaginary machine."""
-    surface = Surface(cores=2, model_rate=60_000.0, quirks=1, seed=1, noise=0.01)
-    space: Space = library.load("quick", {"cores": 2, "gpus": 0})
-    facts = surface.facts()
-    header = Header(
-        name="surface",
-        hardware="none",
-        space="quick",
-        cores=2,
-        accelerator=facts.accelerator,
-        batch_size=facts.workload.batch_size,
-        sample_count=facts.workload.samples,
-        ceilings=list(surface.ceilings([ModelSetup()])),
-        baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
-    )
-    path = tmp_path / "table.jsonl"
-    table.record(path, header, trim(space, facts).candidates, surface)
-    return path
+    machine = surface(cores=2)
+    record(tmp_path / "table.jsonl", library.load("quick", {"cores": 2, "gpus": 0}), machine, "quick")
+    return tmp_path / "table.jsonl"
 
 
 def test_replay_shows_the_regret_of_each_sampler(replayed: Replayed, recorded: Path) -> None:

@@ -2,75 +2,50 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 from replaying import samplers, search, table
-from replaying.table import Header, Table
+from replaying.played import KINDS, Played
+from replaying.table import Table
 
-from autopipe.errors import TrialError
+from autopipe.errors import MissingExtraError, TrialError
 from autopipe.measure.outcome import Measurement, TrialFailure
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.pipeline.space import Space
+from autopipe.search import study
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
 from autopipe.search.surrogate import SURROGATE
 from tests.fakes.surface import Surface
-
-
-def header(surface: Surface) -> Header:
-    facts = surface.facts()
-    return Header(
-        name="surface",
-        hardware="none",
-        space="test",
-        cores=facts.cores,
-        accelerator=facts.accelerator,
-        batch_size=facts.workload.batch_size,
-        sample_count=facts.workload.samples,
-        prefix_bytes=facts.workload.fixed_bytes,
-        compact_bytes=facts.workload.compact_bytes,
-        finished_bytes=facts.workload.finished_bytes,
-        ceilings=list(surface.ceilings([ModelSetup()])),
-        baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
-    )
-
-
-def record(path: Path, space: Space, surface: Surface, rounds: int = 1) -> Table:
-    candidates = trim(space, surface.facts()).candidates
-    return table.record(path, header(surface), candidates, surface, rounds=rounds)
-
-
-def surface(seed: int = 1) -> Surface:
-    """A machine where the loader counts: few configurations are near the best."""
-    return Surface(cores=4, model_rate=60_000.0, quirks=seed, seed=seed, noise=0.01)
+from tests.unit.replaying.conftest import header, record, surface
+from tests.unit.search.conftest import session_of
 
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.gz"])
-def test_a_table_holds_every_candidate_and_baseline_once(space: Space, tmp_path: Path, name: str) -> None:
-    recorded = record(tmp_path / name, space, surface())
-    keys = {each.key for each in trim(space, surface().facts()).candidates}
-    assert recorded.entries.keys() == keys | {each.config.key() for each in surface().baselines()}
-    assert table.read(tmp_path / name) == recorded
-
-
-@pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.gz"])
-def test_recording_goes_on_where_it_was_cut_off(space: Space, tmp_path: Path, name: str) -> None:
+def test_a_table_holds_every_candidate_and_baseline_once_and_goes_on_where_it_was_cut_off(
+    space: Space, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / name
     whole = record(path, space, surface())
+    keys = {each.key for each in trim(space, surface().facts()).candidates}
+    assert whole.entries.keys() == keys | {each.config.key() for each in surface().baselines()}
+    assert table.read(path) == whole
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     left = len(table.read(path).entries)
-    again = surface()
+    again, looks = surface(), iter([False, False, True])
+    part = record(path, space, again, enough=lambda: next(looks))
+    assert left + 2 == len(part.entries) < len(whole.entries)
     assert record(path, space, again).entries.keys() == whole.entries.keys()
     assert 0 < left == len(whole.entries) - len(again.measured)
 
 
-def test_those_near_the_best_are_measured_several_times(space: Space, tmp_path: Path) -> None:
-    once = record(tmp_path / "table.jsonl", space, surface())
-    best = max(once.rates().values())
+def test_those_near_the_best_are_measured_several_times(recorded: Table, space: Space, tmp_path: Path) -> None:
+    best = max(recorded.rates().values())
     again = surface()
     entries = record(tmp_path / "table.jsonl", space, again, rounds=3).entries
-    near = {key for key, rate in once.rates().items() if rate >= 0.85 * best}
+    near = {key for key, rate in recorded.rates().items() if rate >= 0.85 * best}
     assert {len(entries[key].runs) for key in near} == {3}
     assert {len(entry.runs) for key, entry in entries.items() if key not in near} == {1}
     assert len(again.measured) == 2 * len(near)
@@ -95,8 +70,7 @@ def test_what_is_no_table_is_named(tmp_path: Path, text: str, place: str) -> Non
         table.read(path)
 
 
-def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(space: Space, tmp_path: Path) -> None:
-    recorded = record(tmp_path / "table.jsonl", space, surface())
+def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(recorded: Table) -> None:
     entry = next(iter(recorded.entries.values()))
     measurer = search.Replay(recorded, seed=2)
     first, second = (measurer.measure(entry.config, effort=Effort.SEARCH) for _ in range(2))
@@ -106,19 +80,19 @@ def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(s
     assert first.images_per_second.value == pytest.approx(entry.rate, rel=0.03)
 
 
-def test_between_recorded_configurations_the_nearest_is_taken(space: Space, tmp_path: Path) -> None:
-    measurer = search.Replay(record(tmp_path / "table.jsonl", space, surface()))
+def test_between_recorded_configurations_the_nearest_is_taken(recorded: Table) -> None:
     shared: Params = {"loader": "threads", "threads.queue_size": 8, "cache": "memory", "finish": "device"}
 
     def threads(workers: int) -> PipelineConfig:
         return to_config({**shared, "threads.workers": workers, "device_prefetch": 2, "devices": 1})
 
-    assert measurer.nearest(threads(7)) in (threads(6).key(), threads(8).key())
+    assert search.Replay(recorded).nearest(threads(7)) in (threads(6).key(), threads(8).key())
 
 
-def test_on_the_cores_what_differs_without_effect_is_one_configuration(space: Space, tmp_path: Path) -> None:
-    path = tmp_path / "table.jsonl"
-    apart = record(path, space, surface()).entries
+def test_on_the_cores_what_differs_without_effect_is_one_configuration(
+    recorded: Table, space: Space, tmp_path: Path
+) -> None:
+    path, apart = tmp_path / "table.jsonl", recorded.entries
     path.write_text(path.read_text().replace('"accelerator":true', '"accelerator":false', 1))
     on_cores = table.read(path)
     assert {each.config.device_prefetch for each in apart.values()} == {0, 2}
@@ -130,8 +104,7 @@ def test_on_the_cores_what_differs_without_effect_is_one_configuration(space: Sp
         assert all(run in entry.runs for run in runs)
 
 
-def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(space: Space, tmp_path: Path) -> None:
-    recorded = record(tmp_path / "table.jsonl", space, surface())
+def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(recorded: Table, space: Space) -> None:
     ours, chance = search.compare(recorded, space, ["surrogate", "random"], seeds=8, trials=15)
     assert ours.median[14] <= 0.05
     assert ours.median[14] <= 0.5 * chance.median[14]
@@ -145,8 +118,7 @@ def test_of_a_space_recorded_in_part_only_that_part_is_tried(space: Space, tmp_p
     baselines = {each.config.key() for each in surface().baselines()}
     assert {each.key for each in trimmed.candidates} == {each.key for each in some} | baselines
     settings = search.settings_of(SURROGATE, seed=0, trials=len(trimmed.candidates), seeding=True)
-    curve = search.regret_curve(part, trimmed, settings)
-    assert curve[-1] <= 0.02
+    assert search.regret_curve(part, trimmed, settings)[-1] <= 0.02
 
 
 def test_a_table_of_another_space_is_refused(space: Space, tmp_path: Path) -> None:
@@ -155,10 +127,31 @@ def test_a_table_of_another_space_is_refused(space: Space, tmp_path: Path) -> No
         search.recorded(part, space.only("loader", ["threads"]))
 
 
-def test_a_regret_curve_hangs_on_its_seed_alone(space: Space, tmp_path: Path) -> None:
-    recorded = record(tmp_path / "table.jsonl", space, surface())
+@pytest.mark.parametrize("name", [name for name in samplers.SAMPLERS if name != "gp"])
+def test_each_sampler_searches_and_a_regret_curve_hangs_on_its_seed_alone(
+    recorded: Table, space: Space, name: str
+) -> None:
     trimmed = search.recorded(recorded, space)
-    settings = [search.settings_of(samplers.named("random"), seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)]
+    settings = [search.settings_of(samplers.named(name), seed=seed, trials=14, seeding=False) for seed in (1, 1, 2)]
+    found = search.search(recorded, trimmed, settings[0])
+    assert {row.origin.detail for row in found.rows} & samplers.SAMPLERS.keys() == {name}
     curves = [search.regret_curve(recorded, trimmed, each) for each in settings]
     assert curves[0] == curves[1] != curves[2]
     assert all(0.0 <= regret <= 1.0 for regret in curves[0])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+def test_a_sampler_without_its_package_names_the_extra(space: Space) -> None:
+    with pytest.raises(MissingExtraError, match="torch"):
+        samplers.named("gp").create(session_of(space, Surface()))
+
+
+def test_a_machine_is_played_the_same_each_time_and_a_short_search_ends_near_its_best() -> None:
+    machine = Played(KINDS[0], 0)
+    trimmed = machine.candidates()
+    config = trimmed.candidates[0].config
+    assert machine.rate(config) == Played(KINDS[0], 0).rate(config) != Played(KINDS[0], 1).rate(config)
+    settings = search.settings_of(samplers.named("surrogate"), seed=0, trials=16, seeding=True)
+    found = study.search(trimmed, machine, machine.facts(), settings).best_config
+    assert found is not None
+    assert machine.rate(found) >= 0.95 * max(machine.rate(each.config) for each in trimmed.candidates)
