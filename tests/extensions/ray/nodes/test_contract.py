@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from autopipe.extensions.ray.loader import Ray, Team, Worker
-from autopipe.pipeline.config import LoaderConfig
-from tests.fakes.contract import suite
+from tests.contract.test_loaders import *  # noqa: F403  # the contract itself
 
-RAYS: dict[str, LoaderConfig] = {f"ray-{n}": Ray(workers=n, queue_size=2) for n in (1, 2, 5)}
+LOADERS = {f"ray-{n}": Ray(workers=n, queue_size=2) for n in (1, 2, 5)}
+ONE_OF_EACH = ["ray-2"]
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
@@ -47,6 +47,3 @@ def _from_far() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Team, "_put", mixed)
         yield
-
-
-globals().update(suite(RAYS, "ray-2"))
