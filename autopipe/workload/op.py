@@ -101,8 +101,10 @@ class Op(abc.ABC):
 
     @property
     def target(self) -> Target:
-        """The part of a sample on which the op acts: the image x, the mask or label y, or both."""
-        return "image"
+        """The part of a sample on which the op acts: the image x, the mask or label y, or both; an op may let a setting
+        `on` say it.
+        """
+        return getattr(self, "on", "image")
 
     @property
     def resizes_to(self) -> tuple[int, int] | None:
@@ -129,11 +131,11 @@ class Op(abc.ABC):
         return target != "mask", y is not None and (target == "mask" or (target == "both" and y.kind in _MASKS))
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
-        return spec.x.kind, spec.y.kind if spec.y is not None else None
+        return spec.x.kind, None if spec.y is None else spec.y.kind
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:  # noqa: B027  # most ops keep the rule by themselves
-        """Try the op on one sample when a loader or a search opens; no measurement runs meanwhile. Raise OpError if it
-        is no pure function of the sample and the sample's own random numbers.
+        """Raise OpError if the op is no pure function of a sample and the sample's own random numbers. It is tried on
+        one sample when a loader or a search opens; no measurement runs meanwhile.
         """
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:  # noqa: B027  # most ops have no doubts

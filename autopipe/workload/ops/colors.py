@@ -377,9 +377,8 @@ class GaussianBlur(ImageOp):
         return blurred if blurred.ndim == array.ndim else blurred[..., None]
 
     def plain(self, step: Step, library: Library) -> Lines:
-        return self._plain_tensorflow(step) if library == "tf" else self._plain_numpy(step)
-
-    def _plain_numpy(self, step: Step) -> Lines:
+        if library == "tf":
+            return self._plain_tensorflow(step)
         found = [f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"]
         for part in parts(step):
             blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
-from autopipe.workload.op import Op, Step, Target
+from autopipe.workload.op import Op, Step
 from autopipe.workload.plain_code import Library, Lines, Variable, names, parts, through_python
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
@@ -59,10 +59,6 @@ class Map(Op):
     def draws(self) -> int:  # type: ignore[override]  # the other ops fix it by class
         """Random numbers a sample: two make the key of its generator."""
         return 2 if self.random else 0
-
-    @property
-    def target(self) -> Target:
-        return self.on
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         return self.on != "mask", spec.y is not None and self.on != "image"

@@ -9,38 +9,33 @@ faster decoder.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import struct
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import cv2
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
+from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.ops.image_file import (
-    image_size,
-    orientation_of,
-    require_end,
-    require_size,
-    upright,
-    warn_of_turned,
-)
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
+Size: TypeAlias = tuple[int, int]  # height, width
+
 MAX_PIXELS = 2**28
-_IMAGE_FLAGS = {
+_FLAGS = {  # by channels; without them, of a mask, OpenCV gives BGR
     3: cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION,
     1: cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION,
+    None: cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION,
 }
-_MASK_FLAGS = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
-_COLOUR_SPACES = {3: "RGB", 1: "GRAY"}
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
 _JPEG = b"\xff\xd8"
 # libjpeg has fast code for halves, quarters and eighths, and OpenCV and TensorFlow offer them, too; all three give the
@@ -127,16 +122,21 @@ class Decode(Op):
             )
         return dataclasses.replace(self, reduce=following.resizes_to)
 
-    def kinds(self, spec: SampleSpec) -> tuple[FieldKind, FieldKind | None]:
-        x_kind, y_kind = spec.x.kind, spec.y.kind if spec.y is not None else None
-        return (
-            FieldKind.IMAGE if x_kind is FieldKind.ENCODED else x_kind,
-            FieldKind.MASK if y_kind is FieldKind.ENCODED else y_kind,
-        )
+    def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
+        decoded = zip(super().kinds(spec), (FieldKind.IMAGE, FieldKind.MASK), strict=True)
+        return tuple(after if kind is FieldKind.ENCODED else kind for kind, after in decoded)
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         if self.orientation is None and spec.x.kind is FieldKind.ENCODED:
-            warn_of_turned([x for x, _ in samples])
+            turned = sum(orientation_of(x) != _UPRIGHT for x, _ in samples)
+            if turned:
+                warnings.warn(
+                    f"{turned} of {len(samples)} images that were looked at are to be rotated, by their EXIF tags, and "
+                    "are taken as they are stored. Say which is meant in a workload's file: "
+                    'ap.Decode(orientation="exif") or "ignore".',
+                    DataWarning,
+                    stacklevel=3,
+                )
 
     def takes_batches(self, spec: SampleSpec) -> bool:
         return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
@@ -151,10 +151,10 @@ class Decode(Op):
             least = self._least if self.reduce else None
             if least is not None and turned >= 5:  # lies on its side
                 least = least[::-1]
-            x = decode_image(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least, out=out)
+            x = decode(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least, out=out)
             x = upright(x, turned)
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
-            y = decode_mask(y, strict=self.strict, max_pixels=self.max_pixels)
+            y = decode(y, None, strict=self.strict, max_pixels=self.max_pixels)
             if self.orientation == "exif":
                 y = upright(y, orientation_of(sample[1]))
         return x, y
@@ -199,37 +199,29 @@ class Decode(Op):
         return found
 
 
-def decode_image(
+def decode(
     data: bytes,
-    channels: Literal[1, 3],
+    channels: Literal[1, 3] | None,
     *,
     strict: bool = True,
     max_pixels: int = MAX_PIXELS,
-    least: tuple[int, int] | None = None,
+    least: Size | None = None,
     out: NDArray[np.uint8] | None = None,
-) -> NDArray[np.uint8]:
-    """Return the pixels of an encoded image, shape (height, width, channels), uint8 RGB or grey; in `out`, if it fits.
+) -> NDArray[Any]:
+    """Return the pixels of an encoded image, uint8, RGB or grey, shape (height, width, channels); in `out`, if it fits.
 
-    A JPEG is reduced to the smallest size that is not below `least`. For this and BadSampleError, see `Decode`.
+    Without `channels` it is a mask, which keeps those of its file: (height, width) if it is grey. A JPEG is reduced to
+    the smallest size that is not below `least`. For this and BadSampleError, see `Decode`.
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
-    if jpeg is not None:
-        size = jpeg.size if least is None else reduced(jpeg.size, least)
-        return _decode_jpeg(data, _COLOUR_SPACES[channels], size, strict=strict, out=out)
-    pixels = _other(data, _IMAGE_FLAGS[channels], max_pixels, channels)
-    return pixels if channels == 3 else pixels[..., None]
-
-
-def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
-    """Return the pixels of an encoded mask: (height, width) if grey, (height, width, 3) RGB if colour-coded. For
-    BadSampleError, see `Decode`.
-    """
-    jpeg = jpeg_header(data, max_pixels, strict=strict)
-    if jpeg is not None:
-        is_grey = jpeg.space == "Gray"
-        pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", jpeg.size, strict=strict)
-        return pixels[..., 0] if is_grey else pixels
-    return _other(data, _MASK_FLAGS, max_pixels, None)
+    if jpeg is None:
+        pixels = _other(data, channels, max_pixels)
+        return pixels[..., None] if channels == 1 else pixels
+    size, space = jpeg
+    is_grey = channels == 1 or (channels is None and space == "Gray")
+    size = size if least is None else reduced(size, least)
+    pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", size, strict=strict, out=out)
+    return pixels[..., 0] if is_grey and channels is None else pixels
 
 
 def _encoded(step: Step) -> list[Variable]:
@@ -243,16 +235,9 @@ def _is_deep(mask: Field) -> bool:
     return bool(mask.dtype == np.uint16)
 
 
-class JpegHeader(NamedTuple):
-    """The header of a JPEG."""
-
-    size: tuple[int, int]  # height, width
-    space: str  # of its colours, as simplejpeg calls it
-
-
-def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> JpegHeader | None:
-    """Return the header of a JPEG that libjpeg-turbo decodes to RGB or grey; None if OpenCV must decode it. Raise
-    BadSampleError if the file is damaged, as far as its header tells, or too large.
+def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> tuple[Size, str] | None:
+    """Return the size of a JPEG that libjpeg-turbo decodes to RGB or grey, and its colour space as simplejpeg calls it;
+    None if OpenCV must decode it. Raise BadSampleError if it is damaged, as far as its header tells, or too large.
     """
     if not isinstance(data, bytes | memoryview):
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
@@ -269,11 +254,11 @@ def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> JpegHeader | N
     if space in _FOUR_INKS:
         _decode_jpeg(data, "CMYK", size, strict=strict)
         return None
-    return JpegHeader(size, str(space))
+    return size, str(space)
 
 
 def _decode_jpeg(
-    data: bytes, space: str, size: tuple[int, int], *, strict: bool, out: NDArray[np.uint8] | None = None
+    data: bytes, space: str, size: Size, *, strict: bool, out: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
     # Memory that is kept for the next image, and not allocated for each, was measured: no difference (535 us, 539 us).
     fits = out is not None and out.flags.c_contiguous and out.ndim == 3 and out.shape[:2] == size
@@ -290,8 +275,8 @@ def _decode_jpeg(
     return pixels
 
 
-def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> NDArray[Any]:
-    """Decode any other format, or a rare kind of JPEG; without `channels`, colours become RGB here."""
+def _other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
+    """Decode any other format, or a rare kind of JPEG."""
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
@@ -299,7 +284,7 @@ def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> ND
     if processes.is_claimed() and (found := png_pixels(data, channels)) is not None:
         return found
     try:
-        pixels = _imdecode(data, flags, max_pixels)
+        pixels = _imdecode(data, _FLAGS[channels], max_pixels)
     except BadSampleError:
         if (found := png_pixels(data, channels)) is None:
             raise
@@ -318,7 +303,7 @@ def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
     return pixels
 
 
-def reduced(size: tuple[int, int], least: tuple[int, int]) -> tuple[int, int]:
+def reduced(size: Size, least: Size) -> Size:
     """Return the smallest (height, width) to which an image is reduced without falling below `least`."""
     sizes = [(-(-size[0] // ratio), -(-size[1] // ratio)) for ratio in reversed(_RATIOS)]
     return next((each for each in sizes if each[0] >= least[0] and each[1] >= least[1]), size)
@@ -352,22 +337,19 @@ def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) 
     ]
 
 
+# -------------------- PNG by a second decoder, in a process of its own
+
+
 def png_pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
     """Return the pixels of a PNG, shape (height, width, 3) in RGB or (height, width) in grey; None: OpenCV decodes.
 
     The decoder is kornia-rs's (Rust's `png`). It holds Python's lock, so only processes without other busy threads use
-    it; the threads loader keeps OpenCV. PNG is lossless: the pixels are those of OpenCV's libpng. A photograph of
-    960x720 took one core 8.0 ms and its mask of few colours 1.5 ms, OpenCV 14.6 and 6.3 ms.
+    it. A photograph of 960x720 took one core 8.0 ms and its mask of few colours 1.5 ms, OpenCV 14.6 and 6.3 ms.
 
-    Only files that both decoders read alike are taken: 8 bits of grey or RGB, and no chunk that changes pixels. OpenCV
-    reads all others, and those that this decoder refuses. Both check the checksums of chunks. OpenCV alone checks the
-    Adler-32 within the compressed pixels, which only a faulty encoder gets wrong if the chunks are right. This decoder
-    also gets the files that OpenCV refuses, so that every loader gives one verdict. Comparing the Adler-32 here would
-    cost the gain: `zlib` takes 8.6 ms for a photograph that takes 5.8 ms here and 15.6 ms by OpenCV.
-
-    Args:
-        data: an encoded image of any format.
-        channels: 3 or 1 for an image that must have so many; None for a mask, which keeps its own.
+    Only files that both decoders read alike are taken: 8 bits of grey or RGB, and no chunk that changes pixels. Both
+    check the checksums of chunks. OpenCV alone checks the Adler-32 within the compressed pixels, which only a faulty
+    encoder gets wrong if the chunks are right: this decoder also gets the files that OpenCV refuses, so that every
+    loader gives one verdict. Comparing it here would cost the gain (`zlib` takes 8.6 ms for a photograph).
     """
     if data[:8] != _SIGNATURE:
         return None
@@ -391,11 +373,7 @@ def png_pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Return True if the file is complete and no chunk changes the pixels (palette, transparency, unknown ones).
-
-    Raises:
-        struct.error: the file ends before its chunks do.
-    """
+    """Return True if the file is complete and no chunk changes the pixels (palette, transparency, unknown ones)."""
     if not data.endswith(_END):
         return False
     at, names = _HEADER.size, [b""]
@@ -411,3 +389,188 @@ def _is_plain(data: bytes) -> bool:
         names.append(name)
         at += length + 12  # the length, the name, the checksum
     return at == len(data) and b"IDAT" in names and names.index(b"IEND") == len(names) - 1
+
+
+# -------------------- facts from headers and markers: size, orientation, and whether the end is missing
+
+
+_APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
+
+
+def image_size(data: bytes) -> Size | None:
+    """Return (height, width) of an encoded image; None for an unknown format or a damaged header."""
+    for signature, reader in _READERS:
+        if data.startswith(signature):
+            try:
+                return reader(data)
+            except (struct.error, IndexError, KeyError):
+                return None
+    return None
+
+
+def require_size(size: Size | None, max_pixels: int) -> None:
+    """Raise BadSampleError for an image whose header claims more than `max_pixels`; a size of None passes."""
+    height, width = size or (0, 0)
+    if height * width > max_pixels:
+        raise BadSampleError(
+            f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
+            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
+        )
+
+
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the marker of each segment of a JPEG, and the place of its length; fill bytes are skipped."""
+    at = 2
+    while data[at] == 0xFF:
+        while data[at + 1] == 0xFF:
+            at += 1
+        yield data[at + 1], at + 2
+        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+
+
+def _at(layout: str, place: int) -> Callable[[bytes], Size]:
+    """Return the reader of a format whose headers have width and height at a fixed place."""
+
+    def read(data: bytes) -> Size:
+        width, height = struct.unpack_from(layout, data, place)
+        return height, width
+
+    return read
+
+
+def _bmp(data: bytes) -> Size:
+    (header_bytes,) = struct.unpack_from("<I", data, 14)
+    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
+    return abs(height), abs(width)  # a negative height says that the rows come from the top
+
+
+def _webp(data: bytes) -> Size | None:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+    elif kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        return None
+    return height, width
+
+
+def _tiff(data: bytes) -> Size:
+    return _tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH)
+
+
+def _tag_of(data: bytes, wanted: int) -> int:
+    """Return the value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
+    order = "<" if data[:2] == b"II" else ">"
+    is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
+    (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
+    (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
+    first, length = start + (8 if is_big else 2), 20 if is_big else 12
+    for entry in range(first, first + min(count, 4096) * length, length):
+        tag, kind = struct.unpack_from(order + "HH", data, entry)
+        if tag == wanted:
+            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + (12 if is_big else 8))[0]
+            return value
+    raise KeyError(wanted)
+
+
+def _jpeg(data: bytes) -> Size | None:
+    for marker, at in jpeg_segments(data):
+        if marker in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            return height, width
+    return None
+
+
+_READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
+    (_JPEG, _jpeg),
+    (_SIGNATURE, _at(">II", 16)),
+    (b"RIFF", _webp),
+    (b"BM", _bmp),
+    *((signature, _tiff) for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    (b"GIF8", _at("<HH", 6)),
+)
+
+
+def require_end(data: bytes) -> None:
+    """Raise BadSampleError if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey, silently."""
+    has_end = True
+    if data[:2] == _JPEG:
+        has_end = data[-2:] == b"\xff\xd9" or _has_end_after_scan(bytes(data))
+    elif data[:8] == _SIGNATURE:
+        has_end = data[-8:-4] == b"IEND" or bytes(data).rfind(b"IEND") >= 0
+    if not has_end:
+        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
+
+
+def _has_end_after_scan(data: bytes) -> bool:
+    """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
+    with contextlib.suppress(IndexError, struct.error):
+        for marker, at in jpeg_segments(data):
+            if marker == _SCAN:
+                return data.find(b"\xff\xd9", at) >= 0
+    return False
+
+
+_UPRIGHT = 1
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright.
+
+    The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
+    """
+    try:
+        exif = _exif(data)
+        found = _UPRIGHT if exif is None else _tag_of(exif, 0x0112)
+    except (struct.error, IndexError, KeyError):
+        return _UPRIGHT
+    return found if 1 <= found <= 8 else _UPRIGHT
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
+    if orientation == _UPRIGHT:
+        return pixels
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    rows = -1 if orientation in (3, 4, 7, 8) else 1
+    columns = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(pixels[::rows, ::columns])
+
+
+def _exif(data: bytes) -> bytes | None:
+    """Return the EXIF block, which is a little TIFF file."""
+    if data[:2] == _JPEG:
+        return _of_jpeg(data)
+    if data[:8] == _SIGNATURE:
+        return _chunk(data, 8, ">I4s", b"eXIf")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return _chunk(data, 12, "<4sI", b"EXIF")
+    return None
+
+
+def _of_jpeg(data: bytes) -> bytes | None:
+    for marker, at in jpeg_segments(data):
+        if marker == _SCAN:
+            break
+        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+            return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
+    return None
+
+
+def _chunk(data: bytes, at: int, layout: str, wanted: bytes) -> bytes | None:
+    is_png = layout[0] == ">"
+    while at + 8 <= len(data):
+        first, second = struct.unpack_from(layout, data, at)
+        length, name = (first, second) if is_png else (second, first)
+        if name == wanted:
+            return bytes(data[at + 8 : at + 8 + length]).removeprefix(b"Exif\0\0")
+        at += 8 + length + (4 if is_png else length % 2)  # a checksum; or a byte that makes it even
+    return None

@@ -195,9 +195,8 @@ class RandomAffine(PixelOp):
         return np.column_stack([matrix, offset])
 
     def plain(self, step: Step, library: Library) -> Lines:
-        return self._plain_tensorflow(step) if library == "tf" else self._plain_numpy(step)
-
-    def _plain_numpy(self, step: Step) -> Lines:
+        if library == "tf":
+            return self._plain_tensorflow(step)
         found = [
             f"height, width = {parts(step)[0]}.shape[:2]",
             *self._plain_places("np", "rng.uniform({}, {})"),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
-from autopipe.workload.op import Op, Step, Target
+from autopipe.workload.op import Op, Step
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
@@ -202,10 +202,6 @@ class PixelOp(Op):
 
     in_pixels: ClassVar[bool] = False
     on: Literal["image", "mask", "both"] = dataclasses.field(default="both", kw_only=True)
-
-    @property
-    def target(self) -> Target:
-        return self.on
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         x = samples[0][0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def make_plan(workload: Workload) -> Plan:
     read or decoded, OpError if an op fails on one, and WorkloadError if samples that are to be batched differ in shape.
     """
     samples, structure = _probe_samples(workload)
-    source = _merge(_describe(workload.data, samples[0][1], structure), [sample for _, sample in samples])
+    source = _described(workload.data, samples, structure)
     ops, tail = _suffix_last([placed(op, source) for op in workload.ops], source)
     _require_mixing_last([op for op, _ in ops[:tail]])
     steps, results = _run(ops[:tail], source, samples, workload)
@@ -186,12 +186,9 @@ def _require_int64(source: Source, sample: Sample, structure: Structure | None) 
             )
 
 
-def _describe(source: Source, sample: Sample, structure: Structure | None = None) -> SampleSpec:
-    columns = [
-        None if part is None and path == ("y", None) else _field(_kind(source, path, part), part)
-        for path, part in zip(paths_of(structure), sample, strict=True)
-    ]
-    return SampleSpec.of(columns, structure)
+def _described(source: Source, samples: list[tuple[int, Sample]], structure: Structure | None) -> SampleSpec:
+    first = zip(paths_of(structure), samples[0][1], strict=True)
+    return _spec([_kind(source, path, part) for path, part in first], samples, structure)
 
 
 def _kind(source: Source, path: Path, part: Part) -> FieldKind:
@@ -248,12 +245,16 @@ def _array(part: Part) -> NDArray[Any]:
         ) from error
 
 
-def _merge(first: SampleSpec, samples: Sequence[Sample]) -> SampleSpec:
-    """Return the spec; a shape is None in fields whose samples differ in shape."""
-    merged: list[Field | None] = []
-    for field, *parts in zip(first.columns, *samples, strict=True):
-        merged.append(None if field is None else _merged([_field(field.kind, part) for part in parts]))
-    return SampleSpec.of(merged, first.structure)
+def _spec(
+    kinds: Iterable[FieldKind | None], samples: list[tuple[int, Sample]], structure: Structure | None
+) -> SampleSpec:
+    """Return the spec of samples; a shape is None in fields whose samples differ in shape."""
+    columns: list[Field | None] = []
+    for kind, first, *others in zip(kinds, *(sample for _, sample in samples), strict=True):
+        is_missing = first is None and len(columns) == 1  # the target
+        parts = [_field(kind or FieldKind.ARRAY, part) for part in (first, *others) if not is_missing]
+        columns.append(_merged(parts) if parts else None)
+    return SampleSpec.of(columns, structure)
 
 
 def _merged(column: Sequence[Field]) -> Field:
@@ -277,8 +278,7 @@ def _run(
         kinds = op.kinds(spec)
         op.look([sample for _, sample in samples], spec)
         samples = _after(op, spec, samples, workload)
-        first = SampleSpec.of(list(map(_of_kind, kinds, samples[0][1])), spec.structure)
-        after = _merge(first, [sample for _, sample in samples])
+        after = _spec(kinds, samples, spec.structure)
         steps.append(Step(op, stream, spec, after))
         spec = after
     return steps, samples
@@ -300,10 +300,6 @@ def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload
     if not after and failure is not None:
         raise failure
     return after
-
-
-def _of_kind(kind: FieldKind | None, part: Part) -> Field | None:
-    return None if part is None else _field(kind or FieldKind.ARRAY, part)
 
 
 def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:

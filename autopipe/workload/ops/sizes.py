@@ -45,11 +45,7 @@ def check_size(op: object, height: int, width: int) -> None:
 
 Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
 
-_SMOOTH = {
-    "bilinear": cv2.INTER_LINEAR,
-    "area": cv2.INTER_AREA,
-    "bicubic": cv2.INTER_CUBIC,
-}
+_SMOOTH = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "bicubic": cv2.INTER_CUBIC}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +55,9 @@ class _Sized(PixelOp):
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
+        how = getattr(self, "interpolation", "nearest")  # crops and padding have none
+        if how not in ("nearest", *_SMOOTH):
+            raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {how!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +71,6 @@ class Resize(_Sized):
     """
 
     interpolation: Interpolation = "bilinear"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interpolation(self.interpolation)
 
     @property
     def resizes_to(self) -> tuple[int, int]:
@@ -138,12 +133,6 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
 
 def _twice(size: str) -> str:
     return str(2 * int(size)) if size.isdigit() else f"(2 * {size})"
-
-
-def check_interpolation(interpolation: str) -> None:
-    """Refuse an unknown interpolation."""
-    if interpolation not in ("nearest", *_SMOOTH):
-        raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {interpolation!r}.")
 
 
 def _nearest(before: Any, places: Any, after: Any) -> Any:
@@ -228,10 +217,6 @@ class ResizeKeepingAspect(_Sized):
     interpolation: Interpolation = "bilinear"
     value: float = 0
     mask_value: float = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interpolation(self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         height, width = self.height, self.width
@@ -351,7 +336,6 @@ class RandomResizedCrop(_Sized):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interpolation(self.interpolation)
         checked_range(self, "area", most=1, above=True)
         checked_range(self, "ratio", above=True)
 

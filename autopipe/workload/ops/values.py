@@ -158,10 +158,6 @@ class Cast(_ValueOp):
     dtype: str = "float32"
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
 
-    @property
-    def target(self) -> Target:
-        return self.on
-
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
         return xp.cast(array, self.dtype)
 

@@ -31,7 +31,7 @@ from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables
 from autopipe.workload.data.table import Table
-from autopipe.workload.ops.decode import Decode, decode_image
+from autopipe.workload.ops.decode import Decode, decode
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import RandomCrop, Resize, resized
 from autopipe.workload.sample import Batch, FieldKind
@@ -90,7 +90,7 @@ def test_its_pixels_are_those_of_decode_and_near_those_of_resize(
     images = decoder.take()
     assert len(images) == len(photographs)
     for data, found in zip(photographs, images, strict=True):
-        whole = decode_image(data, 3)
+        whole = decode(data, 3)
         expected = whole if size is None else resized(whole, size, "bilinear")
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         assert int(np.abs(expected.astype(int) - found).max()) <= levels

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import cv2
@@ -15,9 +13,8 @@ from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.digests import ops_digest
 from autopipe.workload.op import Op, Step
-from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, reduced
+from autopipe.workload.ops.decode import Decode, decode, image_size, reduced
 from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.image_file import image_size
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.ops.values import MaskToClass
 from autopipe.workload.plain_code import Library
@@ -51,12 +48,12 @@ FILES = {
 
 
 def test_colours_come_as_red_green_blue_and_a_mask_keeps_its_channels() -> None:
-    np.testing.assert_array_equal(decode_image(FILES["png"], 3), SMOOTH[..., ::-1])
-    np.testing.assert_array_equal(decode_mask(FILES["png"]), SMOOTH[..., ::-1])
-    np.testing.assert_array_equal(decode_mask(FILES["grey jpeg"]), decode_image(FILES["grey jpeg"], 1)[..., 0])
-    np.testing.assert_array_equal(decode_mask(FILES["jpeg"]), decode_image(FILES["jpeg"], 3))
-    assert decode_mask(FILES["grey png"]).shape == (29, 41)
-    assert decode_mask(FILES["png with alpha"]).shape == (29, 41, 3)
+    np.testing.assert_array_equal(decode(FILES["png"], 3), SMOOTH[..., ::-1])
+    np.testing.assert_array_equal(decode(FILES["png"], None), SMOOTH[..., ::-1])
+    np.testing.assert_array_equal(decode(FILES["grey jpeg"], None), decode(FILES["grey jpeg"], 1)[..., 0])
+    np.testing.assert_array_equal(decode(FILES["jpeg"], None), decode(FILES["jpeg"], 3))
+    assert decode(FILES["grey png"], None).shape == (29, 41)
+    assert decode(FILES["png with alpha"], None).shape == (29, 41, 3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -64,7 +61,7 @@ def test_colours_come_as_red_green_blue_and_a_mask_keeps_its_channels() -> None:
 def test_a_jpeg_has_the_very_pixels_that_opencv_and_tensorflow_give(name: str, channels: Literal[1, 3]) -> None:
     import tensorflow as tf
 
-    found = decode_image(FILES[name], channels)
+    found = decode(FILES[name], channels)
     flag = cv2.IMREAD_COLOR_RGB if channels == 3 else cv2.IMREAD_GRAYSCALE
     of_opencv = cv2.imdecode(np.frombuffer(FILES[name], np.uint8), flag)
     np.testing.assert_array_equal(found, np.reshape(np.asarray(of_opencv), found.shape))
@@ -76,16 +73,16 @@ def test_a_jpeg_of_four_inks_is_left_to_opencv() -> None:
     pixels = np.ascontiguousarray(np.dstack([SMOOTH, SMOOTH[..., :1]]))
     data = simplejpeg.encode_jpeg(pixels, colorspace="CMYK")
     expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
-    np.testing.assert_array_equal(decode_image(data, 3), expected)
+    np.testing.assert_array_equal(decode(data, 3), expected)
     with pytest.raises(BadSampleError, match="damaged"):
-        decode_image(damaged(data), 3)
+        decode(damaged(data), 3)
 
 
 def test_a_jpeg_is_decoded_to_where_it_belongs_if_it_fits() -> None:
     out, other, small = (np.zeros(shape, np.uint8) for shape in ((29, 41, 3), (30, 41, 3), (15, 21, 3)))
-    assert np.shares_memory(decode_image(FILES["jpeg"], 3, out=out), out)
-    np.testing.assert_array_equal(out, decode_image(FILES["jpeg"], 3))
-    assert decode_image(FILES["jpeg"], 3, out=other).shape == (29, 41, 3)
+    assert np.shares_memory(decode(FILES["jpeg"], 3, out=out), out)
+    np.testing.assert_array_equal(out, decode(FILES["jpeg"], 3))
+    assert decode(FILES["jpeg"], 3, out=other).shape == (29, 41, 3)
     assert not other.any()
     Decode(reduce=(12, 12)).apply((FILES["jpeg"], None), IMAGE_FILE, np.empty(0), small)
     np.testing.assert_array_equal(small, decoded(FILES["jpeg"], reduce=(12, 12)))
@@ -101,7 +98,7 @@ def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dia
     scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": FILES["png"], "y": data}
     exec("\n".join(Decode().plain(masked_step(mask.dtype, mask.ndim), dialect)), scope)
     found = np.asarray(scope["y"])
-    np.testing.assert_array_equal(found, decode_mask(data))
+    np.testing.assert_array_equal(found, decode(data, None))
     assert found.dtype == np.uint16
 
 
@@ -131,19 +128,19 @@ def damaged(data: bytes) -> bytes:
     return data[:middle] + bytes(range(100, 116)) + data[middle + 16 :]
 
 
-@pytest.mark.parametrize("decode", [decode_mask, functools.partial(decode_image, channels=3)])
+@pytest.mark.parametrize("channels", [None, 3])
 @pytest.mark.parametrize("name", ["jpeg", "jpeg 4:4:4", "grey jpeg"])
-def test_a_jpeg_that_is_damaged_in_its_middle_is_refused(name: str, decode: Callable[[bytes], Any]) -> None:
+def test_a_jpeg_that_is_damaged_in_its_middle_is_refused(name: str, channels: Any) -> None:
     with pytest.raises(BadSampleError, match=r"damaged: Corrupt JPEG data.*strict=False"):
-        decode(damaged(FILES[name]))
+        decode(damaged(FILES[name]), channels)
 
 
 def test_a_damaged_jpeg_is_taken_on_request_but_not_one_that_is_cut_short() -> None:
     data = damaged(FILES["jpeg"])
     expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
-    np.testing.assert_array_equal(decode_image(data, 3, strict=False), expected)
+    np.testing.assert_array_equal(decode(data, 3, strict=False), expected)
     with pytest.raises(BadSampleError, match="truncated"):
-        decode_image(data[:-9], 3, strict=False)
+        decode(data[:-9], 3, strict=False)
 
 
 @pytest.mark.parametrize("name", ["png", "grey png", "16 bit png"])
@@ -152,7 +149,7 @@ def test_a_png_with_any_changed_byte_is_refused(name: str) -> None:
     for place in range(60, len(data) - 12, 37):
         changed = data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
         with pytest.raises(BadSampleError):
-            decode_image(changed, 3)
+            decode(changed, 3)
 
 
 @pytest.mark.parametrize("name", list(FILES))
@@ -161,12 +158,12 @@ def test_an_image_of_more_pixels_than_allowed_is_refused_before_it_is_decoded(
 ) -> None:
     assert image_size(FILES[name]) == (29, 41)
     for channels in (3, 1):
-        pixels = decode_image(FILES[name], channels, max_pixels=29 * 41)
+        pixels = decode(FILES[name], channels, max_pixels=29 * 41)
         assert (pixels.shape, str(pixels.dtype)) == ((29, 41, channels), "uint8")
     monkeypatch.setattr(cv2, "imdecode", None)
     monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
     with pytest.raises(BadSampleError, match=r"at most 1,188 pixels, but its header says 41 x 29.*max_pixels"):
-        decode_image(FILES[name], 3, max_pixels=29 * 41 - 1)
+        decode(FILES[name], 3, max_pixels=29 * 41 - 1)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +186,7 @@ def test_a_small_file_that_claims_to_be_huge_is_refused() -> None:
     at = data.index(b"\xff\xc0") + 5
     data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
     with pytest.raises(BadSampleError, match="20000 x 20000"):
-        decode_image(bytes(data), 3)
+        decode(bytes(data), 3)
 
 
 @pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "png"])
@@ -197,8 +194,8 @@ def test_a_truncated_file_is_refused_and_bytes_after_the_end_do_no_harm(name: st
     data = FILES[name]
     for share in (0.1, 0.5, 0.9, 0.99):
         with pytest.raises(BadSampleError):
-            decode_image(data[: int(len(data) * share)], 3)
-    np.testing.assert_array_equal(decode_image(data, 3), decode_image(data + b"trailer" * 9, 3))
+            decode(data[: int(len(data) * share)], 3)
+    np.testing.assert_array_equal(decode(data, 3), decode(data + b"trailer" * 9, 3))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +203,7 @@ def test_a_truncated_file_is_refused_and_bytes_after_the_end_do_no_harm(name: st
 )
 def test_what_is_no_image_is_refused(data: Any, message: str) -> None:
     with pytest.raises(BadSampleError, match=message):
-        decode_image(data, 3)
+        decode(data, 3)
 
 
 def test_arrays_pass_unchanged() -> None:

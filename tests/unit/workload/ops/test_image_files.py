@@ -6,7 +6,6 @@ import io
 import struct
 import warnings
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,13 @@ from PIL import Image, ImageOps
 from autopipe.errors import BadSampleError, DataWarning
 from autopipe.hardware import processes
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.ops.decode import Decode, decode_image, decode_mask, png_pixels
-from autopipe.workload.ops.image_file import image_size, orientation_of
+from autopipe.workload.ops.decode import Decode, decode, image_size, orientation_of, png_pixels
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
 MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
-Decoder = Callable[[bytes], NDArray[Any]]
-DECODERS: dict[str, Decoder] = {
-    "mask": decode_mask,
-    "RGB": lambda data: decode_image(data, 3),
-    "grey": lambda data: decode_image(data, 1),
-}
 
 
 def encoded(mode: str = "RGB", size: tuple[int, int] = (7, 5), seed: int = 0, **how: Any) -> bytes:
@@ -48,18 +40,18 @@ def encoded(mode: str = "RGB", size: tuple[int, int] = (7, 5), seed: int = 0, **
     return file.getvalue()
 
 
-def result(decode: Decoder, data: bytes) -> NDArray[Any] | str:
+def result(data: bytes, channels: Any) -> NDArray[Any] | str:
     try:
-        return decode(data)
+        return decode(data, channels)
     except BadSampleError as error:
         return error.message
 
 
 def require_alike(data: bytes) -> None:
-    for decode in DECODERS.values():
-        shared = result(decode, data)
+    for channels in (None, 3, 1):
+        shared = result(data, channels)
         with processes.claimed():
-            alone = result(decode, data)
+            alone = result(data, channels)
         np.testing.assert_array_equal(alone, shared)
         assert getattr(alone, "dtype", None) == getattr(shared, "dtype", None)
 
@@ -102,7 +94,7 @@ def test_the_checksum_of_what_is_compressed_is_compared_nowhere() -> None:
     rows = np.random.default_rng(0).integers(0, 256, (5, 6, 3), np.uint8)
     stream = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
     for end in (b"Adle", b""):
-        np.testing.assert_array_equal(decode_image(of_stream(stream[:-4] + end), 3), rows)
+        np.testing.assert_array_equal(decode(of_stream(stream[:-4] + end), 3), rows)
         require_alike(of_stream(stream[:-4] + end))
 
 
@@ -206,9 +198,9 @@ def test_bytes_that_fill_up_a_jpeg_hide_neither_its_tag_nor_its_size_nor_its_end
     filled = content[:at] + b"\xff" * 3 + content[at:]
     assert orientation_of(filled) == 6
     assert image_size(filled) == (24, 40)
-    np.testing.assert_array_equal(decode_image(filled + b"trailer", 3), decode_image(content, 3))
+    np.testing.assert_array_equal(decode(filled + b"trailer", 3), decode(content, 3))
     with pytest.raises(BadSampleError, match="truncated"):
-        decode_image(filled[:-9], 3, strict=False)
+        decode(filled[:-9], 3, strict=False)
 
 
 def turned(orientation: int, out: Any = None, **settings: Any) -> Any:
@@ -248,7 +240,7 @@ def test_all_but_opencv_leave_them_as_they_are_stored(tmp_path: Path) -> None:
     import tensorflow as tf
 
     content, file = photograph(6), folder(tmp_path, 6, 6).files()[0]
-    stored = decode_image(content, 3)
+    stored = decode(content, 3)
     read, of_bytes = cv2.imread(file), cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
     shapes = [np.asarray(each).shape for each in (stored, read, of_bytes)]
     assert shapes == [(24, 40, 3), (40, 24, 3), (40, 24, 3)]
