@@ -84,10 +84,6 @@ class Placement:
             placed = (*placed, place(class_weights(y, self.class_weight)))
         return tuple(slot for slot in placed if slot is not None)
 
-    @property
-    def depth(self) -> int:
-        return self.prefetch if self.strategy.looks_ahead else 0
-
 
 class Stream:
     """The placed batches of consecutive epochs; each is made only when it is asked for."""
@@ -98,7 +94,8 @@ class Stream:
         self.placement = placement
         self._compact = _compact(loader, fault, first, steps)
         placed = map(functools.partial(placement, spec=loader.spec), self._compact)
-        self._batches = ahead(placed, placement.depth, lambda: _has_waiting(loader)) if placement.depth else placed
+        depth = placement.prefetch if placement.strategy.looks_ahead else 0
+        self._batches = ahead(placed, depth, lambda: (loader.occupancy() or (1, 1))[0] > 0) if depth else placed
 
     def take(self, steps: int) -> Iterator[DeviceBatch]:
         """Return an iterator over the next `steps` batches, which takes them only when it is advanced."""
@@ -157,11 +154,6 @@ def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:
         steps, epoch, start = steps - left, epoch + 1, 0
 
 
-def _has_waiting(loader: Loader) -> bool:
-    occupancy = loader.occupancy()
-    return occupancy is None or occupancy[0] > 0
-
-
 def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
     """Yield `items`, having taken up to `depth` more than were asked for, without waiting for any of those.
 
@@ -179,11 +171,7 @@ def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> 
 
 
 def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the weight of each sample by its class, as Keras's `class_weight` means it.
-
-    Raises:
-        ModelError: the targets are not one class, as a number or one-hot, for each sample.
-    """
+    """Return the weight of each sample by its class, a number or one-hot; raise ModelError for other targets."""
     labels = None if y is None or isinstance(y, tuple | dict) else np.asarray(y)
     if labels is not None and labels.ndim == 2:
         labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]

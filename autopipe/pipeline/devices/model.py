@@ -31,6 +31,7 @@ def build(
     ModelError if there is no compiled model, or a finished one is to be spread over several devices.
     """
     keras.config.set_image_data_format(f"channels_{channels}")
+    built = model
     if isinstance(model, keras.Model):
         if strategy is not None and strategy.devices > 1:
             raise ModelError(
@@ -38,44 +39,37 @@ def build(
                 f"but got a finished model and devices={strategy.devices}.",
                 hint="Pass the function that builds and compiles the model, so that it can be called on those devices.",
             )
-        return _checked_compiled(model)
-    if not callable(model):
+    elif callable(model):
+        with contextlib.nullcontext() if strategy is None else strategy.scope():
+            built = model()
+    else:
         raise ModelError(
             "`model` must be a function that returns a compiled keras.Model, or such a model, "
             f"but got {shortened(model)}.",
             hint="Pass the function itself: model=build_model.",
         )
-    with contextlib.nullcontext() if strategy is None else strategy.scope():
-        built = model()
     if not isinstance(built, keras.Model):
         raise ModelError(
             f"`model` must return a compiled keras.Model, but {shortened(model)} returned {shortened(built)}.",
             hint="Is a `return model` missing?" if built is None else None,
         )
-    return _checked_compiled(built)
-
-
-def _checked_compiled(model: keras.Model) -> keras.Model:
-    if not model.compiled:
+    if not built.compiled:
         raise ModelError(
-            f"`model` must be compiled, but the model {model.name!r} is not.",
+            f"`model` must be compiled, but the model {built.name!r} is not.",
             hint="Call model.compile(optimizer=..., loss=...) before returning it.",
         )
-    return model
+    return built
 
 
-def finished_batch(loader: Loader) -> tuple[Any, ...]:
-    """Return the shapes and dtypes of the model's batches from `loader`, after any finish on the device.
-
-    They are (x, y), or in the structure of the samples.
-    """
+def finished_batch(loader: Loader) -> tuple[Any, Any, Any]:
+    """Return the shapes and dtypes of x, y and sample_weight of the model's batches, after any finish on the device."""
 
     def row(field: Field | None) -> Any:
         return None if field is None else np.zeros((1, *(field.shape or ())), field.dtype)
 
     finished = loader.finish.batch(tuple(map(row, loader.spec.columns)))
     symbols = [None if part is None else _symbol(part, loader.batch_size) for part in finished]
-    return loader.spec.packed(symbols)
+    return triple(loader.spec.packed(symbols))
 
 
 def _symbol(array: Any, rows: int) -> keras.KerasTensor:
@@ -83,13 +77,10 @@ def _symbol(array: Any, rows: int) -> keras.KerasTensor:
 
 
 def check(model: keras.Model, loader: Loader) -> None:
-    """Refuse a model that cannot take the batches of `loader`. Cheap: the model's own layers are not run. Raise
-    ModelError if the model's input has another shape than x, its loss cannot compare its output with y, or its
-    layers cannot be trained here in their channel order.
-    """
+    """Raise ModelError for a model that cannot take the batches of `loader`. Cheap: its own layers are not run."""
     _check_channels(model)
     check_inputs(model, loader)
-    x, y, _ = triple(finished_batch(loader))
+    x, y, _ = finished_batch(loader)
     _check_names(model, y)
     if len(leaves(x)) > 1 or len(getattr(model, "inputs", None) or []) != 1:
         return
@@ -103,7 +94,7 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
 
     Several are compared by their names if x is a dictionary.
     """
-    x, *_ = triple(finished_batch(loader))
+    x, *_ = finished_batch(loader)
     parts = leaves(x)
     if not (getattr(model, "inputs", None) or []):  # no functional model: its inputs are unknown
         return
@@ -134,10 +125,10 @@ def check_targets(train: Loader, test: Any) -> None:
     `test` is a loader, or data that Keras takes, in which an array is x alone.
     """
     if isinstance(test, Loader):
-        lacking = triple(finished_batch(test))[1] is None
+        lacking = finished_batch(test)[1] is None
     else:
         lacking = hasattr(test, "shape") or (isinstance(test, tuple) and len(test) == 1)
-    if lacking and triple(finished_batch(train))[1] is not None:
+    if lacking and finished_batch(train)[1] is not None:
         raise ModelError(
             "The model is trained with targets, but the samples to evaluate it on have none.",
             hint="Give samples of (x, y); `predict` takes those of x alone.",
@@ -230,7 +221,7 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
             stack.enter_context(frameworks.built(model, finished_batch(loader)))
             building = stack.pop_all()
     except (ValueError, TypeError, RuntimeError) as error:
-        x, y, _ = triple(finished_batch(loader))
+        x, y, _ = finished_batch(loader)
         shapes, dtypes = ", ".join(str(_batched(part.shape)) for part in leaves(x)), {part.dtype for part in leaves(x)}
         targets = None if y is None else ", ".join(str(_batched(part.shape)) for part in leaves(y))
         raise ModelError(
@@ -245,25 +236,24 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
 
 
 def build_application(name: str, size: int, classes: int) -> keras.Model:
-    """Return a compiled classifier of images of `size` x `size`, with random weights. Raise ModelError if there is no
-    such model, or it takes no images of that size.
+    """Return a compiled classifier of images of `size` x `size`, with random weights; raise ModelError if it has none.
 
     The name is as Keras writes it or in lower case: "MobileNetV2", "mobilenet_v2".
     """
-    known = {_plain(model): model for model in dir(keras.applications) if model[0].isupper()}
-    if _plain(name) not in known:
+
+    def plain(text: str) -> str:
+        return text.replace("_", "").replace("-", "").lower()
+
+    known = {plain(model): model for model in dir(keras.applications) if model[0].isupper()}
+    if plain(name) not in known:
         models = ", ".join(sorted(known.values()))
         raise ModelError(
             f"`{name}` is no model of keras.applications.{near(name, known.values())}", hint=f"It has {models}."
         )
-    make: Any = getattr(keras.applications, known[_plain(name)])
+    make: Any = getattr(keras.applications, known[plain(name)])
     try:
         model = make(weights=None, input_shape=(size, size, 3), classes=classes)
     except ValueError as error:
         raise ModelError(f"`{name}` cannot be built for images of {size} x {size}: {error}") from error
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()

@@ -5,6 +5,7 @@ Apart from `simulated` because it imports Keras.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,7 @@ class SimulatedModel(keras.Model):
         timeline: Timeline | None = None,
         **keras_arguments: Any,
     ) -> None:
-        """Compile at once; there is nothing to choose.
-
-        `timeline` is for tests, and the arguments of Keras are for a saved model that is loaded.
-        """
+        """Compile at once. `timeline` is for tests, and the arguments of Keras are for a saved model that is loaded."""
         super().__init__(**keras_arguments)
         self.accelerator = SimulatedAccelerator(step_seconds, batch_size)
         self.timeline = Timeline() if timeline is None else timeline
@@ -53,19 +51,16 @@ class SimulatedModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        return config | {
-            "step_seconds": self.accelerator.step_seconds,
-            "batch_size": self.accelerator.batch_size,
-        }
+        return config | dataclasses.asdict(self.accelerator)
 
     def get_compile_config(self) -> None:
         """Return None: `__init__` compiles."""
 
     def make_train_function(self, force: bool = False) -> None:
-        self.train_function = self._function(_loss)
+        self.train_function = self._function(lambda x, loss: {"loss": loss})
 
     def make_test_function(self, force: bool = False) -> None:
-        self.test_function = self._function(_loss)
+        self.test_function = self._function(lambda x, loss: {"loss": loss})
 
     def make_predict_function(self, force: bool = False) -> None:
         self.predict_function = self._function(lambda x, loss: keras.ops.zeros((_rows(x), 1)))
@@ -84,10 +79,6 @@ class SimulatedModel(keras.Model):
         if keras.backend.backend() == "jax":
             return lambda state, batches: (step(next(batches)), state)
         return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))
-
-
-def _loss(x: Any, loss: _Loss) -> dict[str, _Loss]:
-    return {"loss": loss}
 
 
 def _parts(x: Any) -> tuple[Any, ...]:

@@ -238,7 +238,15 @@ def _jax() -> tuple[bool, _Place]:
 def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs it
     import torch
 
-    _require_one_process(torch)
+    connected = torch.distributed.is_available() and torch.distributed.is_initialized()
+    # torchrun sets both
+    launched = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    if (ranks := torch.distributed.get_world_size() if connected else launched) > 1:
+        raise ModelError(
+            f"Keras {keras.__version__} trains in one process on the torch backend, but torch.distributed connects "
+            f"{ranks}.",
+            hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer().",
+        )
 
     def on_host(array: Any) -> Any:
         if isinstance(array, torch.Tensor):  # it is there already
@@ -248,19 +256,6 @@ def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs
     if not torch.cuda.is_available():
         return False, on_host
     return True, lambda array: on_host(array).to("cuda", non_blocking=True)
-
-
-def _require_one_process(torch: Any) -> None:  # pragma: no cover  # make test-torch runs it
-    connected = torch.distributed.is_available() and torch.distributed.is_initialized()
-    # torchrun sets both
-    launched = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
-    ranks = torch.distributed.get_world_size() if connected else launched
-    if ranks > 1:
-        raise ModelError(
-            f"Keras {keras.__version__} trains in one process on the torch backend, but torch.distributed connects "
-            f"{ranks}.",
-            hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer().",
-        )
 
 
 # -------------------- tensors over NumPy memory: a tensor refers to its array, so that the array outlives its uses

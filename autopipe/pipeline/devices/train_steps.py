@@ -39,8 +39,6 @@ _log = logging.getLogger(__name__)
 _HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _KNOW_BETTER = ("keras", "autopipe")  # packages whose callbacks count several steps at once
 
-Epoch = Callable[[], Iterator[tuple[Any, ...]]]
-
 
 def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int | None:
     """Return the number of batches that one call trains; None for the number that the model was compiled for.
@@ -68,9 +66,8 @@ def _looks_at_batches(callback: Any) -> bool:
 
 
 def placement(usual: Placement, loader: Loader) -> Placement:
-    """Return the placement of batches for several steps at once: left to the loop inside TensorFlow, if it can run.
-
-    It can if batches come from Python and stay on the host.
+    """Return the placement of batches for several steps at once: left to the loop inside TensorFlow, which runs if
+    batches come from Python and stay on the host.
     """
     on_host = usual.strategy.devices == 1 and not usual.strategy.looks_ahead and not loader.has_dataset
     return dataclasses.replace(usual, on_host=on_host and keras.backend.backend() == "tensorflow")
@@ -104,7 +101,7 @@ def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.lib.stride_tricks.as_strided(first, shape, strides)
 
 
-def _dataset(open_epoch: Epoch, loader: Loader, *, weighted: bool) -> Any:
+def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader, *, weighted: bool) -> Any:
     """Return the stacks of an epoch as a `tf.data.Dataset` of batches, with the weights of samples if there are any."""
     import tensorflow as tf
 

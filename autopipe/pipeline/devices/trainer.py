@@ -37,10 +37,8 @@ _ELSEWHERE: Final = {
 """Arguments of Keras's `fit` that a trainer has in another form, and which that is."""
 
 
-def checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the epochs and the other arguments for Keras's `fit`. Raise ModelError if an argument is fixed by the
-    workload, a count is no whole number, or the keys of `class_weight` are no class numbers.
-    """
+def _checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the epochs and the other arguments for Keras's `fit`; raise ModelError if one cannot be."""
     for name, hint in _ELSEWHERE.items():
         if name in arguments:
             raise ModelError(
@@ -156,7 +154,7 @@ class Trainer:
                 batches, or the devices cannot share the last batch of `validation`, or its samples have no targets.
             AutopipeError: an error of the loader, unchanged.
         """
-        epochs, arguments = checked(epochs, keras_fit_arguments)
+        epochs, arguments = _checked(epochs, keras_fit_arguments)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)

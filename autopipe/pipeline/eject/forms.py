@@ -282,8 +282,8 @@ $made
 '''
 
 
-def arrays(workload: Workload, plan: Plan, parts: Written) -> tuple[dict[str, object], Written]:
-    """Return the texts and parts of data that are arrays; raise PlainCodeError if they cannot all be made before."""
+def arrays(workload: Workload, plan: Plan, parts: Written) -> dict[str, object]:
+    """Return the texts of data that are arrays; raise PlainCodeError if they cannot all be made before."""
     if plan.body:
         raise PlainCodeError("`fit(x, y)` does all ops once beforehand, and random ones differ from epoch to epoch")
     if why := _too_large("`fit(x, y)` holds all samples in memory:", plan.finished.bytes * len(workload.data)):
@@ -308,7 +308,7 @@ def arrays(workload: Workload, plan: Plan, parts: Written) -> tuple[dict[str, ob
         else f"model.fit(*{fit}, {how})",
         "made": indented(lines),
         "finished": finished if "," in parts.packed else f"({finished},)",  # `fit(*arrays())`
-    }, parts
+    }
 
 
 # -------------------- a folder of classes, listed by Keras: batches of images, resized and not rounded

@@ -1,5 +1,4 @@
-"""Writes a pipeline as a file of plain tf.data or Keras code, or in a form of an extension, or gives the reasons
-against.
+"""Writes a pipeline as a file of plain tf.data or Keras code, or in a form of an extension, or says why it cannot.
 
 The file applies the workload's ops to the same samples. Its random numbers are its own, so that its batches are not
 those of autopipe; that, and resuming in mid-epoch, is given up. The lines of ops and sources stand beside their
@@ -12,7 +11,7 @@ import dataclasses
 import datetime
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from autopipe import registry
 from autopipe.errors import PlainCodeError
@@ -118,11 +117,12 @@ def module(
     if isinstance(workload.data, WrappedData):
         texts, parts, said = forms.call(workload.data, config)
         assert not isinstance(config, str)  # `call` refuses it
-        notes = [_dated(config), *said, *_of_devices(config)]
+        notes = [*_dated(config), *said]
         return _made(forms.CALL_TEMPLATE, parts, texts, notes, own=own)
     plan = make_plan(workload) if plan is None else plan
     if config == FIT:
-        texts, parts = forms.arrays(workload, plan, written(workload, None, plan, "np"))
+        parts = written(workload, None, plan, "np")
+        texts = forms.arrays(workload, plan, parts)
         return _made(forms.ARRAYS_TEMPLATE, parts, texts, _notes(None, parts), own=own)
     if config == DIRECTORY:
         parts = written(workload, None, plan, "tf", of_batches=True)
@@ -133,9 +133,8 @@ def module(
     asked = named(config) if isinstance(config, str) else config
     assert asked is not None
     form, reasons = _form_of(asked.loader), _reasons(workload, asked)
-    dialect: Literal["np", "tf"] = "tf" if isinstance(asked.loader, TfData) else "np"
     try:
-        parts = written(workload, asked, plan, dialect)
+        parts = written(workload, asked, plan, "tf" if isinstance(asked.loader, TfData) else "np")
     except PlainCodeError as error:
         raise PlainCodeError("; ".join([*reasons, error.message])) from None
     if reasons:
@@ -185,13 +184,12 @@ def _form_of(loader: LoaderConfig) -> Any:
 
 def _notes(config: PipelineConfig | None, parts: Written) -> list[str]:
     said = [
-        _dated(config),
+        *_dated(config),
         "The samples and what is done to them are the workload's; the random numbers are drawn anew, so that batches "
         "differ from those of autopipe.",
     ]
     if config is not None and config.finish == "device":
         said.append("Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device.")
-    said += _of_devices(config)
     if parts.functions:
         own = ", ".join(dict.fromkeys(own_name(*named) for named in parts.functions.items()))
         said.append(f"Of the files that hold {own}, only these are needed: one that imports autopipe may do without.")
@@ -200,14 +198,11 @@ def _notes(config: PipelineConfig | None, parts: Written) -> list[str]:
     return said
 
 
-def _dated(config: PipelineConfig | None) -> str:
+def _dated(config: PipelineConfig | None) -> list[str]:
     of = "arrays in memory" if config is None else config.short()
     if config is not None and isinstance(config.loader, Foreign):
         of = f"`--to {config.loader.code}`"
-    return f"Written on {datetime.datetime.now(datetime.UTC).date().isoformat()} for {of}."
-
-
-def _of_devices(config: PipelineConfig | None) -> list[str]:
-    if config is None or config.devices == 1:
-        return []
-    return [f"It was tuned for {config.devices} devices; how to share batches out between them is up to you."]
+    said = [f"Written on {datetime.datetime.now(datetime.UTC).date().isoformat()} for {of}."]
+    if config is not None and config.devices > 1:
+        said.append(f"It was tuned for {config.devices} devices; how to share batches out between them is up to you.")
+    return said

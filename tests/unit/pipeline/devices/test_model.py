@@ -148,7 +148,7 @@ def test_models_whose_shapes_are_not_known_are_not_judged() -> None:
 def test_a_finished_batch_has_the_shapes_that_the_model_gets() -> None:
     source = ArrayLoader(*blobs(8), 4)
     source.finish = Finish((OneHot(3),), (source.spec,), channels_first=True)
-    x, y = models.finished_batch(source)
+    x, y, _ = models.finished_batch(source)
     assert (x.shape, x.dtype) == ((4, 3, 4, 4), "uint8")
     assert y is not None
     assert (y.shape, y.dtype) == ((4, 3), "float32")
