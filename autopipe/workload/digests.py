@@ -51,20 +51,20 @@ def _set_fields(value: Any) -> dict[str, Any]:
 
 def ops_digest(ops: Sequence[Op]) -> str:
     """Return the digest of an op list: the ops' names and settings, and the code of mapped functions."""
-    return digest(*(_op_text(op) for op in ops))
+
+    def text(op: Op) -> str:
+        settings = (f"{name}={value_text(value)}" for name, value in _fields(op).items())
+        return f"{type(op).__name__}({', '.join(settings)}){_revision(op)}"
+
+    return digest(*map(text, ops))
 
 
 def op_settings(op: Op) -> dict[str, str]:
     """Return an op's settings as short texts that differ if the settings do; functions include their code."""
-    texts = {field.name: value_text(getattr(op, field.name)) for field in dataclasses.fields(op)}
+    texts = {name: value_text(value) for name, value in _fields(op).items()}
     return {
         name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…({digest(text)})" for name, text in texts.items()
     }
-
-
-def _op_text(op: Op) -> str:
-    settings = (f"{name}={value_text(value)}" for name, value in _fields(op).items())
-    return f"{type(op).__name__}({', '.join(settings)}){_revision(op)}"
 
 
 def _revision(value: Any) -> str:

@@ -35,11 +35,7 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z
 
 
-def _absorb(state: NDArray[np.uint64], word: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return _absorb_mixed(state, _mix(word + _GAMMA))
-
-
-def _absorb_mixed(state: NDArray[np.uint64], mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _absorb(state: NDArray[np.uint64], mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
     state = state ^ mixed
     state += _GAMMA
     return _mix(state)
@@ -55,7 +51,7 @@ def _words(*values: int) -> NDArray[np.uint64]:
     """Return the hash state, shape (1,), of integers (modulo 2**64). The array is shared: do not write to it."""
     state = np.zeros(1, np.uint64)
     for value in values:
-        state = _absorb(state, np.array([value % 2**64], np.uint64))
+        state = _absorb(state, _mix(np.array([value % 2**64], np.uint64) + _GAMMA))
     return state
 
 
@@ -65,8 +61,8 @@ def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, d
     They are a function of the arguments alone; `stream` is the op's position in the op list, so that two ops never
     share numbers.
     """
-    state = _absorb(_words(seed, epoch, stream), np.asarray(indices).astype(np.uint64))
-    bits = _absorb_mixed(state[:, None], _mixed_counters(draws))
+    state = _absorb(_words(seed, epoch, stream), _mix(np.asarray(indices).astype(np.uint64) + _GAMMA))
+    bits = _absorb(state[:, None], _mixed_counters(draws))
     bits >>= _11
     return bits.astype(np.float64) * 2.0**-53
 
@@ -92,8 +88,7 @@ class BatchOrder:
     # `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch
     shard: tuple[int, int] = (0, 1)
     # `(i, n)`: this loader takes the i-th of n equal parts of each batch. All n loaders have the same number of
-    # batches, and
-    # the numbers that one loader of the whole batches would give them
+    # batches, and the numbers that one loader of the whole batches would give them
     rank: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:

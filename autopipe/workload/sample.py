@@ -36,8 +36,7 @@ class Structure:
     @classmethod
     def of(cls, value: Any, is_image: Callable[[Path, Any], bool]) -> Structure | None:
         """Return the structure of x, (x, y) or (x, y, sample_weight); None for x alone and for (x, y), each one part.
-        Raise DataError if the value has another form. `is_image` tells, by path and value, if ops on images act on a
-        part of x.
+        `is_image` tells, by path and value, if ops on images act on a part of x.
         """
         slots = slots_of(value)
         if len(slots) == len(SLOTS) and slots[1] is None and slots[2] is not None:
@@ -54,7 +53,7 @@ class Structure:
         return cls((first, target or ("y", None), *(path for path in paths if path not in (first, target))))
 
     def flat(self, value: Any) -> tuple[Any, ...]:
-        """Return the flat parts of a value of `read`, or of a batch; raise DataError if its structure is another."""
+        """Return the flat parts of a value of `read` or of a batch; raise DataError if its structure is another."""
         slots = slots_of(value)
         for number, name in enumerate(SLOTS):
             slot = slots[number] if number < len(slots) else None
@@ -288,19 +287,15 @@ class Source(Protocol):
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
     `files()`, `remote`, the kind of URL of the samples ("s3") if they are on no disk, and `idempotent`, False if
-    loaders
-    with `read_ahead` must not repeat a slow read.
+    loaders with `read_ahead` must not repeat a slow read.
 
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of parts; `x_kind` and `y_kind`,
     if given, have the same form. A third part weights the sample in the loss.
 
     `read_many(indices, out)`, also optional, reads a batch of samples of one shape: it writes the samples of `indices`,
-    an
-    array of whole numbers from 0 to the length less one, to the arrays `out` = (x, y), of a row each (y is None without
-    a
-    target; further parts follow as in `Structure.paths`), without a visit to Python for each sample. It gives the bits
-    of
-    `read`. If it raises an error, the batch is read again by `read`.
+    an array of whole numbers from 0 to the length less one, to the arrays `out` = (x, y), of a row each (y is None
+    without a target; further parts follow as in `Structure.paths`), without a visit to Python for each sample. It gives
+    the bits of `read`. If it raises an error, the batch is read again by `read`.
     """
 
     def __len__(self) -> int: ...

@@ -25,10 +25,8 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 _MASKS = (FieldKind.MASK, FieldKind.ENCODED)
 
 
-def lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[Lane, ...]:
-    """Return the lanes of an op: the named parts, or else all on which it can act. Raise WorkloadError if the parts are
-    ambiguous, or there is none.
-    """
+def _lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[Lane, ...]:
+    """Return the lanes of an op: the named parts, or else all on which it can act; raise WorkloadError if unclear."""
     named = None if names is None else [_position(name, spec) for name in names]
     images, targets = _chosen(spec, "x", named), _chosen(spec, "y", named)
     if op.target == "mask":
@@ -232,9 +230,7 @@ class OnParts(_Around):
         return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), library)]
 
     def _together(self, spec: SampleSpec) -> list[tuple[Lane, ...]]:
-        """Group lanes that share random numbers or an image. Raise PlainCodeError if images of different sizes share
-        random numbers, and plain code draws them for one size.
-        """
+        """Group lanes that share random numbers, which plain code draws for one size of images, or an image."""
         if self.is_random:
             sizes = {lane[0]: each.x.shape and each.x.shape[:2] for lane, each in self._lanes(spec)}
             if len(sizes) > 1 and (None in sizes.values() or len({*sizes.values()}) > 1):
@@ -269,7 +265,7 @@ def placed(op: Op, spec: SampleSpec) -> Op:
             f"`{inner.name}` mixes x and y of whole batches, and cannot mix samples of several parts.",
             hint="Leave it out, or mix inside the model.",
         )
-    return OnParts(inner, lanes_of(inner, spec, op.names if isinstance(op, On) else None))
+    return OnParts(inner, _lanes_of(inner, spec, op.names if isinstance(op, On) else None))
 
 
 def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:

@@ -143,9 +143,7 @@ def _side(most: int, wanted: float) -> int:
 def checked_range(
     op: object, name: str, *, least: float = 0.0, most: float = float("inf"), above: bool = False
 ) -> None:
-    """Convert an op's range to a tuple of two floats. Raise ConfigError if it is no pair of numbers in order within the
-    limits; `above` excludes `least` itself.
-    """
+    """Convert an op's range to two floats, or raise ConfigError; `above` excludes the limit `least` itself."""
     value = getattr(op, name)
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, int | float) for end in value):
         lower, upper = (float(end) for end in value)

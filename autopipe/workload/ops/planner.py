@@ -83,9 +83,7 @@ def sample_place(source: Source, index: int) -> str:
 
 
 def op_failure(error: BaseException, op: Op, source: Source, index: int) -> AutopipeError:
-    """Return the error of an op that failed on a sample, with the op, the sample's index and its name. A
-    KeyboardInterrupt from Ctrl-C is raised instead.
-    """
+    """Return the error of an op that failed on a sample, by its name. A KeyboardInterrupt from Ctrl-C is raised."""
     _pass_interrupt(error)
     place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
@@ -94,7 +92,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
-    """Return the error of a sample that could not be read. A KeyboardInterrupt from Ctrl-C is raised instead."""
+    """Return the error of a sample that could not be read. A KeyboardInterrupt from Ctrl-C is raised."""
     _pass_interrupt(error)
     place = sample_place(source, index)
     if isinstance(error, AutopipeError):
@@ -116,8 +114,8 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 
 def make_plan(workload: Workload) -> Plan:
-    """Split the ops of a workload and find the fields of a sample after each. Raise DataError if a sample cannot be
-    read or decoded, OpError if an op fails on one, and WorkloadError if samples that are to be batched differ in shape.
+    """Split the ops of a workload and find the fields of a sample after each. Raise the error of a sample that cannot
+    be read, of an op that fails on one, or WorkloadError if samples that are to be batched differ in shape.
     """
     samples, structure = _probe_samples(workload)
     source = _described(workload.data, samples, structure)
