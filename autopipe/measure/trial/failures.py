@@ -69,12 +69,13 @@ def asked(environment: Mapping[str, str] = os.environ) -> Deadlines:
 
 
 class Watch:
-    """Follows one request."""
+    """Follows one request, which is cut at `until`."""
 
-    def __init__(self, deadlines: Deadlines, phase: Phase, now: float) -> None:
+    def __init__(self, deadlines: Deadlines, phase: Phase, now: float, until: float = math.inf) -> None:
         self.phase = phase  # the phase it is in
         self.phase_seconds: dict[Phase, float] = {}  # durations up to the last clock reading
-        self._deadlines = deadlines
+        self._deadlines, self._until = deadlines, until
+        self._ends = min(until, now + deadlines.request_seconds)
         self._began = self._heard = self._counted = now
 
     def enter(self, phase: Phase, now: float) -> None:
@@ -85,20 +86,25 @@ class Watch:
         self.phase_seconds[self.phase] = self.phase_seconds.get(self.phase, 0.0) + now - self._counted
         self._heard = self._counted = now
 
-    def elapsed_seconds(self, now: float) -> float:
-        return now - self._began
-
     def left_seconds(self, now: float) -> float:
-        silent = self._heard + self._deadlines.of(self.phase)
-        return max(0.0, min(silent, self._began + self._deadlines.request_seconds) - now)
+        return max(0.0, min(self._heard + self._deadlines.of(self.phase), self._ends) - now)
 
-    def verdict(self, now: float) -> FailureKind | None:
-        """Return HUNG after too long a silence, TIMEOUT if a trial reports but does not end, else None."""
-        if now - self._heard >= self._deadlines.of(self.phase):
-            return FailureKind.HUNG
-        if now - self._began >= self._deadlines.request_seconds:
-            return FailureKind.TIMEOUT
-        return None
+    def failure(self, now: float) -> TrialFailure | None:
+        """Return the failure of a request whose time is up: it was silent for too long, or reports and does not end."""
+        seconds, phase = self._deadlines.of(self.phase), self.phase
+        hung = now - self._heard >= seconds
+        if not hung and now < self._ends:
+            return None
+        if now >= self._until:
+            message = "The budget has no time left for this trial."
+            return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
+        if hung:
+            message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that it may be silent."
+            hint = f"The log's tail shows where each thread stood. {_MORE}"
+            return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
+        message = f"Still in phase `{phase}` after {now - self._began:.3g} s, which is all that a trial may take."
+        hint = f"This configuration, or the machine, is very slow. {_MORE}"
+        return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
 
 
 _MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
@@ -116,26 +122,6 @@ class Memory:
     @property
     def exceeded(self) -> bool:
         return self.peak_bytes > self.limit_bytes
-
-
-def silent(phase: Phase, seconds: float) -> TrialFailure:
-    """Describe a trial without a sign of life."""
-    message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that this phase may be silent."
-    hint = f"The log's tail shows where each thread stood. {_MORE}"
-    return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
-
-
-def cut(phase: Phase) -> TrialFailure:
-    """Describe a trial that ran when the time for all of them was over."""
-    message = "The budget has no time left for this trial."
-    return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
-
-
-def overdue(phase: Phase, seconds: float) -> TrialFailure:
-    """Describe a trial that did not end in time."""
-    message = f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take."
-    hint = f"This configuration, or the machine, is very slow. {_MORE}"
-    return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
 
 
 def too_large(phase: Phase, memory: Memory) -> TrialFailure:
@@ -234,12 +220,12 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
         if isinstance(error, errors.OpError | errors.DataError) and error.__cause__ is not None:
-            message += "".join(f"\n{line}" for line in _users_line(error.__cause__))  # an op's, or a source's
+            message = "\n".join([message, *users_lines(error.__cause__)])  # an op's, or a source's
         if isinstance(error, errors.OpError):
             hint = hint or _OF_AN_OP
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
-        message += "".join(f"\n{line}" for line in _users_line(error))
+        message = "\n".join([message, *users_lines(error)])
         if _has_too_few_outputs(error):
             hint = "Give the model's last layer an output for each class, and number the classes from 0."
     if len(message) > _MESSAGE_LIMIT:
@@ -255,11 +241,12 @@ def _told(text: str) -> str:
     return re.sub(r"\s*\[Op:.*\]$", "", "\n".join(lines)) or text
 
 
-def _users_line(error: BaseException) -> list[str]:
-    """Return the last line of the user's own code in the traceback; empty if there is none."""
+def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
+    """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
-    return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-1:]]
+    shown = (own or frames if or_any else own)[-most:]
+    return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown]
 
 
 def kind_of(error: BaseException, phase: Phase) -> FailureKind:

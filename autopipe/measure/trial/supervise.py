@@ -190,9 +190,7 @@ class TrialRunner:
         deadlines = self._deadlines
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
-        now = time.monotonic()
-        deadlines = dataclasses.replace(deadlines, request_seconds=min(deadlines.request_seconds, self.until - now))
-        watch = Watch(deadlines, phase, now)
+        watch = Watch(deadlines, phase, time.monotonic(), self.until)
         try:
             free = machine.detect_memory().available_bytes  # others may have come or gone since it started
             self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
@@ -249,17 +247,11 @@ class TrialRunner:
     def _judge(self, child: Child, watch: Watch, held: failures.Memory) -> TrialFailure | None:
         if held.exceeded:
             return failures.too_large(watch.phase, held)
-        now = time.monotonic()
-        kind = watch.verdict(now)
-        if kind is None:
-            return None
-        if now >= self.until:
-            return failures.cut(watch.phase)
-        if watch.phase is not Phase.START:  # before that, the signal would end it
-            child.dump_stacks()
-        if kind is FailureKind.TIMEOUT:
-            return failures.overdue(watch.phase, watch.elapsed_seconds(now))
-        return failures.silent(watch.phase, self._deadlines.of(watch.phase))
+        failure = watch.failure(time.monotonic())
+        if failure is None or failure.kind is FailureKind.INTERRUPTED or watch.phase is Phase.START:
+            return failure  # in its first phase, the signal would end it
+        child.dump_stacks()
+        return failure
 
     def _memory(self, peak_bytes: int, oom_kills: int) -> failures.Memory:
         return failures.Memory(

@@ -13,13 +13,13 @@ import importlib.util
 import inspect
 import shlex
 import sys
-import traceback
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from autopipe.errors import AutopipeError, WorkloadError, near, shortened
+from autopipe.measure.trial.failures import users_lines
 from autopipe.workload.workload import Workload
 
 _FRAMES = 3
@@ -95,7 +95,7 @@ def _import_file(path: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _users_code(f"`{path.name}` could not be imported", path.parent):
+        with _users_code(f"`{path.name}` could not be imported"):
             spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
@@ -156,7 +156,7 @@ def _file_of(module: object) -> str | None:
 
 
 def _import_module(name: str) -> types.ModuleType:
-    with _users_code(f"`{name}` could not be imported", Path.cwd()):
+    with _users_code(f"`{name}` could not be imported"):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -180,7 +180,7 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
     value = getattr(module, attribute)
     if isinstance(value, types.FunctionType):
         _require_callable(value, attribute, target, may_call=may_call)
-        with _users_code(f"`{attribute}()` of `{target}` raised", Path(value.__code__.co_filename).parent):
+        with _users_code(f"`{attribute}()` of `{target}` raised"):
             value = value()
     if not isinstance(value, Workload):
         raise WorkloadError(
@@ -213,8 +213,8 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
 
 
 @contextlib.contextmanager
-def _users_code(what: str, folder: Path) -> Iterator[None]:
-    """Turn an exception of the user's code into an error that shows its lines in `folder`."""
+def _users_code(what: str) -> Iterator[None]:
+    """Turn an exception of the user's code into an error that shows its lines."""
     try:
         yield
     except (AutopipeError, MemoryError):
@@ -223,7 +223,7 @@ def _users_code(what: str, folder: Path) -> Iterator[None]:
         hint = "The last line above is where to look."
         if isinstance(error, SystemExit):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
-        told, frames = str(error), _user_frames(error, folder)
+        told, frames = str(error), users_lines(error, _FRAMES, or_any=True)
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
             told, frames = error.msg, [_line_of(error)]
         lines = [f"{what}: {type(error).__name__}: {told}", *frames]
@@ -232,15 +232,3 @@ def _users_code(what: str, folder: Path) -> Iterator[None]:
 
 def _line_of(error: SyntaxError) -> str:
     return f"  {Path(str(error.filename)).name}, line {error.lineno}: {(error.text or '').strip()}"
-
-
-def _user_frames(error: BaseException, folder: Path) -> list[str]:
-    """Return the last frames in the user's folder, or the last of all if there are none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame for frame in frames if folder in Path(frame.filename).parents and "site-packages" not in frame.filename
-    ]
-    return [
-        f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
-        for frame in (own or frames)[-_FRAMES:]
-    ]
