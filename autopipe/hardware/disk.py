@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -103,10 +103,10 @@ _NETWORK = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """The file system under a path. Two are equal if they are of the same kind, however full."""
+    """The file system under a path."""
 
     kind: str  # the file system type as mounted: `ext4`, `nfs4`, `overlay`, `tmpfs`, ...; else `unknown`
-    free_bytes: int = field(compare=False)  # bytes that this user could still write at the time of reading
+    free_bytes: int  # bytes that this user could still write at the time of reading
 
     @property
     def network(self) -> bool:

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -241,11 +241,10 @@ _LEGACY = _Files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Main memory. Two are equal if they have the same size, however full."""
+    """Main memory."""
 
     usable_bytes: int  # the least of the machine's memory and the limits of all enclosing cgroups
-    # allocatable bytes at the time of reading; page cache that can be dropped counts as free
-    available_bytes: int = field(compare=False)
+    available_bytes: int  # at the time of reading; page cache that can be dropped counts as free
 
 
 def detect_memory(root: Path = ROOT) -> Memory:
@@ -340,7 +339,7 @@ _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The resources of this process. Equal to another one if nothing but the free space differs."""
+    """The resources of this process."""
 
     cpu: Cpu  # the processor and the cores that may be used
     memory: Memory  # main memory, limited by cgroups

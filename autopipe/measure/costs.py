@@ -162,7 +162,6 @@ def _kept_read(op: OpCost) -> OpCost:
 
 
 def _depth(config: PipelineConfig, costs: Costs) -> int:
-    """Count the ops before the point at which a sample is kept."""
     storage = STORAGES[config.storage]
     if not storage.converts:
         return 0
@@ -238,7 +237,6 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
 
 
 def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
-    """Compute the processor time of the loader for one image, its overhead over the ops included."""
     spared = _depth(config, costs) > 0 and does.cached < 1
     copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
     busy = does.core_seconds + copied * _COPY

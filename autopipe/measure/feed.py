@@ -300,7 +300,6 @@ class ForeignCode:
         return _without_last(data) if form == module.DIRECTORY else data
 
     def _require_alike(self, made: Any, name: str) -> None:
-        """Raise unless the first batch of the data is like the workload's."""
         batch, spec = _first_batch(made, self._workload.batch_size, name), self._plan.finished
         if spec.structure is not None:
             try:

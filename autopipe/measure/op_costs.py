@@ -220,7 +220,6 @@ def _shares_alone(
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
-    """Compute each op's waiting in each sample, without the waiting caused by other load."""
     busy = times[:, :, 1]
     waits = np.maximum(0.0, times[:, :, 0] - busy)
     most = np.median(waits, axis=0) > WAITS_SECONDS + CERTAIN * taken * np.median(busy, axis=0)

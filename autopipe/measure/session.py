@@ -201,7 +201,19 @@ def measurement(
     resources = Resources.of(usage, min(strategies.accelerators(), config.devices))
     rate, alone = meter.overall, feed.alone
     stable = reading.stable or reading.cut_short
-    found = Measurement(
+    of_loader: dict[str, Any] = {"data_wait_share": 0.0 if alone is None else max(0.0, 1 - rate.value / alone)}
+    if loader is not None:
+        filled, share = meter.filled_at or first, feed.part.share
+        fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
+        of_loader = {
+            "data_share": share,
+            "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
+            "cache_fill_seconds": fill_seconds if config.cache == "memory" else None,
+            "data_wait_share": _data_wait_share(reading, alone),
+            "conversion": feed.part.conversion,
+            "hand_over_seconds": loader.hand_over_seconds,
+        }
+    return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
         batch_size=meter.batch_size,
@@ -216,25 +228,12 @@ def measurement(
             *([] if loader is None else _notes(feed, loader)),
             *([_TUNES_ITSELF] if feed.tunes_itself else []),
         ),
-        data_wait_share=0.0 if alone is None else max(0.0, 1 - rate.value / alone),
         resources=resources,
         page_cache=feed.regime,
         files_ready=files_ready,
         ran=_ran(config, usage),
+        **of_loader,
     )
-    if loader is None:
-        return found
-    filled, share = meter.filled_at or first, feed.part.share
-    fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
-    more = {
-        "data_share": share,
-        "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
-        "cache_fill_seconds": fill_seconds if config.cache == "memory" else None,
-        "data_wait_share": _data_wait_share(reading, alone),
-        "conversion": feed.part.conversion,
-        "hand_over_seconds": loader.hand_over_seconds,
-    }
-    return found.model_copy(update=more)
 
 
 def _too_few(loader: TimedLoader | None) -> WorkloadError:
@@ -355,7 +354,6 @@ def _one_device_only(workload: Workload, model: Any) -> str | None:
 
 
 def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:
-    """Return the reason why the model takes no images with channels first; None if it may."""
     if plan.source.structure is not None:
         return "samples of several parts are fed with channels last"
     if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:

@@ -58,16 +58,13 @@ class Drawing:
         self._parts.append(_shape("line", css, x1=x1, y1=y1, x2=x2, y2=y2))
 
     def behind(self, x1: float, y1: float, x2: float, y2: float, css: str) -> None:
-        """Draw a line behind everything else."""
         self._behind.append(_shape("line", css, x1=x1, y1=y1, x2=x2, y2=y2))
 
     def path(self, points: Sequence[tuple[float, float]], css: str, *, closed: bool = False) -> None:
-        """Draw a line through points, or the area inside of it."""
         places = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
         self._parts.append(f'<{"polygon" if closed else "polyline"} {_css(css)}points="{places}"/>')
 
     def mark(self, shape: str, x: float, y: float, css: str) -> None:
-        """Draw a mark around a point."""
         match shape:
             case "bar":
                 self.rect(x - 6.0, y - 5.0, 12.0, 10.0, css)
@@ -249,7 +246,6 @@ class Rows:
         return middle
 
     def bar(self, y: float, begin: float, end: float, css: str) -> None:
-        """Draw a bar between two values, in the row with its middle at `y`."""
         self.drawing.rect(self.scale(begin), y - 7.0, self.scale(end) - self.scale(begin), 14.0, css)
 
     def step(self, y: float, value: float) -> None:

@@ -370,7 +370,6 @@ def _after(row: Row) -> str:
 
 
 def _draw_payback(ways: Sequence[Way], samples: int, epochs: float, width: float) -> Drawing:
-    """Draw the lines; those that end lowest are the best for a training of this length."""
     longest = max(each.seconds(epochs, samples) for each in ways)
     _, unit, name = next(each for each in _UNITS if longest >= each[0])
     what = f"{name.capitalize()} of training against epochs, up to {epochs:g} epochs: {len(ways)} ways to keep samples."

@@ -122,7 +122,6 @@ def _action(profile: Profile, use: str) -> str:
 
 
 def _steps(step_times: Sequence[StepTime]) -> Section | None:
-    """Make the section of the model's own time of a step by mode; None if it was not measured."""
     if not step_times:
         return None
 
@@ -249,7 +248,6 @@ def _compared(found: Sequence[tuple[Artifact, Profile]]) -> Table:
 
 
 def _told(profile: Profile) -> list[tuple[str, str]]:
-    """Return the rows of the comparison for a profile, as text."""
     result, best = profile.result, profile.winner
     rival = verdict.compared_with(result)
     times = None if rival is None else result.times_faster(rival)

@@ -101,7 +101,6 @@ def measurement(
 
 
 def _costs(costs: Costs) -> Table:
-    """Tabulate the cost of an image for these workers, op by op, and the model's share of the cores."""
     whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("an image costs", no_wrap=True)

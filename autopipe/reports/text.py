@@ -79,7 +79,6 @@ def _figures(estimate: Estimate) -> tuple[str, str]:
 
 
 def _reached(best: Winner, by_the_figures: float) -> str:
-    """Return the winner's share of the model alone, and how it was measured if the figures differ."""
     if best.share_of_model is None:
         return ""
     differs = abs(min(1.0, by_the_figures) - best.share_of_model) > _VISIBLE
@@ -95,7 +94,6 @@ def _missing(failure: TrialFailure | None) -> str:
 
 
 def _against(result: Result, best: Winner, baseline: Baseline) -> str:
-    """Return the winner's gain over a baseline; or that it is not decided, and how to decide it."""
     if baseline.key == best.key:
         return "this very baseline"
     contest = result.contest(baseline)

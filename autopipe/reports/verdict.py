@@ -176,7 +176,6 @@ def _cause(result: Result, rival: Baseline) -> str:
 
 
 def _does(best: Winner, rival: Baseline | None) -> str:
-    """Return the differences of the winner from the baseline, in at most three parts."""
     # The configuration of the user's own code is not known.
     before = None if rival is None or is_own(rival) else pick.parse_config(rival.config)
     said = wording.listed(_parts(pick.parse_config(best.config), before)[:3])
@@ -233,7 +232,6 @@ def _how_to_go_on(result: Result) -> str:
 
 
 def _ahead(result: Result) -> Baseline | None:
-    """Return the fastest of the other baselines that the winner does not reach."""
     rival = compared_with(result)
     times = [(result.times_faster(each), each) for each in result.baselines if each is not rival]
     ahead = [(factor, each) for factor, each in times if factor is not None and factor * _CLOSE < 1]
@@ -282,7 +280,6 @@ def _is_unsure(contest: Contest) -> bool:
 
 
 def _all_reach_the_ceiling(result: Result) -> bool:
-    """True if the winner and a baseline are both at the ceiling, so that there was nothing to prove."""
     if result.winner is None or result.stop.reason is not Reason.CEILING:
         return False
     rates = [each.images_per_second.value for each in result.baselines if each.images_per_second is not None]

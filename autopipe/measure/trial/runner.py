@@ -193,7 +193,6 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
 
 
 def _end_group() -> None:
-    """Kill all that this process has started, if it leads its group."""
     if os.getpgrp() == os.getpid():
         kill_others()
 

@@ -110,7 +110,6 @@ def _import_file(path: Path) -> types.ModuleType:
 
 
 def _find_modules_in(folder: Path) -> bool:
-    """Add a folder to the module search path; True if it was not there."""
     if str(folder) in sys.path:
         return False
     sys.path.insert(0, str(folder))

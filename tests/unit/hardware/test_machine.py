@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pydantic
 import pytest
 
 from autopipe.errors import ConfigError, MissingExtraError
@@ -34,13 +33,6 @@ THIS = Machine(
     python="3.11.7",
     versions={"autopipe": "0.1", "tensorflow": "2.21", "keras": "3.15", "jax": None, "opencv": "5.0", "numpy": "2.4"},
 )
-
-
-def test_a_machine_survives_json_and_is_the_same_with_less_free_memory() -> None:
-    adapter = pydantic.TypeAdapter(Machine)
-    there = replace(THIS, gpus=(H200, H200))
-    assert adapter.validate_json(adapter.dump_json(there)) == there
-    assert replace(THIS, memory=Memory(usable_bytes=THIS.memory.usable_bytes, available_bytes=0)) == THIS
 
 
 def test_this_machine_is_found() -> None:
