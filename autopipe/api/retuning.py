@@ -31,25 +31,13 @@ from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
-from autopipe.search import lock
+from autopipe.search import lock, searching
 from autopipe.search.conclusion import nothing_measured
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
-from autopipe.search.searching import (
-    Site,
-    Watcher,
-    description,
-    hardware_of,
-    queue_of,
-    read_space,
-    refuse_in_trial,
-    runner_for,
-    search,
-    workload_digest,
-    workload_key,
-)
+from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, rehearsal, require_possible, retune_settings
 from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
@@ -161,18 +149,18 @@ def run(
     when = when or When()
     # Importing the workload is part of it, and waiting for another tune is not.
     began = time.monotonic() if settings.began is None else settings.began
-    refuse_in_trial()
+    searching.refuse_in_trial()
     there = machine.detect()
     request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=keras_backend()))[0].request
     settings = retune_settings(request, settings, given, stored.path.parent)
     require_possible(settings)
     watcher.on_request(settings)
-    space = read_space(settings, there)
+    space = searching.read_space(settings, there)
     watcher.on_machine(there)
-    with runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
-        described = description(runner)
-        site = Site(machine=there, described=described, space=space, folder=stored.path.parent)
-        here, queue = site.hardware, queue_of(watcher.on_search, settings.budget_seconds)
+    with searching.runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
+        described = searching.description(runner)
+        site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
+        here, queue = site.hardware, searching.queue_of(watcher.on_search, settings.budget_seconds)
         checked = _checked(runner, described, stored, here, when, queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
@@ -188,11 +176,11 @@ def run(
         if match.level is MatchLevel.SAME:
             own, config = former.winner.key, next(pick.readable([former.winner.config]), None)
             name = f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"
-        elsewhere = best_elsewhere(settings.storage, workload_key(described))
+        elsewhere = best_elsewhere(settings.storage, searching.workload_key(described))
         known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own][:KNOWN]
         settings = dataclasses.replace(settings, began=began + queue.seconds, study_name=name, known=known)
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
-        found, asked = search(runner, site, settings, watcher.on_search, rivals=rivals)
+        found, asked = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
     profile = profile_of(found.result, described, here, asked, retune=True)
     kept = config is not None and (profile is None or profile.winner.key == config.key())
     converted = False
@@ -238,10 +226,10 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
-    with runner_for(stored.workload, rehearsal(profile.request), folder=beside) as runner:
-        described = description(runner)
-        here = hardware_of(machine.detect(), described)
-        return check_with(runner, described, stored, here, quick=quick, queue=queue_of(on_search))
+    with searching.runner_for(stored.workload, rehearsal(profile.request), folder=beside) as runner:
+        described = searching.description(runner)
+        here = searching.hardware_of(machine.detect(), described)
+        return check_with(runner, described, stored, here, quick=quick, queue=searching.queue_of(on_search))
 
 
 def check_with(
@@ -255,7 +243,7 @@ def check_with(
 ) -> Result:
     """Check the profile of this machine, which is `here`, with an existing runner."""
     profile, _ = pick.nearest(stored.artifact, here)
-    result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), workload_digest(described))
+    result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), searching.workload_digest(described))
     if quick or result.profile is None:  # without a profile there is no figure to compare with
         return result
     config = pick.config_of(profile)

@@ -23,19 +23,10 @@ from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.config import Value
 from autopipe.reports import notebook, profile_report
-from autopipe.search import record
+from autopipe.search import record, searching
 from autopipe.search.conclusion import nothing_measured
 from autopipe.search.result import Result
-from autopipe.search.searching import (
-    Site,
-    Watcher,
-    description,
-    read_space,
-    refuse_in_trial,
-    require_joinable,
-    runner_for,
-    search,
-)
+from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, require_possible
 from autopipe.search.trials import OnEvent
 from autopipe.workload.workload import Workload
@@ -187,16 +178,16 @@ def run(
     """
     if settings.began is None:  # importing the workload is part of it
         settings = dataclasses.replace(settings, began=time.monotonic())
-    refuse_in_trial()
+    searching.refuse_in_trial()
     require_possible(settings)
-    require_joinable(settings)
+    searching.require_joinable(settings)
     here = machine.detect()
-    space = read_space(settings, here)
+    space = searching.read_space(settings, here)
     watcher.on_machine(here)
     folder = folder or Path.cwd()
-    with runner_for(workload, settings, watcher.on_trial, folder) as runner:
-        site = Site(machine=here, described=description(runner), space=space, folder=folder)
-        found, asked = search(runner, site, settings, watcher.on_search)
+    with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
+        site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
+        found, asked = searching.search(runner, site, settings, watcher.on_search)
     profile = profile_of(found.result, site.described, site.hardware, asked)
     if profile is None:
         return found.result, None

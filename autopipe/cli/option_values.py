@@ -9,15 +9,8 @@ from typing import Any
 
 from autopipe.errors import ConfigError, near
 from autopipe.measure.facts import WrappedDataset
-from autopipe.pipeline.config import (
-    LOADERS,
-    PipelineConfig,
-    Value,
-    from_config,
-    near_parameter,
-    parameter_types,
-    to_config,
-)
+from autopipe.pipeline import config as configs
+from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator
 
 WRAPPED = "wrapped."
@@ -93,21 +86,21 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
                 f"One configuration takes one value of each setting, but got {several}.",
                 hint=f"Measure them one by one, or let `autopipe tune` try them: --only {several}",
             )
-    params = dict(from_config(config))
+    params = dict(configs.from_config(config))
     for key, values in split:
         if key == "loader":
             kind = str(_value("loader", values[0]))
             if kind != params["loader"]:
                 workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
                 params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
-                knobs = LOADERS[kind].model_fields.items()
+                knobs = configs.LOADERS[kind].model_fields.items()
                 needed = [name for name, field in knobs if field.is_required() and field.annotation is int]
                 params |= {f"{kind}.{name}": workers for name in needed}  # it has to be given that number
     for key, values in split:
         if key != "loader":
             for name in _names(key, str(params["loader"])):
                 params[name] = _value(name, values[0])
-    return to_config(params)
+    return configs.to_config(params)
 
 
 def of_loaders(pairs: Iterable[str]) -> list[str]:
@@ -155,7 +148,7 @@ def _split(pair: str) -> tuple[str, list[str]]:
 
 
 def _names(key: str, loader: str | None = None) -> list[str]:
-    known: Mapping[str, object] = parameter_types()
+    known: Mapping[str, object] = configs.parameter_types()
     if key in known:
         return [key]
     whose = ""
@@ -166,7 +159,8 @@ def _names(key: str, loader: str | None = None) -> list[str]:
         known = {f"loader.{name.partition('.')[2]}": None for name in knobs}
         whose = "" if loader is None else f" of the loader {loader}"
     raise ConfigError(
-        f"There is no setting `{key}`{whose}.{near_parameter(key, known)}", hint=f"There are: {', '.join(known)}"
+        f"There is no setting `{key}`{whose}.{configs.near_parameter(key, known)}",
+        hint=f"There are: {', '.join(known)}",
     )
 
 
@@ -178,7 +172,7 @@ def _value_of_any(names: list[str], text: str) -> Value:
 
 
 def _value(name: str, text: str) -> Value:
-    adapter = parameter_types()[name]
+    adapter = configs.parameter_types()[name]
     try:
         value: Value = adapter.validate_strings(text, strict=True)
     except ValueError:
@@ -192,7 +186,7 @@ _ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at 
 
 
 def _hint(name: str) -> str:
-    schema = parameter_types()[name].json_schema()
+    schema = configs.parameter_types()[name].json_schema()
     if "enum" in schema:
         return f"It takes {', '.join(map(str, schema['enum']))}."
     said = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]

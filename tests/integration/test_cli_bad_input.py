@@ -1,6 +1,6 @@
 """Bad input that only the trial's child can find: what the user sees of it.
 
-Bad data and ops, which any command that imports the workload finds: tests/unit/cli/test_convert.py.
+Bad data and ops, which any command that imports the workload finds: tests/unit/cli/test_data.py.
 """
 
 from __future__ import annotations

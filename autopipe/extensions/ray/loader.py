@@ -23,16 +23,8 @@ from numpy.typing import NDArray
 
 from autopipe import _version
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
-from autopipe.extensions.ray.cluster import (
-    LOCAL,
-    Cluster,
-    address_of,
-    ends_with_process,
-    join,
-    node_failure,
-    placed,
-    require_data,
-)
+from autopipe.extensions.ray import cluster as clusters
+from autopipe.extensions.ray.cluster import LOCAL, Cluster
 from autopipe.extensions.ray.node import SHARED_DATA, Hello, Maker, SlotPlace, Training
 from autopipe.hardware import machine
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
@@ -71,10 +63,10 @@ class Ray(LoaderConfig):
         return self.workers
 
     def cores_elsewhere(self) -> float | None:
-        if address_of(self.address) == LOCAL:
+        if clusters.address_of(self.address) == LOCAL:
             return machine.core_time()
         try:
-            cluster = join(self.address)
+            cluster = clusters.join(self.address)
         except AutopipeError:  # its trials say why
             return None
         try:
@@ -102,7 +94,7 @@ class Ray(LoaderConfig):
         cache_bytes = MemoryCache.bytes_needed(recipe)
         packed, layout = pickled(recipe, "Ray"), RowLayout(recipe.spec, job.order.batch_size)
         store_bytes = 2 * _AT_A_TIME * self.workers * layout.size + 2 * len(packed)
-        cluster = join(self.address, store_bytes=store_bytes)
+        cluster = clusters.join(self.address, store_bytes=store_bytes)
         with contextlib.ExitStack() as undo:
             undo.callback(cluster.leave)
             team = Team(cluster, packed, layout, keep=queue_size + _AT_A_TIME * self.workers + 2)
@@ -118,7 +110,7 @@ class _RayLoader(StreamingLoader):
         self._leave = weakref.finalize(self, _leave, Owner(), team)  # made first, so it runs last
         super().__init__(job, [filler for filler in fillers for _ in range(_AT_A_TIME)], queue_size)
         self.hand_over_seconds = team.hand_over_seconds
-        ends_with_process(self)
+        clusters.ends_with_process(self)
 
     def close(self) -> None:
         super().close()
@@ -236,11 +228,11 @@ class Team:
     def start(self, count: int, cache_bytes: int) -> list[Worker]:
         """Start so many workers and wait until all are ready. One that dies meanwhile is replaced on another node."""
         until = time.monotonic() + _START_SECONDS
-        workers = [self._put(node) for node in placed(self.cluster.nodes(), count)]
+        workers = [self._put(node) for node in clusters.placed(self.cluster.nodes(), count)]
         times = 0
         while lost := self._lost(workers, cache_bytes, until):
             times += 1
-            why = node_failure(next(iter(lost.values())), "A worker ended while it was starting")
+            why = clusters.node_failure(next(iter(lost.values())), "A worker ended while it was starting")
             if times == _LOSSES_ALLOWED:
                 raise WorkerDiedError(
                     f"Workers died {times} times while {count} of them were starting: {why.message}",
@@ -263,7 +255,7 @@ class Team:
         for number, hello in enumerate(hellos):
             with self._noted(number, lost):
                 found[number] = answered(ray.get(hello))
-        require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
+        clusters.require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
         _require_memory([(workers[number].node, hello) for number, hello in found.items()], cache_bytes)
         for number in {workers[number].node: number for number in found}.values():
             with self._noted(number, lost):
@@ -279,7 +271,7 @@ class Team:
             yield
         except failures.RayError as error:
             if not isinstance(error, failures.RayActorError) or error.actor_init_failed:
-                raise node_failure(error, "A worker could not start") from error
+                raise clusters.node_failure(error, "A worker could not start") from error
             lost[number] = error
 
     def another(self, instead: Worker | None = None) -> Worker:
@@ -291,7 +283,7 @@ class Team:
             if instead is not None:
                 self._end(instead)
             taken = [worker.node for worker in self._living]
-        (node,) = placed(nodes, 1, taken, "" if instead is None else instead.node)
+        (node,) = clusters.placed(nodes, 1, taken, "" if instead is None else instead.node)
         return self._put(node)
 
     def dismiss(self, worker: Worker) -> None:

@@ -17,17 +17,7 @@ import pytest
 
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import run
-from autopipe.extensions.diagnose.run import (
-    WARM_UP_STEPS,
-    Look,
-    Onlooker,
-    Step,
-    StepClock,
-    steady,
-    turned_off,
-    unchanged,
-    waits_more_and_more,
-)
+from autopipe.extensions.diagnose.run import Look, Onlooker, Step
 from autopipe.extensions.diagnose.watched import Watched
 from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
@@ -207,7 +197,7 @@ def test_augmentation_in_the_model_is_timed_by_leaving_it_out() -> None:
     assert RandomDouble.called[-1] is False  # the last trace was the one without
     assert "call" not in vars(made.layers[0].layers[0])
     layer = RandomDouble()
-    with turned_off([layer]):
+    with run.turned_off([layer]):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), X)
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), 2 * X)
 
@@ -219,7 +209,7 @@ def test_nothing_of_a_training_step_of_its_own_is_changed_by_running_it_alone() 
     made.fit(X, Y, batch_size=4, verbose=0)
     held = [made.others.iterations, made.others.variables[2], made.seen.variables[0], *made.inner.variables]
     before = [variable.numpy().copy() for variable in held]
-    with unchanged(made):
+    with run.unchanged(made):
         calls(made.train_function, (), (X[:4], Y[:4]), 0.05)
         assert made.others.iterations.numpy() > before[0]
     for variable, value in zip(held, before, strict=True):
@@ -315,7 +305,7 @@ def step(seconds: float = 1.0, waiting: float = 0.0) -> Step:
 
 def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
     clock = Clock()
-    steps = StepClock(clock)
+    steps = run.StepClock(clock)
     clock.now += 60.0  # what comes before the epoch
     steps.epoch_began()
     for _ in range(2):
@@ -338,7 +328,7 @@ def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
 
 def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
     clock = Clock()
-    steps = StepClock(clock)
+    steps = run.StepClock(clock)
     for _ in range(2):
         steps.epoch_began()
         steps.step_began()
@@ -351,11 +341,11 @@ def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
 
 def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
     steps = [step(50.0), step(9.0), *(step(1.0) for _ in range(10))]
-    assert len(steady(steps)) == 5
-    assert len(steady(steps[: WARM_UP_STEPS + 1])) == 1
-    assert not steady(steps[:WARM_UP_STEPS])
+    assert len(run.steady(steps)) == 5
+    assert len(run.steady(steps[: run.WARM_UP_STEPS + 1])) == 1
+    assert not run.steady(steps[: run.WARM_UP_STEPS])
 
 
 @pytest.mark.parametrize(("waits", "rises"), [([0, 0, 0.5, 0.6], True), ([0.5] * 4, False), ([0.5], False)])
 def test_a_queue_that_runs_empty_is_told(waits: list[float], rises: bool) -> None:
-    assert waits_more_and_more([step(waiting=each) for each in waits]) is rises
+    assert run.waits_more_and_more([step(waiting=each) for each in waits]) is rises

@@ -16,7 +16,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.outcome import Measurement
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search import library, record, study
+from autopipe.search import library, study
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import NOON, about, artifact, digest, hardware, profile
 from tests.fakes.surface import Surface
@@ -127,15 +127,6 @@ def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
     rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, Measurement)}
     (member,) = members.of_storage(url, TOMORROW)
     assert member.images_per_second in rates
-
-
-def test_only_old_studies_are_removed(storage: str) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    assert members.old(storage, 1, now) == []
-    old = members.old(storage, 1, now + datetime.timedelta(days=2))
-    assert [each.name for each in old] == ["large", "small"]
-    record.remove(storage, ["small"])
-    assert [each.name for each in record.every(storage)] == ["large"]
 
 
 def test_the_page_says_what_the_table_does_and_escapes_it(folder: Path) -> None:

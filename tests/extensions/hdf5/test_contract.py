@@ -9,17 +9,9 @@ import numpy as np
 
 from autopipe.extensions.hdf5.source import HDF5
 from autopipe.workload.sample import Source
+from tests.contract import test_sources as contract
 from tests.contract.test_sources import *  # noqa: F403  # the contract itself
-from tests.contract.test_sources import (
-    SEVERAL,
-    Case,
-    columns_of_several,
-    image,
-    of_several,
-    of_several_arrays,
-    row,
-    rows,
-)
+from tests.contract.test_sources import Case
 
 del test_every_source_of_the_core_is_here  # noqa: F821
 
@@ -41,7 +33,7 @@ def written_hdf5(root: Path, *, chunks: Any = None, **columns: Any) -> Path:
 
 
 def hdf5(root: Path, count: int, chunks: Any = None) -> Source:
-    x, y = rows(count)
+    x, y = contract.rows(count)
     return HDF5(written_hdf5(root, x=x, y=y, chunks=chunks))
 
 
@@ -50,26 +42,26 @@ def hdf5_in_chunks(root: Path, count: int) -> Source:
 
 
 def encoded_hdf5(root: Path, count: int) -> Source:
-    return HDF5(written_hdf5(root, x=[image(number) for number in range(count)], y=np.arange(count) * 7))
+    return HDF5(written_hdf5(root, x=[contract.image(number) for number in range(count)], y=np.arange(count) * 7))
 
 
 def hdf5_of_several(root: Path, count: int) -> Source:
-    columns = columns_of_several(count)
+    columns = contract.columns_of_several(count)
     floats = {name: np.array(columns[name], np.float32) for name in ("features", "weight")}
-    return HDF5(written_hdf5(root, **columns | floats), **SEVERAL)
+    return HDF5(written_hdf5(root, **columns | floats), **contract.SEVERAL)
 
 
 def hdf5_of_several_arrays(root: Path, count: int) -> Source:
-    x, y = rows(count)
+    x, y = contract.rows(count)
     features, weight = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
     path = written_hdf5(root, image=x, label=y, features=features, weight=weight)
     return HDF5(path, x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
 
 
 CASES = {
-    "HDF5": Case(hdf5, row, "set.h5", None),
-    "HDF5 in chunks": Case(hdf5_in_chunks, row, "set.h5", None),
-    "HDF5 of several arrays": Case(hdf5_of_several_arrays, of_several_arrays, "set.h5", None),
-    "HDF5 of encoded images": Case(encoded_hdf5, lambda number: (image(number), 7 * number), "set.h5", None),
-    "HDF5 of several parts": Case(hdf5_of_several, of_several, "set.h5", None),
+    "HDF5": Case(hdf5, contract.row, "set.h5", None),
+    "HDF5 in chunks": Case(hdf5_in_chunks, contract.row, "set.h5", None),
+    "HDF5 of several arrays": Case(hdf5_of_several_arrays, contract.of_several_arrays, "set.h5", None),
+    "HDF5 of encoded images": Case(encoded_hdf5, lambda number: (contract.image(number), 7 * number), "set.h5", None),
+    "HDF5 of several parts": Case(hdf5_of_several, contract.of_several, "set.h5", None),
 }

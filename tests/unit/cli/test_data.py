@@ -1,0 +1,308 @@
+"""`autopipe convert`, `verify` and `eject --to`, which import the workload into the process of the command: here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from autopipe.artifact import verifying
+from autopipe.errors import WorkloadError
+from autopipe.measure.outcome import Agreement, Verification
+from autopipe.measure.trial import protocol
+from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.measure.trial.workload_import import load_workload
+from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search import searching
+from tests.unit.cli.conftest import Autopipe, photos
+
+TRAIN = """
+import autopipe as ap
+workload = ap.Workload(data={data}, ops=[ap.Decode(), ap.Resize(16, 16), ap.RandomFlip()], batch_size=2)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with two classes of four images."""
+    photos(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def workload(home: Path) -> str:
+    """Write a workload file, and return its name."""
+    (home / "train.py").write_text(TRAIN.format(data="ap.ImageFolder('photos')"))
+    return f"{home / 'train.py'}:workload"
+
+
+def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", workload(home))
+    assert "keeps     samples after 2 ops: 6.1 KiB" in ended.err  # 8 times 16 x 16 x 3 and a label of 8 bytes
+    assert "or        samples after 1 op: 56.3 KiB  (--cut 1)" in ended.err
+
+
+def test_parts_are_written_apart_and_joined_in_a_folder_that_is_named_as_it_is(home: Path, autopipe: Autopipe) -> None:
+    for part in ("0/2", "1/2"):
+        ended = autopipe("convert", workload(home), "--out", "set [final]", "--shard", part)
+        assert "--finish 'set [final]'\n" in ended.err
+        half = autopipe("convert", "--finish", "set [final]") if part == "0/2" else None
+        assert half is None or (half.status, "error: `set [final]` is not complete" in half.err) == (2, True)
+    assert "joined    8 samples in set [final]\n" in autopipe("convert", "--finish", "set [final]").err
+
+
+def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", "--images", "photos", "--image-size", 16, "--batch-size", 2)
+    assert "wrote     8 samples" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--to", "aray"), "Did you mean `array`?"),
+        (("--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
+        (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
+        (("--cut", "0"), 'storage="array" keeps these samples after 1 or 2 of the first ops, but got cut=0'),
+        (("--shard", "2/2"), "`--shard` must be I/N with 0 <= I < N"),
+        (("--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
+    ],
+)
+def test_wrong_options_are_named(home: Path, autopipe: Autopipe, options: tuple[str, ...], said: str) -> None:
+    ended = autopipe("convert", workload(home), *options)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+
+
+# ---------------------------------------------------------------- bad data, named
+
+
+@pytest.mark.parametrize("kind", ["missing", "truncated"])
+def test_bad_data_is_named(home: Path, autopipe: Autopipe, kind: str) -> None:
+    if kind == "missing":
+        shutil.rmtree(home / "photos")
+    else:
+        file = home / "photos" / "cat" / "1.jpg"
+        file.write_bytes(file.read_bytes()[:-200])
+    ended = autopipe("convert", workload(home))
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+    assert ("photos` does not exist." if kind == "missing" else "cat/1.jpg") in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> None:
+    (home / "photos" / "emu").mkdir()
+    shutil.copy(home / "photos" / "cat" / "0.png", home / "photos" / "emu")
+    ended = autopipe("convert", workload(home))
+    assert ended.status == 0
+    assert ended.err.startswith("warning: Only one image is in `emu`")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train.py:worklaod"], "Did you mean `workload`?"),
+        ([], "A workload must be given"),
+        (["train.py:workload", "--images", "photos"], "A workload must be given"),
+        (["unread.py:workload"], "NameError"),
+    ],
+    ids=str,
+)
+def test_a_workload_that_cannot_be_had_is_named(
+    home: Path, autopipe: Autopipe, arguments: list[str], said: str
+) -> None:
+    workload(home)
+    (home / "unread.py").write_text(TRAIN.format(data="photos"))
+    ended = autopipe("convert", *arguments)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+
+
+def test_a_password_in_the_url_of_images_is_refused_and_not_repeated(autopipe: Autopipe) -> None:
+    ended = autopipe("convert", "--images", "s3://me:hunter2@bucket/photos")
+    assert ended.status != 0
+    assert "must not hold a user name or password" in ended.err
+    assert "hunter2" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "cut"), [(("--to", "array"), "array", "deepest"), (("--cut", 1), "array-1", 1)]
+)
+def test_it_writes_where_loaders_look(
+    home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch, options: tuple[Any, ...], name: str, cut: Any
+) -> None:
+    named = workload(home)
+    monkeypatch.chdir("/")
+    ended = autopipe("convert", named, *options, "--verify")
+    assert (ended.status, ended.out) == (0, "")
+    assert f"wrote     8 samples to {home}/converted/{name}" in ended.err
+    assert "verified  every file, and 8 samples against the source" in ended.err
+    monkeypatch.chdir(home.parent)
+    made, files = load_workload(named), PipelineConfig(loader=Threads(workers=1))
+    kept = files.model_copy(update={"storage": "array", "cut": cut})
+    with build_loader(made, files) as one, build_loader(made, kept) as other:
+        for batch, kept_batch in zip(one.epoch(0), other.epoch(0), strict=True):
+            for part, kept_part in zip(batch, kept_batch, strict=True):
+                np.testing.assert_array_equal(part, kept_part)
+
+
+# ---------------------------------------------------------------- verify
+
+
+def damage(path: Path, at: bytes) -> None:
+    data = path.read_bytes()
+    middle = (data.index(at) + len(data)) // 2
+    path.write_bytes(data[:middle] + bytes(range(100, 116)) + data[middle + 16 :])
+
+
+def test_a_whole_set_is_said_to_be_so(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("verify", "--files", "--images", home / "photos")  # fewer than a usual batch
+    assert (ended.status, ended.out) == (0, "verified  all 8 samples can be read and decoded\n")
+
+
+def test_every_damaged_file_is_listed_with_its_reason_and_the_command_fails(home: Path, autopipe: Autopipe) -> None:
+    damage(home / "photos" / "cat" / "1.jpg", b"\xff\xda")
+    damage(home / "photos" / "cat" / "0.png", b"IDAT")
+    (home / "photos" / "dog" / "2.png").write_bytes(b"")
+    (home / "photos" / "dog" / "3.jpg").unlink()
+    os.mkfifo(home / "photos" / "dog" / "target")
+    (home / "photos" / "dog" / "3.jpg").symlink_to("target")
+    ended = autopipe("verify", "--files", "--images", home / "photos", "--batch-size", 2)
+    assert ended.status == 1
+    *bad, verified, advice = ended.out.splitlines()
+    for line, (name, reason) in zip(
+        bad,
+        [
+            ("cat/0.png", "cannot decode the image"),
+            ("cat/1.jpg", "the JPEG is damaged"),
+            ("dog/2.png", "is empty"),
+            ("dog/3.jpg", "must be a regular file"),
+        ],
+        strict=True,
+    ):
+        assert line.startswith(f"bad       {home / 'photos' / name}: ")
+        assert reason in line
+    assert verified == "verified  8 samples: 4 cannot be used"
+    assert "more than the 1 %" in advice
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_file_whose_name_is_no_text_is_listed(home: Path, autopipe: Autopipe, options: tuple[str, ...]) -> None:
+    (home / "photos" / "dog" / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"")
+    ended = autopipe("verify", "--files", *options, "--images", home / "photos", "--batch-size", 2)
+    assert ended.status == 1
+    names = [ended.out]
+    if options:
+        found = json.loads(ended.out)
+        names = [each["name"] for each in found["bad"]]
+        assert (found["samples"], len(names)) == (9, 1)
+    assert "dog/caf\\udce9.jpg" in names[0]
+
+
+def test_a_wrapped_dataset_is_refused(home: Path, autopipe: Autopipe) -> None:
+    (home / "train.py").write_text(
+        "import autopipe as ap, keras, numpy as np\n"
+        "class Data(keras.utils.PyDataset):\n"
+        "    def __len__(self): return 2\n"
+        "    def __getitem__(self, number): return np.zeros((2, 4)), np.zeros(2)\n"
+        "workload = ap.wrap(lambda workers=0: Data(workers=workers), model=None, parameters={'workers': [0]})\n"
+    )
+    ended = autopipe("verify", "--files", "train.py:workload")
+    assert ended.status == 2
+    assert "reads its own files" in ended.err
+
+
+def test_batches_are_compared_without_the_workloads_model(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = []
+
+    def verify(runner: TrialRunner, **_: object) -> Verification:
+        simulated.append(runner.launch.simulate is not None)
+        return Verification(agreements=())
+
+    monkeypatch.setattr(verifying, "verify", verify)  # a real one takes half a minute: README's is in test_readme.py
+    assert autopipe("verify", "train.py:workload").status == 0
+    assert simulated == [True]
+
+
+def test_what_could_not_run_has_an_exit_code_of_its_own(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(*agreements: Agreement) -> int:
+        found = Verification(agreements=agreements, compared=False)
+        monkeypatch.setattr(verifying, "verify", lambda runner, **_: found)
+        return autopipe("verify", "train.py:workload").status
+
+    config = PipelineConfig(loader=Threads(workers=1))
+    could_not = Agreement(config=config, digest="", samples=0, message="it forks")
+    twice = Agreement(config=config, digest="ab", samples=9, repeated=3)
+    fine = Agreement(config=config, digest="ab", samples=9)
+    assert [status(fine), status(fine, twice), status(fine, could_not), status(twice, could_not)] == [0, 1, 3, 1]
+
+
+def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warns(runner: TrialRunner, **options: object) -> Verification:
+        for _ in range(2):
+            runner.on_event(protocol.Log(text="3 files are left out."))
+        return Verification(agreements=())
+
+    def fails(runner: TrialRunner) -> NoReturn:
+        warns(runner)
+        raise WorkloadError("It ends here.")
+
+    monkeypatch.setattr(verifying, "verify", warns)
+    assert autopipe("verify", "train.py:workload").err == "warning: 3 files are left out.\n"
+    monkeypatch.setattr(searching, "description", fails)
+    said = autopipe("measure", "train.py:workload").err
+    assert said == "warning: 3 files are left out.\nerror: It ends here.\n"
+
+
+# ---------------------------------------------------------------- eject
+
+TALKS = """
+import autopipe as ap
+
+print("which importing it prints")
+
+
+def dark(image):
+    print("which an op prints")
+    return image // 2
+
+
+workload = ap.Workload(data=ap.ImageFolder("photos"), ops=[ap.Decode(), ap.Resize(4, 4), ap.Map(dark)], batch_size=2)
+"""
+
+
+@pytest.fixture
+def talks(home: Path) -> str:
+    """A workload that prints."""
+    (home / "talks.py").write_text(TALKS)
+    return "talks.py:workload"
+
+
+def test_stdout_holds_the_code_alone_whatever_the_workload_prints(talks: str, autopipe: Autopipe) -> None:
+    ended = autopipe("eject", "--to", "keras", "--workload", talks)
+    assert ended.status == 0, ended.err
+    compile(ended.out, "plain.py", "exec")
+    assert "prints\n" not in ended.out
+    assert "which an op prints\n" in ended.err
+
+
+def test_what_ops_print_is_not_in_a_document(talks: str, autopipe: Autopipe) -> None:
+    ended = autopipe("verify", "--files", "--json", talks)
+    assert (ended.status, ended.out[:1], ended.out[-2:]) == (0, "{", "}\n")
+    assert "which an op prints\n" in ended.err
+
+
+def test_a_folder_for_the_code_is_not_told_the_artefacts_name(talks: str, autopipe: Autopipe) -> None:
+    ended = autopipe("eject", "--to", "keras", "--workload", talks, "--out", "photos")
+    assert ended.status == 2
+    assert ended.err.splitlines()[-1] == "hint: Name a file in this folder: photos/plain_pipeline.py"
