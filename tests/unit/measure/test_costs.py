@@ -166,28 +166,26 @@ def test_a_model_on_the_cores_leaves_less_for_the_loader() -> None:
     assert rate(config(), dataclasses.replace(COSTS, model_core_seconds=0.002)) < 0.5 * rate(config())
 
 
-def test_conversion_and_cache_are_charged_once() -> None:
-    both = cost_model.one_time_seconds(config(storage="array", cache="memory"), COSTS, 10_000)
-    assert both == pytest.approx((3.5, 10_000 * 150_528 / 4e9 / 2))  # the cache is filled from the array
-    assert cost_model.one_time_seconds(config(cache="memory"), COSTS, 10_000) == pytest.approx((0.0, 3.5))
-
-
-def test_a_shallower_cut_costs_less_once_and_more_each_time() -> None:
-    shallow, deep = config(storage="array", cut=1), config(storage="array")
-    assert cost_model.one_time_seconds(shallow, COSTS, 10_000) == pytest.approx((2.5, 0.0))
-    assert rate(config()) < rate(shallow) < rate(deep)
-
-
-def test_encoded_samples_are_copied_and_not_decoded() -> None:
+@pytest.mark.parametrize(
+    ("chosen", "convert", "fill"),
+    [
+        (config(storage="array", cache="memory"), 3.5, 10_000 * 150_528 / 4e9 / 2),  # it is filled from the array
+        (config(cache="memory"), 0.0, 3.5),
+        (config(cache="memory", cache_fraction=0.5), 0.0, 1.75),
+        (config(storage="array", cut=1), 2.5, 0.0),
+        (config(storage="tfrecord"), 0.5, 0.0),  # encoded samples are copied and not decoded
+    ],
+)
+def test_conversion_and_cache_are_charged_once(chosen: PipelineConfig, convert: float, fill: float) -> None:
     costs = dataclasses.replace(COSTS, depths={"tfrecord": 0})
-    assert cost_model.one_time_seconds(config(storage="tfrecord"), costs, 10_000) == pytest.approx((0.5, 0.0))
-    assert rate(config(storage="tfrecord"), costs) == rate(config(), costs)
+    assert cost_model.one_time_seconds(chosen, costs, 10_000) == pytest.approx((convert, fill))
 
 
-def test_a_part_in_the_cache_is_between_none_and_all() -> None:
-    half = config(cache="memory", cache_fraction=0.5)
-    assert rate(config()) < rate(half) < rate(config(cache="memory"))
-    assert cost_model.one_time_seconds(half, COSTS, 10_000) == pytest.approx((0.0, 1.75))
+def test_a_part_that_is_kept_is_between_none_and_all() -> None:
+    costs, plain = dataclasses.replace(COSTS, depths={"tfrecord": 0}), rate(config())
+    assert plain < rate(config(storage="array", cut=1)) < rate(config(storage="array"))
+    assert plain < rate(config(cache="memory", cache_fraction=0.5)) < rate(config(cache="memory"))
+    assert plain == rate(config(storage="tfrecord"), costs)
 
 
 # ---------------------------------------------------------------- waiting and the lock
@@ -309,13 +307,6 @@ def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, 
     assert bounds(ceiling(), config).work.core_seconds == pytest.approx(milliseconds / 1e3)
 
 
-@pytest.mark.parametrize("loader", [Threads(workers=1), Processes(workers=1)])
-def test_one_worker_uses_one_core(loader: Any) -> None:
-    limit = bounds(ceiling(), PipelineConfig(loader=loader))
-    assert limit.images_per_second == pytest.approx(1 / 0.74e-3)
-    assert limit.limits[0].workers
-
-
 def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found(
     elsewhere: Callable[[int], PipelineConfig],
 ) -> None:
@@ -330,11 +321,20 @@ def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_fo
     assert bounds(ceiling(depths={"tfrecord": 1}), decoded).limits == searched.limits
 
 
-@pytest.mark.parametrize("loader", [Threads(workers=2), Threads(workers=16), TfData()])
-def test_more_workers_than_cores_use_all_cores_and_no_more(loader: Any) -> None:
+@pytest.mark.parametrize(
+    ("loader", "cores"),
+    [
+        (Threads(workers=1), 1),
+        (Processes(workers=1), 1),
+        (Threads(workers=2), 2),
+        (Threads(workers=16), 2),
+        (TfData(), 2),
+    ],
+)
+def test_workers_use_a_core_each_as_far_as_there_are_cores(loader: Any, cores: int) -> None:
     limit = bounds(ceiling(), PipelineConfig(loader=loader))
-    assert not any(each.workers for each in limit.limits)
-    assert limit.images_per_second == pytest.approx(2 / 0.74e-3)
+    assert any(each.workers for each in limit.limits) is (cores == 1)
+    assert limit.images_per_second == pytest.approx(cores / 0.74e-3)
 
 
 def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:

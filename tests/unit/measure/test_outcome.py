@@ -48,14 +48,6 @@ def test_an_outcome_survives_json(outcome: Measurement | TrialFailure) -> None:
     assert outcome == parse_outcome(outcome.model_dump_json())
 
 
-def test_an_outcome_survives_a_store_of_json_values() -> None:
-    assert parse_outcome(json.dumps(MEASUREMENT.model_dump(mode="json"))) == MEASUREMENT
-
-
-def test_measured_time_is_the_sum_of_the_windows() -> None:
-    assert MEASUREMENT.measured_seconds == 3.5
-
-
 @pytest.mark.parametrize(
     "change", [{"status": "fine"}, {"schema_version": 2}, {"surprise": 1}, {"kind": "odd"}, {"message": 3}]
 )

@@ -13,13 +13,10 @@ from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
-from autopipe.search import library, study
 from autopipe.search.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
-from autopipe.search.settings import Settings
 from tests.fakes import findings, profiles
 from tests.fakes.findings import payback
 from tests.fakes.profiles import baseline
-from tests.fakes.surface import Surface
 
 MINE, THEIRS = baseline("mine", 74.0), baseline("theirs", 60.0, cache="memory")
 OWN = "make_dataset (yours)"
@@ -379,21 +376,3 @@ def test_reads_of_which_few_take_most_of_the_time_are_told_of(samples: int, shar
 )
 def test_what_is_to_be_known_of_conversions_is_said(row: Payback, epochs: int | None, said: str | None) -> None:
     assert noted(paybacks=(row,), epochs=epochs) == ([] if said is None else [said])
-
-
-# ---------------------------------------------------------------- whole searches
-
-
-def test_a_search_over_the_surface_is_proved_and_says_so() -> None:
-    surface = Surface(cores=4, model_rate=60_000.0, noise=0.01, seed=1)
-    space = library.load("quick", {"cores": 4, "gpus": 0})
-    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=10)).result
-    first = found.baselines[0]
-    gain, rate = found.contest(first), first.images_per_second
-    assert (found.proved, found.winner is None, gain is None, rate is None) == (True, False, False, False)
-    assert gain is not None
-    assert found.times_faster(first) == gain.ratio
-    assert found.winner is not None
-    assert rate is not None
-    by_rates = found.model_copy(update={"contests": ()}).times_faster(first)
-    assert by_rates == pytest.approx(found.winner.images_per_second.value / rate.value)
