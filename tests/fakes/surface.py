@@ -36,6 +36,7 @@ class Surface:
         model_rate: images/s of the model alone.
         model_core_seconds: what the model takes of the cores; 0 on an accelerator.
         read_seconds: reading a file.
+        wait_seconds: that reading a file waits beside.
         decode_seconds: the deterministic ops.
         augment_seconds: the random ones.
         cast_seconds: the cheap last ones.
@@ -46,12 +47,17 @@ class Surface:
         seed: of the noise.
         fails: configurations that crash.
         scaling: by which factor so many devices train faster than one.
+        alone_share: of the model's true rate, as it is read alone in a setup.
+        ceilings_seconds: measuring the ceilings, in seconds.
+        alone_seconds: measuring the model alone in one more setup, in seconds.
+        compared: baselines in place of Keras's default and tf.data's AUTOTUNE.
     """
 
     cores: int = 4
     model_rate: float = 4000.0
     model_core_seconds: float = 0.0
     read_seconds: float = 0.00008
+    wait_seconds: float = 0.0
     decode_seconds: float = 0.0006
     augment_seconds: float = 0.00003
     cast_seconds: float = 0.0001
@@ -62,6 +68,10 @@ class Surface:
     seed: int = 0
     fails: Callable[[PipelineConfig], bool] = lambda config: False
     scaling: Callable[[int], float] = lambda devices: 1.0
+    alone_share: Callable[[ModelSetup], float] = lambda setup: 1.0
+    ceilings_seconds: float = 3.0
+    alone_seconds: float = 1.0
+    compared: Sequence[Baseline] | None = None
     now: float = field(default=0.0, init=False)
     measured: list[tuple[str, Effort]] = field(default_factory=list, init=False)
 
@@ -84,7 +94,9 @@ class Surface:
         )
 
     def baselines(self) -> Sequence[Baseline]:
-        """Return Keras's default and tf.data's AUTOTUNE."""
+        """Return those that were given, or Keras's default and tf.data's AUTOTUNE."""
+        if self.compared is not None:
+            return self.compared
         host: Params = {"finish": "host", "device_prefetch": 0}
         tfdata: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
         return [
@@ -94,29 +106,26 @@ class Surface:
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Return the model's rate, the same in each setup, and the op costs."""
-        self.now += 3.0
+        self.now += self.ceilings_seconds
         return [self._ceiling(setup) for setup in setups]
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling:
-        """Return the same ceiling again, in a second; or at once as a trial has read it."""
-        self.now += again
+        """Return the same ceiling again, in `alone_seconds`; or at once as a trial has read it."""
+        self.now += again * self.alone_seconds
         return self._ceiling(setup)
 
     def allow(self, seconds: float | None) -> None:
         """Trials here are as short as they are."""
 
-    def alone(self, setup: ModelSetup) -> float:
-        """Return the model alone as it is read."""
-        return self.model_rate * self.scaling(setup.devices)
-
     def _ceiling(self, setup: ModelSetup) -> Ceiling:
+        read, wait = self.read_seconds, self.wait_seconds
         costs = (
-            OpCost(name="read", part="fixed", seconds_per_image=self.read_seconds),
+            OpCost(name="read", part="fixed", seconds_per_image=read, wait_seconds_per_image=wait),
             OpCost(name="Decode", part="fixed", seconds_per_image=self.decode_seconds),
             OpCost(name="RandomFlip", part="fresh", seconds_per_image=self.augment_seconds),
             OpCost(name="Rescale", part="finish", seconds_per_image=self.cast_seconds),
         )
-        rate = self.alone(setup)
+        rate = self.model_rate * self.scaling(setup.devices) * self.alone_share(setup)
         return Ceiling(
             model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
             model_core_seconds_per_image=self.model_core_seconds,

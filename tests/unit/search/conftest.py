@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from optuna.samplers import RandomSampler
 
-from autopipe.pipeline.config import ModelSetup
+from autopipe.measure.facts import Facts
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.space import Space
-from autopipe.search import library
+from autopipe.search import library, study
+from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
+from autopipe.search.measurer import Baseline
 from autopipe.search.record import open_record
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
+from autopipe.search.trials import Event
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.surface import Surface
 
 T = TypeVar("T")
-SPACE = """
-schema_version: 1
-parameters:
-  loader: [threads, processes, tfdata, keras]
-  threads.workers: {range: [1, 2*cores], log: true, when: {loader: threads}}
-  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-  processes.workers: {range: [1, cores + 1], when: {loader: processes}}
-  processes.queue_size: {choices: [8], when: {loader: processes}}
-  tfdata.num_parallel_calls: {choices: [auto, cores], when: {loader: tfdata}}
-  tfdata.prefetch: {choices: [auto], when: {loader: tfdata}}
-  keras.workers: {choices: [1, cores], when: {loader: keras}}
-  keras.use_multiprocessing: {choices: [false], when: {loader: keras}}
-  keras.max_queue_size: {choices: [10], when: {loader: keras}}
-  cache: [none, memory]
-  storage: [files]
-  finish: [device, host]
-  device_prefetch: [0, 2]
-  devices: [1, 2]
-"""
+PARAMETERS: Mapping[str, Any] = {
+    "loader": ["threads", "processes", "tfdata", "keras"],
+    "threads.workers": {"range": [1, "2*cores"], "log": True, "when": {"loader": "threads"}},
+    "threads.queue_size": {"choices": [2, 8], "when": {"loader": "threads"}},
+    "processes.workers": {"range": [1, "cores + 1"], "when": {"loader": "processes"}},
+    "processes.queue_size": {"choices": [8], "when": {"loader": "processes"}},
+    "tfdata.num_parallel_calls": {"choices": ["auto", "cores"], "when": {"loader": "tfdata"}},
+    "tfdata.prefetch": {"choices": ["auto"], "when": {"loader": "tfdata"}},
+    "keras.workers": {"choices": [1, "cores"], "when": {"loader": "keras"}},
+    "keras.use_multiprocessing": {"choices": [False], "when": {"loader": "keras"}},
+    "keras.max_queue_size": {"choices": [10], "when": {"loader": "keras"}},
+    "cache": ["none", "memory"],
+    "storage": ["files"],
+    "finish": ["device", "host"],
+    "device_prefetch": [0, 2],
+    "devices": [1, 2],
+}
+
+
+def space_of(parameters: Mapping[str, Any], *, cores: int = 4, gpus: int = 0) -> Space:
+    text = json.dumps({"schema_version": 1, "parameters": {**parameters}})
+    return library.parse(text, {"cores": cores, "gpus": gpus})
+
+
+@pytest.fixture(scope="session")
+def space() -> Space:
+    return space_of(PARAMETERS)
 
 
 @pytest.fixture
-def space() -> Space:
-    return library.parse(SPACE, {"cores": 4, "gpus": 0})
+def journal_url(tmp_path: Path) -> str:
+    return f"journal:///{tmp_path}/study.log"
 
 
 def some(value: T | None) -> T:
@@ -51,12 +69,57 @@ def some(value: T | None) -> T:
     return value
 
 
+def loader_bound(**known: Any) -> Surface:
+    """Return a surface whose model is so fast that the loader is what counts."""
+    return Surface(model_rate=60_000.0, **known)
+
+
+def foreign(code: str) -> PipelineConfig:
+    return PipelineConfig(loader=Foreign(code=code), finish="host", device_prefetch=0)
+
+
+UNABLE = TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message="no arrays")
+
+
+@dataclass(kw_only=True)
+class Theirs(Surface):
+    """A machine on which somebody else's code is as fast as the model alone, or has a share of its speed."""
+
+    model_rate: float = 60_000.0
+    share: float = 1.0
+    compared: Sequence[Baseline] | None = (
+        Baseline(name="theirs", config=foreign("theirs")),
+        Baseline(name="unable", config=foreign("unable"), unable=UNABLE),
+    )
+
+    def true_rate(self, config: PipelineConfig) -> float:
+        return self.share * self.model_rate if config.loader.is_foreign else super().true_rate(config)
+
+
+def settings(surface: Surface, **chosen: Any) -> Settings:
+    return dataclasses.replace(Settings(clock=surface.clock), **chosen)
+
+
+def run(
+    space: Space,
+    surface: Surface,
+    url: str | None = None,
+    *,
+    told: list[Event] | None = None,
+    facts: Facts | None = None,
+    **chosen: Any,
+) -> Searched:
+    """Search a space over a surface; `told` gets the events, and `chosen` are settings."""
+    hears = (lambda event: None) if told is None else told.append
+    return study.run(space, surface, facts or surface.facts(), settings(surface, storage=url, **chosen), hears)
+
+
 def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> Session:
     """Begin a search over a surface, with its ceilings measured if it shall have predictions."""
-    settings = dataclasses.replace(Settings(clock=surface.clock), **chosen)  # type: ignore[arg-type]
-    facts = dataclasses.replace(surface.facts(), limits=settings.limits)
+    asked = settings(surface, **chosen)
+    facts = dataclasses.replace(surface.facts(), limits=asked.limits)
     record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
-    session = Session(trim(space, facts), surface, facts, settings, record, lambda event: None)
+    session = Session(trim(space, facts), surface, facts, asked, record, lambda event: None)
     if ceilings:
         session.know_ceilings(surface.ceilings([ModelSetup()]))
     return session

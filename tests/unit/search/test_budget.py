@@ -1,21 +1,33 @@
-"""The rules that end a search, and the trials that have a reason."""
+"""The rules that end a search, how its time is shared out, and the trials that have a reason."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from optuna.samplers import RandomSampler
 
 from autopipe.measure import costs
-from autopipe.measure.facts import Ceiling
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.measure.facts import Ceiling, Limits
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, to_config
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
+from autopipe.search import budget, library
 from autopipe.search.budget import ceiling_stop, needed_share, no_gain_stop
+from autopipe.search.feasible import trim
+from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import Reason
 from autopipe.search.study import rule_of_thumb, seeds
+from autopipe.search.surrogate import Sampler
+from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, CeilingMeasured, Event
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import session_of, some
+from tests.unit.search.conftest import PARAMETERS, Theirs, loader_bound, run, session_of, some, space_of
 
 
 def rate(value: float, width: float = 0.02) -> Estimate:
@@ -24,21 +36,22 @@ def rate(value: float, width: float = 0.02) -> Estimate:
 
 CEILING = Ceiling(model_images_per_second=rate(1000.0), model_core_seconds_per_image=0.0)
 
-
-def test_a_model_of_eight_images_a_second_keeps_its_digits() -> None:
-    slow = CEILING.model_copy(update={"model_images_per_second": rate(8.45)})
-    stop = some(ceiling_stop(rate(8.32), slow, share=0.97, what="The best"))
-    assert stop.message.startswith("The best reaches 8.32 images/s, 98% of the 8.45 that the model takes when")
+# ---------------------------------------------------------------- the rules
 
 
-def test_at_the_ceiling_there_is_nothing_to_gain() -> None:
-    stop = some(ceiling_stop(rate(971.0), CEILING, share=0.97, what="The baseline keras"))
-    assert stop.message.startswith("The baseline keras reaches 971 images/s, 97% of the 1,000")
-
-
-def test_more_than_the_ceiling_is_said_to_be_all_of_it() -> None:
-    stop = some(ceiling_stop(rate(1150.0), CEILING, share=0.97, what="it"))
-    assert "1,150 images/s, 100% of the 1,000" in stop.message
+@pytest.mark.parametrize(
+    ("alone", "reached", "said"),
+    [
+        (1000.0, 971.0, "It reaches 971 images/s, 97% of the 1,000 that the model takes when"),
+        (1000.0, 1150.0, "It reaches 1,150 images/s, 100% of the 1,000"),
+        (8.45, 8.32, "It reaches 8.32 images/s, 98% of the 8.45"),  # a model so slow keeps its digits
+        (1000.0, 960.0, None),
+    ],
+)
+def test_at_the_ceiling_there_is_nothing_to_gain(alone: float, reached: float, said: str | None) -> None:
+    ceiling = CEILING.model_copy(update={"model_images_per_second": rate(alone)})
+    stop = ceiling_stop(rate(reached), ceiling, share=0.97, what="It")
+    assert stop is None if said is None else some(stop).message.startswith(said)
 
 
 def test_what_has_to_be_reached_follows_from_what_can_be_told_apart() -> None:
@@ -49,28 +62,362 @@ def test_what_has_to_be_reached_follows_from_what_can_be_told_apart() -> None:
     assert needed_share(rate(900.0, 0.5), still, math.inf) == math.inf  # a search that is never to end for it
 
 
-def test_below_the_ceiling_or_without_one_the_search_goes_on() -> None:
-    assert ceiling_stop(rate(960.0), CEILING, share=0.97, what="it") is None
+@pytest.mark.parametrize(
+    ("best", "ends"),
+    [
+        ([rate(100.0), *[rate(101.0)] * 4], True),
+        ([rate(100.0), *[rate(101.0)] * 3], False),
+        ([rate(100.0), *[rate(101.0)] * 3, rate(103.0)], False),  # beyond the interval of the best before
+        # Steps of eight seconds, in one window each: the best rose from 100 to 195, which once was taken for none.
+        ([Estimate.of_one(100.0), *[Estimate.of_one(195.0)] * 4], False),
+        ([Estimate.of_one(100.0)] * 5, False),
+        ([rate(100.0), *[Estimate.of_one(101.0)] * 4], True),
+        ([None] * 9, False),  # failures alone are no plateau
+    ],
+)
+def test_no_gain_means_none_beyond_the_interval_of_the_best_before(best: list[Estimate | None], ends: bool) -> None:
+    stop = no_gain_stop(best, patience=4)
+    assert (None if stop is None else stop.reason) == (Reason.NO_GAIN if ends else None)
 
 
-def test_no_gain_means_none_beyond_the_interval_of_the_best_before() -> None:
-    flat: list[Estimate | None] = [rate(100.0), *[rate(101.0)] * 4]
-    stop = some(no_gain_stop(flat, patience=4))
-    assert stop.reason is Reason.NO_GAIN
-    assert no_gain_stop(flat, patience=5) is None
-    assert no_gain_stop([*flat[:-1], rate(103.0)], patience=4) is None
+def optunas_own(context: Any) -> RandomSampler:
+    return RandomSampler(seed=context.seed)
 
 
-def test_a_best_that_was_read_in_one_window_rules_out_no_gain() -> None:
-    """Steps of eight seconds: the best rose from 100 to 195 images/s, which once was taken for none."""
-    rose: list[Estimate | None] = [Estimate.of_one(100.0), *[Estimate.of_one(195.0)] * 4]
-    assert no_gain_stop(rose, patience=4) is None
-    assert no_gain_stop([Estimate.of_one(100.0)] * 5, patience=4) is None
-    assert no_gain_stop([rate(100.0), *[Estimate.of_one(101.0)] * 4], patience=4) is not None
+@pytest.mark.parametrize(
+    ("surface", "only", "chosen", "reason"),
+    [
+        (loader_bound(quirks=1), {}, {"trials": 9}, Reason.TRIALS),
+        (loader_bound(quirks=1), {}, {"patience": 8}, Reason.NO_GAIN),
+        (
+            loader_bound(quirks=1),
+            {"loader": ["processes"], "finish": ["device"], "processes.workers": [1, 2]},
+            {},
+            Reason.EXHAUSTED,
+        ),
+        (  # finds nothing new
+            Surface(),
+            {"loader": ["keras"], "devices": [2, 1]},
+            {"sampler": Sampler("random", optunas_own), "trials": 40, "reached_share": 2.0, "seeding": False},
+            Reason.TRIALS,
+        ),
+        (  # though the first batch is slow
+            Surface(model_rate=900.0, sample_count=2000, noise=0.001),
+            {},
+            {"budget_seconds": 120.0, "epochs": 5, "trials": 30},
+            Reason.CEILING,
+        ),
+    ],
+    ids=["trials", "no gain", "a small space", "an Optuna sampler", "the ceiling over epochs"],
+)
+def test_a_search_ends(
+    space: Space, surface: Surface, only: dict[str, list[Value]], chosen: dict[str, Any], reason: Reason
+) -> None:
+    for name, values in only.items():
+        space = space.only(name, values)
+    ended = run(space, surface, **{"budget_seconds": None, "trials": 999, "patience": 99, **chosen})
+    assert ended.result.stop.reason is reason
+    assert reason is not Reason.TRIALS or len([row for row in ended.rows if row.block is None]) == chosen["trials"]
 
 
-def test_failures_alone_are_not_taken_for_a_plateau() -> None:
-    assert no_gain_stop([None] * 9, patience=4) is None
+def test_a_budget_of_trials_that_other_peoples_code_uses_up_leaves_one_for_what_can_be_used(space: Space) -> None:
+    ended = run(space, Theirs(), trials=1, budget_seconds=None)
+    assert ended.result.proved
+    assert [row.origin.asker for row in ended.rows if row.block is None] == [Asker.BASELINE, Asker.SEED]
+    assert ended.result.stop.message == "1 trial was allowed, and 2 have run, the baselines among them."
+
+
+def test_what_is_not_allowed_or_was_cut_off_is_no_gain_to_be_exceeded(space: Space) -> None:
+    class Impatient(Surface):
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
+            if len(self.measured) == 2:
+                raise KeyboardInterrupt
+
+    surface = Impatient(model_rate=60_000.0)
+    session = session_of(space, surface, limits=Limits(workers=1))
+    keras, tfdata = surface.baselines()
+    session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))  # takes all cores
+    session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
+    with pytest.raises(KeyboardInterrupt):
+        session.run_config(session.trimmed.candidates[0].config, AskedBy(Asker.SEED, "rule"))
+    assert len(session.record.rows()) == 3
+    assert [each is None for each in budget.best_so_far(session)] == [True, False]
+
+
+# ---------------------------------------------------------------- at the ceiling
+
+
+def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
+    surface = Surface(model_rate=30.0)
+    ended = run(space, surface)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert "The baseline" in ended.result.stop.message
+    assert len(ended.rows) <= 8
+    assert some(ended.best_config).loader.worker_count() == 1  # the simplest that does
+    assert not ended.result.proved
+    assert some(ended.result.winner).share_of_model == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(("share", "disturbed", "noise"), [(0.025, 2, 0.02), (0.63, 2, 0.25), (0.63, 99, 0.25)])
+def test_a_model_alone_that_was_read_too_low_ends_no_search(
+    space: Space, share: float, disturbed: int, noise: float
+) -> None:
+    """Far below all trials; and below those of an unsteady training, whose intervals hold the reading."""
+    shares = iter([share] * (disturbed + 2))  # one for each finish
+    surface = loader_bound(quirks=1, noise=noise, alone_share=lambda setup: next(shares, 1.0))
+    ended = run(space.only("devices", [1]), surface)
+    assert ended.result.stop.reason is not Reason.CEILING
+    read = some(ended.result.ceiling).model_images_per_second.value
+    assert (read == 60_000.0) == (disturbed == 2)
+    top = max(surface.true_rate(each.config) for each in trim(space, surface.facts()).candidates)
+    assert noise > 0.02 or surface.true_rate(some(ended.best_config)) >= 0.9 * top
+
+
+def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> None:
+    surface = loader_bound(quirks=1, alone_share=lambda setup: 0.001 if setup.finish == "host" else 1.0)
+    assert run(space, surface).result.stop.reason is not Reason.CEILING  # the baselines finish on the host
+
+
+def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
+    surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
+    ended = run(space, surface, epochs=2, budget_seconds=None, patience=99)
+    assert some(ended.best_config).cache == "none"
+
+
+def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) -> None:
+    surface = Surface(model_rate=1500.0)
+    known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "cache": "memory"})]
+    ended = run(space, surface, known=known, budget_seconds=300.0)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert "seed:cheaper" in {str(row.origin) for row in ended.rows}
+    assert (some(ended.best_config).loader.worker_count() or 99) < 8
+
+
+def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: Space) -> None:
+    class Once(Surface):
+        def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
+            if effort is Effort.PROOF or all(key != config.key() for key, _ in self.measured):
+                return None
+            self.now += 1.0
+            return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="once is enough")
+
+    ended = run(space, Once(model_rate=500.0, noise=0.001), trials=20, budget_seconds=None, patience=99)
+    looks = Counter(row.key for row in ended.rows if row.origin.asker is Asker.AGAIN)
+    assert set(looks.values()) == {1}
+
+
+def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(space: Space) -> None:
+    quick, thorough = (
+        run(space, Theirs(share=share, model_rate=900.0, noise=0.001), patience=99, trials=40) for share in (1.0, 0.8)
+    )
+    assert quick.result.stop.reason is Reason.CEILING
+    assert len(quick.rows) <= len(thorough.rows)
+
+
+def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once(space: Space) -> None:
+    class Slow(Theirs):
+        """A model whose step takes a second, on a machine that is slower while the first candidate runs."""
+
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
+            self.now += 10.0
+            self.model_rate = 28.0 if len(self.measured) == 1 else 30.0
+
+        def true_rate(self, config: PipelineConfig) -> float:
+            return self.model_rate
+
+    ended = run(space, Slow(model_rate=30.0, noise=0.002, ceilings_seconds=23.0), budget_seconds=120.0)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert ended.result.stop.message.startswith("The best reaches")
+    assert some(ended.best_config).loader.worker_count() == 1
+    assert not ended.result.proved
+    assert ended.result.seconds < 80
+
+
+def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_to_be_proved(space: Space) -> None:
+    """The model alone was read while something else had the machine, once."""
+    surface = Theirs(share=0.4, model_rate=900.0, noise=0.001)
+    surface.alone_share = lambda setup: 1.0 if surface.measured else 0.4
+    ended = run(space, surface)
+    assert ended.result.proved
+    theirs = next(each for each in ended.result.baselines if each.name == "theirs")
+    gain = some(ended.result.contest(theirs))
+    assert gain.ratio < 0.5 or gain.ratio > 2
+
+
+def test_what_has_to_be_beaten_is_compared_with_though_other_peoples_code_is_at_the_ceiling(space: Space) -> None:
+    former = PipelineConfig(loader=Threads(workers=1, queue_size=2), device_prefetch=0)
+    surface = Theirs(model_rate=3000.0, noise=0.001)
+    surface.compared = (*surface.baselines(), Baseline(name="former", config=former, required=True))
+    assert surface.true_rate(former) < 0.6 * surface.model_rate
+    ended = run(space, surface)
+    assert ended.result.stop.reason is Reason.CEILING
+    assert ended.result.proved
+    assert some(ended.result.contest(ended.result.baselines[-1])).faster
+
+
+# ---------------------------------------------------------------- the time
+
+
+@pytest.mark.parametrize(("budget_seconds", "blocks"), [(12.0, 0), (20.0, 0), (30.0, 3), (39.0, 2), (51.0, 3)])
+def test_the_budget_holds_within_ten_percent(space: Space, budget_seconds: float, blocks: int) -> None:
+    """A proof makes do with two blocks if time is short, and with less time there is none."""
+    ended = run(space, loader_bound(quirks=1), trials=999, budget_seconds=budget_seconds, patience=99)
+    assert ended.result.seconds <= 1.1 * budget_seconds
+    assert any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in ended.rows)
+    assert len({row.block for row in ended.rows if row.block is not None}) == blocks
+    assert ended.result.proved == (blocks > 0)
+    message = ended.result.stop.message
+    assert (", with the confirmation run, takes about" in message) == ended.result.proved
+
+
+def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_it_takes_is_told(space: Space) -> None:
+    told: list[Event] = []
+    ended = run(space, loader_bound(quirks=1), told=told, budget_seconds=1.0)
+    assert [row.origin.asker for row in ended.rows] == [Asker.BASELINE, Asker.SEED]
+    (planned,) = [event for event in told if isinstance(event, BudgetPlanned)]
+    assert planned.trials == 0
+    assert ended.result.seconds == pytest.approx(planned.needed_seconds, rel=0.2)
+    assert planned.needed_seconds < planned.advised_seconds
+
+
+@dataclass(kw_only=True)
+class Lasting(Surface):
+    """A machine on which some trials take long, and are cut when the time that they are allowed is over."""
+
+    allowed: float = math.inf
+
+    def allow(self, seconds: float | None) -> None:
+        self.allowed = math.inf if seconds is None else seconds
+
+    def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+        """Return the seconds of a trial that takes long: all but the first three, the baselines and one other."""
+        return 30.0 if len(self.measured) > 3 else None
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        began = self.now
+        found = super().measure(config, effort=effort, must_reach=must_reach)
+        if (seconds := self.lasts(config, effort)) is None:
+            return found
+        self.now = began + min(seconds, self.allowed)
+        if self.allowed >= seconds:
+            return found
+        message = "The budget has no more time for this trial."
+        return TrialFailure(kind=FailureKind.INTERRUPTED, phase=Phase.FILL, message=message)
+
+
+def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: Space) -> None:
+    surface = Lasting(model_rate=60_000.0, quirks=1)
+    ended = run(space, surface, budget_seconds=80.0, end_seconds=8.0, patience=99, blocks=(0, 0))
+    assert ended.result.stop.reason is Reason.TIME
+    assert ended.result.seconds <= 1.05 * 72.0
+    (cut,) = [row for row in ended.rows if row.outcome is None]
+    assert cut.key not in {each.key for each in ended.result.baselines}
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beaten(
+    space: Space, *, required: bool
+) -> None:
+    class Slow(Lasting):
+        """A second baseline that reads sample by sample from a network."""
+
+        def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+            return 60.0 if config == self.baselines()[1].config and effort is Effort.SEARCH else None
+
+    surface = Slow(model_rate=60_000.0, quirks=1)
+    first, second = surface.baselines()
+    surface.compared = (first, dataclasses.replace(second, required=required))
+    ended = run(space, surface, budget_seconds=90.0, blocks=(0, 0))
+    slow = ended.result.baselines[1]
+    assert (slow.images_per_second is not None) is required
+    if not required:
+        assert slow.failure is None
+        assert len([row for row in ended.rows if row.value is not None]) > 5
+
+
+def test_what_comes_after_the_search_is_kept_of_the_budget(space: Space) -> None:
+    ended = run(space, loader_bound(quirks=1), end_seconds=20.0, patience=99, trials=999)
+    assert 0.8 * (120.0 - 20.0) <= ended.result.seconds <= 1.05 * (120.0 - 20.0)
+
+
+@pytest.mark.parametrize("budget_seconds", [1.0, 12.0, 30.0])
+def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_time_is(
+    space: Space, budget_seconds: float
+) -> None:
+    former = to_config({"loader": "threads", "threads.workers": 3, "threads.queue_size": 8})
+    compared = (*Surface().baselines(), Baseline(name="former", config=former, required=True))
+    ended = run(space, loader_bound(quirks=1, compared=compared), budget_seconds=budget_seconds, patience=99)
+    *_, rival = ended.result.baselines
+    assert rival.images_per_second is not None
+    assert (ended.result.contest(rival) is not None) == ended.result.proved
+
+
+def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
+    surface = loader_bound(quirks=1)
+    surface.now = 30.0
+    ended = run(space, surface, trials=999, budget_seconds=60.0, patience=99, began=0.0)
+    assert 30.0 < ended.result.seconds <= 66.0
+    assert ended.result.proved
+
+
+def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Space) -> None:
+    told: list[Event] = []
+    run(space, Surface(model_rate=30.0, ceilings_seconds=43.0), told=told, budget_seconds=120.0)
+    before = told[: next(at for at, event in enumerate(told) if isinstance(event, BudgetPlanned))]
+    assert sum(isinstance(event, CeilingMeasured) for event in before) == 1
+
+
+def test_the_model_alone_in_all_its_other_setups_takes_no_more_than_a_quarter_of_the_time() -> None:
+    """Every setup of the model takes ten seconds to compile: a twelfth of the time each."""
+    surface, told = Surface(model_rate=900.0, scaling=float, alone_seconds=10.0), list[Event]()
+    facts = dataclasses.replace(surface.facts(), gpus=8)
+    space = library.read("multi_gpu")({"cores": 8, "gpus": 8})
+    few = Limits(only={"loader": ("threads",), "storage": ("files",), "cache": ("none",)})
+    run(space, surface, told=told, facts=facts, budget_seconds=120.0, trials=1, limits=few)
+    assert [event.spent_seconds for event in told if isinstance(event, BudgetPlanned)] == [pytest.approx(3.0 + 20.0)]
+
+
+@pytest.mark.parametrize(
+    ("usual", "eight"),
+    [
+        ([1.0, 1.0], [0.7, 1.5]),  # somebody was busy during the first reading of eight steps
+        ([1.0, 0.4, 0.5, 0.5], [0.7, 0.6, 0.7, 0.7]),  # and still is
+    ],
+)
+def test_several_steps_are_judged_beside_one_when_the_machine_may_have_been_busy(
+    usual: list[float], eight: list[float]
+) -> None:
+    readings = {1: iter(usual), 8: iter(eight)}
+    surface = loader_bound(alone_share=lambda setup: next(readings[setup.steps_per_execution], 1.0))
+    ended = run(space_of({**PARAMETERS, "steps_per_execution": [1, 8]}), surface)
+    assert {row.config.steps_per_execution for row in ended.rows} == {1, 8}
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [
+        {"threads.workers": [16]},
+        {"threads.read_ahead": [16]},
+        {"threads.read_ahead": ["reads_at_once"]},
+        {"steps_per_execution": [8]},
+    ],
+    ids=str,
+)
+def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same(useless: dict[str, object]) -> None:
+    """Nothing waits that many workers or reads could make use of, and a model of eight steps a call is slower."""
+
+    def alone(setup: ModelSetup) -> float:
+        return 1.0 if setup.steps_per_execution == 1 else 0.9
+
+    usual = {"loader": ["threads"], "threads.workers": [2], "threads.queue_size": [2, 8], "finish": ["host", "device"]}
+    compared = None if "steps_per_execution" in useless else ()  # baselines are of one step
+    ended = run(space_of(usual | useless), loader_bound(compared=compared, alone_share=alone))
+    assert ended.result.stop.message == "Every configuration that can run has been measured."
+
+
+# ---------------------------------------------------------------- trials with a reason
 
 
 def test_the_rule_of_thumb_is_a_worker_a_core_on_the_files_as_they_are(space: Space) -> None:
@@ -104,6 +451,52 @@ def test_a_rule_of_thumb_that_is_predicted_to_be_far_off_is_not_tried(
     session = session_of(space, Surface())
     chosen = seeds(session)
     assert {word for word, _ in chosen} == {"predicted"}
-    assert chosen[0][1].config.loader.worker_count() == max(
-        each.config.loader.worker_count() or 4 for each in session.trimmed.candidates
-    )
+    workers = [each.config.loader.worker_count() or 4 for each in session.trimmed.candidates]
+    assert chosen[0][1].config.loader.worker_count() == max(workers)
+
+
+def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_any_so_far(space: Space) -> None:
+    ended = run(space, loader_bound(decode_seconds=0.0001, read_seconds=0.00002))
+    seeded = [row.config for row in ended.rows if row.origin.asker is Asker.SEED]
+    assert len(seeded) > 1
+    assert {config.cache for config in seeded} == {"memory"}
+
+
+def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
+    surface = loader_bound(quirks=1)
+    known = max(trim(space, surface.facts()).candidates, key=lambda each: surface.true_rate(each.config))
+    ended = run(space, surface, known=[known.config], trials=4)
+    assert [str(row.origin) for row in ended.rows[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
+    assert ended.rows[2].key == known.key
+    assert not any(row.origin.asker is Asker.SEED for row in ended.rows)
+
+
+def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None:
+    known = PipelineConfig(loader=Threads(workers=4))
+    ended = run(space, loader_bound(quirks=1), known=[known], limits=Limits(workers=2), trials=6)
+    assert not any(row.origin.asker is Asker.KNOWN for row in ended.rows)
+    assert any(row.origin.asker is Asker.SEED for row in ended.rows)
+
+
+def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -> None:
+    limits = Limits(convert=False, only={"cache": ("none",)})
+    converting = space_of({**PARAMETERS, "storage": ["files", "array"]})
+    ended = run(converting, loader_bound(), limits=limits, budget_seconds=300.0)
+    advised = [row for row in ended.rows if row.origin.asker is Asker.ADVICE]
+    assert {row.config.storage for row in advised} == {"array"}
+    assert some(ended.best_config).storage == "files"
+    best = max(row.value for row in ended.rows if row.value is not None)
+    assert best == max(row.value for row in advised if row.value is not None)
+
+
+@pytest.mark.parametrize(
+    ("only", "chosen"),
+    [({"cache": ("none",)}, {"convert": False}), ({}, {})],  # a cache holds all
+    ids=["the user refuses it", "it should bring little"],
+)
+def test_no_converted_form_is_measured_without_permission_or_for_little(
+    only: dict[str, tuple[Value, ...]], chosen: dict[str, Any]
+) -> None:
+    converting = space_of({**PARAMETERS, "storage": ["files", "array"]})
+    ended = run(converting, loader_bound(), limits=Limits(convert=False, only=only), budget_seconds=300.0, **chosen)
+    assert {row.config.storage for row in ended.rows} == {"files"}

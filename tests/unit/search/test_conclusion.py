@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from autopipe.search.result import LeftOut, Reason, Result, Stop
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import some
+from tests.unit.search.conftest import run, some
 
 SPACE = """
 schema_version: 1
@@ -110,18 +111,8 @@ SURFACE = Surface(model_rate=60_000.0, noise=0.01, seed=5)
 
 
 @pytest.fixture(scope="module")
-def _space() -> Space:
-    from autopipe.search import library
-    from tests.unit.search.conftest import SPACE
-
-    return library.parse(SPACE, {"cores": 4, "gpus": 0})
-
-
-@pytest.fixture(scope="module")
-def ended(_space: Space) -> Searched:
-    surface = Surface(model_rate=60_000.0, noise=0.01, seed=5)
-    settings = Settings(clock=surface.clock, trials=60, patience=60, budget_seconds=None)
-    return study.run(_space, surface, surface.facts(), settings)
+def ended(space: Space) -> Searched:
+    return run(space, dataclasses.replace(SURFACE), trials=60, patience=60, budget_seconds=None)
 
 
 def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> None:

@@ -3,71 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pytest
 
+from autopipe.errors import TrialError
 from autopipe.measure.facts import Ceiling, Limits
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
-from autopipe.search import study
+from autopipe.search import library
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import Reason
-from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Sampler, SurrogateSampler
 from autopipe.search.trials import BudgetPlanned, Event, SearchStopped
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import some
-from tests.unit.search.test_study import fed_by_four, run, settings
+from tests.unit.search.conftest import loader_bound, run, some, space_of
+from tests.unit.search.test_study import Far
 
 TWO_CORES = Limits(cpu_percent=250.0)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"journal:///{tmp_path}/study.log"
-
-
 def cpu_percent(ended: Searched) -> float:
-    return fed_by_four().resources(some(ended.best_config)).cpu_percent or 0.0
+    return loader_bound().resources(some(ended.best_config)).cpu_percent or 0.0
 
 
-def test_what_was_measured_before_there_was_a_limit_is_held_to_it(space: Space, url: str) -> None:
-    first = run(space, fed_by_four(quirks=1), url, trials=7, budget_seconds=None, blocks=(0, 0))
-    assert cpu_percent(first) > 250.0
-    surface = fed_by_four(quirks=1)
-    second = run(space, surface, url, trials=7, budget_seconds=None, limits=TWO_CORES, blocks=(0, 0))
-    assert surface.measured == []
-    assert cpu_percent(second) <= 250.0
-    assert second.result.over_limits
+@pytest.mark.parametrize("limited", ["the first", "the second"])
+def test_what_was_measured_is_held_to_the_limits_of_today(space: Space, journal_url: str, limited: str) -> None:
+    before, today = (TWO_CORES, Limits()) if limited == "the first" else (Limits(), TWO_CORES)
+    asked: dict[str, Any] = {"trials": 7, "budget_seconds": None, "blocks": (0, 0)}
+    first = run(space, loader_bound(quirks=1), journal_url, limits=before, **asked)
+    surface = loader_bound(quirks=1)
+    second = run(space, surface, journal_url, limits=today, **asked)
+    for ended, limits in ((first, before), (second, today)):
+        assert (cpu_percent(ended) <= 250.0) == (limits is TWO_CORES)
+        assert bool(ended.result.over_limits) == (limits is TWO_CORES)
+    assert limited == "the first" or surface.measured == []
 
 
-def test_what_broke_a_limit_that_is_none_any_more_can_win(space: Space, url: str) -> None:
-    first = run(space, fed_by_four(quirks=1), url, trials=7, budget_seconds=None, limits=TWO_CORES, blocks=(0, 0))
-    assert cpu_percent(first) <= 250.0
-    assert first.result.over_limits
-    second = run(space, fed_by_four(quirks=1), url, trials=7, budget_seconds=None, blocks=(0, 0))
-    assert cpu_percent(second) > 250.0
-    assert not second.result.over_limits
-
-
-def test_of_a_study_whose_time_is_used_up_no_time_for_two_configurations_is_told(space: Space, url: str) -> None:
-    """It has compared more than two; that its time is up is told at the end."""
-    first = run(space, fed_by_four(quirks=1), url, trials=4, budget_seconds=60.0, blocks=(0, 0))
-    told, surface = list[Event](), fed_by_four(quirks=1)
-    spent = sum(row.seconds for row in first.rows)
-    chosen = settings(surface, storage=url, budget_seconds=spent, blocks=(0, 0))
-    study.run(space, surface, surface.facts(), chosen, on_event=told.append)
+def test_a_study_whose_time_is_used_up_keeps_what_it_proved_and_says_so_only_at_the_end(
+    space: Space, journal_url: str
+) -> None:
+    """It has compared more than two: that there is no time for two configurations is not told."""
+    first = run(space, loader_bound(quirks=2), journal_url, budget_seconds=60.0)
+    told, again = list[Event](), loader_bound(quirks=2)
+    second = run(space, again, journal_url, told=told, budget_seconds=sum(row.seconds for row in first.rows))
+    assert first.result.proved
+    assert second.result.proved
+    assert second.best_config == first.best_config
+    assert again.measured == []
     assert not [event for event in told if isinstance(event, BudgetPlanned)]
     (stopped,) = [event.stop for event in told if isinstance(event, SearchStopped)]
     assert stopped.reason is Reason.TIME
-    assert surface.measured == []
 
 
-def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Space, url: str) -> None:
+def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Space, journal_url: str) -> None:
     seen: list[Mapping[str, float]] = []
 
     class Noting(SurrogateSampler):
@@ -75,53 +68,110 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
             seen.append({key: value for key, value in worth.items() if value is not None})
             return super().choose(worth, busy)
 
-    def surface() -> Surface:
-        return Surface(decode_seconds=0.004, model_rate=60_000.0, sample_count=50_000, noise=0.002)
-
-    first = run(space, surface(), url, trials=6, budget_seconds=None, blocks=(0, 0))
+    surfaces = [loader_bound(decode_seconds=0.004, sample_count=50_000, noise=0.002) for _ in range(2)]
+    asked: dict[str, Any] = {"budget_seconds": None, "blocks": (0, 0)}
+    first = run(space, surfaces[0], journal_url, trials=6, **asked)
     steady = max(row.value for row in first.rows if row.value is not None)
     noting = Sampler("noting", Noting)
-    run(space, surface(), url, trials=13, budget_seconds=None, blocks=(0, 0), epochs=1, patience=99, sampler=noting)
+    run(space, surfaces[1], journal_url, trials=13, epochs=1, patience=99, sampler=noting, **asked)
     assert len(seen[0]) >= 6
     assert max(seen[0].values()) < 0.7 * steady
 
 
-Phase = Literal["baselines", "ceilings", "first trial", "second trial", "tenth trial", "proof"]
+def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, journal_url: str) -> None:
+    class Broken(Surface):
+        def before(self, config: PipelineConfig, effort: Effort) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(space, Broken(), journal_url)
+    ended = run(space, Surface(quirks=1), journal_url)
+    assert ended.rows[0].outcome is None
+
+
+def test_more_trials_go_on_where_the_study_ended(space: Space, journal_url: str) -> None:
+    first = run(space, loader_bound(quirks=2), journal_url, trials=8, budget_seconds=None)
+    surface = loader_bound(quirks=2, seed=1)
+    second = run(space, surface, journal_url, trials=14, budget_seconds=None, patience=99)
+    searched = [row.key for row in second.rows if row.block is None]
+    assert len(searched) == len(set(searched)) == 14
+    assert [row.key for row in second.rows[: len(first.rows)]] == [row.key for row in first.rows]
+    assert second.result.proved
+
+
+def test_trials_that_the_user_enqueued_run_first(space: Space, journal_url: str) -> None:
+    first = run(space, loader_bound(), journal_url, trials=1, blocks=(0, 0))
+    wish: Params = {"loader": "processes", "processes.workers": 3, "processes.queue_size": 8}
+    rest: Params = {"cache": "none", "storage": "files", "finish": "device", "device_prefetch": 2, "devices": 1}
+    first.study.enqueue_trial({**wish, **rest})
+    surface = loader_bound()
+    run(space, surface, journal_url, trials=4, blocks=(0, 0))
+    assert surface.measured[0][0] == to_config({**wish, **rest}).key()
+
+
+def test_another_space_is_refused(space: Space, journal_url: str) -> None:
+    run(space, Surface(), journal_url, trials=2)
+    quick, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
+    for other, said in (
+        (space.only("loader", ["threads"]), r"\(space: loader 'threads, processes, tfdata, keras' there, 'threads' he"),
+        (quick, r"\(space: loader '.*, and \d+ more\)\."),
+    ):
+        with pytest.raises(TrialError, match="another space " + said):
+            run(other, surface, journal_url, trials=2)
+    assert surface.measured == []
+
+
+def test_values_that_are_measured_are_tried_and_stay_the_studys(journal_url: str) -> None:
+    surface = Far()
+    written = {"loader": ["threads"], "threads.workers": [2], "threads.read_ahead": [0, 9, "reads_at_once"]}
+    first = run(space_of(written), surface, journal_url, trials=3, blocks=(0, 0))
+    first.study.set_user_attr("ceilings", [])
+    surface.latency_seconds = 0.02  # 100 reads at a time would be of use, where 50 were
+    ended = run(space_of(written), surface, journal_url, trials=9, blocks=(0, 0))
+    tried = {row.config.loader.samples_ahead(1) for row in ended.rows if isinstance(row.config.loader, Threads)}
+    assert {Threads(workers=2, read_ahead=count).samples_ahead(1) for count in (0, 9, 50)} == tried
+    assert ended.result.stop.reason is Reason.EXHAUSTED
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+Moment = Literal["baselines", "ceilings", "first trial", "second trial", "tenth trial", "proof", "late in the proof"]
 NOTHING = "Interrupted before anything to use was measured."
 SO_FAR = "Interrupted: this is the best so far."
+BLOCKS_RUN = 11
+"""The trials of a proof that have run late in it: two blocks, and more."""
 
 
+@dataclass(kw_only=True)
 class Impatient(Surface):
-    """Somebody presses Ctrl-C in one phase."""
+    """Somebody presses Ctrl-C at one moment."""
 
-    pressed: Phase
+    quirks: int = 1
+    model_rate: float = 60_000.0
+    pressed: Moment
 
     def baselines(self) -> Sequence[Baseline]:
-        self._press_if(self.pressed == "baselines")
+        self._press_if("baselines")
         return super().baselines()
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        self._press_if(self.pressed == "ceilings")
+        self._press_if("ceilings")
         return super().ceilings(setups)
 
     def before(self, config: PipelineConfig, effort: Effort) -> None:
-        trial = {0: "first trial", 1: "second trial", 9: "tenth trial"}.get(len(self.measured))
-        self._press_if(self.pressed == ("proof" if effort is Effort.PROOF else trial))
+        proving = sum(done is Effort.PROOF for _, done in self.measured)
+        if effort is Effort.PROOF:
+            self._press_if("late in the proof" if proving == BLOCKS_RUN else "proof")
+        else:
+            self._press_if({0: "first trial", 1: "second trial", 9: "tenth trial"}.get(len(self.measured)))
 
-    @staticmethod
-    def _press_if(now: bool) -> None:
-        if now:
+    def _press_if(self, now: str | None) -> None:
+        if now == self.pressed:
             raise KeyboardInterrupt
 
 
-def pressed(phase: Phase) -> Impatient:
-    surface = Impatient(quirks=1, model_rate=60_000.0)
-    surface.pressed = phase
-    return surface
-
-
 @pytest.mark.parametrize(
-    ("phase", "said"),
+    ("moment", "said"),
     [
         ("baselines", NOTHING),
         ("ceilings", NOTHING),
@@ -129,33 +179,30 @@ def pressed(phase: Phase) -> Impatient:
         ("second trial", SO_FAR),
         ("tenth trial", SO_FAR),
         ("proof", SO_FAR),
+        ("late in the proof", SO_FAR),
     ],
 )
-def test_what_is_said_is_true_in_each_phase(space: Space, phase: Phase, said: str) -> None:
-    surface, told = pressed(phase), list[Event]()
-    ended = study.run(space, surface, surface.facts(), Settings(clock=surface.clock), told.append)
+def test_what_is_said_is_true_at_each_moment(space: Space, moment: Moment, said: str) -> None:
+    told: list[Event] = []
+    ended = run(space, Impatient(pressed=moment), told=told)
     assert ended.result.stop.reason is Reason.INTERRUPTED
     assert (ended.result.interrupted, ended.result.proved) == (True, False)
     assert (ended.best_config is None) == (said == NOTHING)
     stops = [event.stop.message for event in told if isinstance(event, SearchStopped)]
     assert stops[-1] == ended.result.stop.message == said
     assert all(trial.state.is_finished() for trial in ended.study.trials)
+    assert bool(ended.result.contests) == (moment == "late in the proof")  # by the blocks that are there
 
 
 def test_what_breaks_a_limit_is_not_called_the_best(space: Space) -> None:
-    surface = pressed("second trial")
-    settings = Settings(clock=surface.clock, limits=Limits(cpu_percent=1.0))
-    ended = study.run(space, surface, surface.facts(), settings)
+    ended = run(space, Impatient(pressed="second trial"), limits=Limits(cpu_percent=1.0))
     assert ended.best_config is None
     assert ended.result.stop.message == NOTHING
 
 
-@pytest.mark.parametrize("phase", ["baselines", "first trial"])
-def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, tmp_path: Path, phase: Phase) -> None:
-    url = f"journal:///{tmp_path}/study.log"
-    before = pressed("tenth trial")
-    first = study.run(space, before, before.facts(), Settings(clock=before.clock, storage=url))
-    surface = pressed(phase)
-    again = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, storage=url))
+@pytest.mark.parametrize("moment", ["baselines", "first trial"])
+def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, journal_url: str, moment: Moment) -> None:
+    first = run(space, Impatient(pressed="tenth trial"), journal_url)
+    again = run(space, Impatient(pressed=moment), journal_url)
     assert again.best_config == first.best_config is not None
     assert again.result.stop.message == SO_FAR
