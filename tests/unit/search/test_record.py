@@ -8,142 +8,115 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.errors import TrialError
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import storage, study
+from autopipe.search import storage
 from autopipe.search.record import Record, best_elsewhere, open_record
-from autopipe.search.settings import Settings
 from autopipe.search.trials import AskedBy, Asker
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import some
+from tests.unit.search.conftest import loader_bound, run, some
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
 
 
-def opened(
-    url: str | None,
-    *,
-    digests: Mapping[str, str] | None = None,
-    fresh: bool = False,
-    stale: list[FrozenTrial] | None = None,
-) -> Record:
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+def opened(url: str | None, *, fresh: bool = False, stale: list[FrozenTrial] | None = None, **digests: str) -> Record:
     """Open a study; with `stale`, it is a shared one, and trials of processes that died are added there."""
-    sampler = optuna.samplers.RandomSampler(seed=0)
+    sampler, digests = optuna.samplers.RandomSampler(seed=0), digests or {"workload": "w1"}
     shared = None if stale is None else stale.append
-    return open_record(url, "tune", sampler=sampler, digests=digests or {"workload": "w1"}, fresh=fresh, shared=shared)[
-        0
-    ]
+    return open_record(url, "tune", sampler=sampler, digests=digests, fresh=fresh, shared=shared)[0]
 
 
 def trials(url: str) -> list[FrozenTrial]:
     return optuna.load_study(study_name="tune", storage=url).trials
 
 
-def asked(record: Record) -> optuna.Trial:
+def begun(record: Record, space: Space, origin: str, predicted: float | None = None) -> optuna.Trial:
+    record.enqueue(space, CONFIG, origin=AskedBy.parse(origin), predicted=predicted)
     trial = some(record.ask())
-    return trial
+    assert record.begin(trial)
+    with record.alive(trial):
+        return trial
 
 
-def run_one(record: Record, space: Space) -> Measurement:
-    record.enqueue(space, CONFIG, origin=AskedBy.parse("seed:rule"), predicted=123.0)
+def fail(record: Record, trial: optuna.Trial) -> None:
+    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+
+
+def run_one(record: Record, space: Space, excess: float = -1.0) -> Measurement:
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
-    trial = asked(record)
-    assert record.begin(trial)
-    record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": -1.0}, seconds=2.0)
+    trial = begun(record, space, "seed:rule", predicted=123.0)
+    record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": excess}, seconds=2.0)
     return outcome
 
 
-def test_a_trial_is_read_back_as_it_was_written(space: Space, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
+def test_a_trial_is_read_back_as_it_was_written(space: Space, url: str) -> None:
     outcome = run_one(opened(url), space)
     (row,) = opened(url).rows()
-    assert (row.origin, row.predicted, row.value, row.seconds, row.feasible) == (
-        AskedBy(Asker.SEED, "rule"),
-        123.0,
-        5.0,
-        2.0,
-        True,
-    )
-    assert row.config == CONFIG
-    assert row.key == CONFIG.key()
-    assert row.outcome == outcome
-    assert row.block is None
+    assert (row.origin, row.predicted, row.value) == (AskedBy(Asker.SEED, "rule"), 123.0, 5.0)
+    assert (row.seconds, row.feasible, row.block) == (2.0, True, None)
+    assert (row.config, row.key, row.outcome) == (CONFIG, CONFIG.key(), outcome)
 
 
-def test_a_failure_and_a_trial_that_was_cut_off_are_told_apart(space: Space) -> None:
+def test_trials_that_failed_were_cut_off_broke_a_limit_or_were_refused_are_told_apart(space: Space) -> None:
     record = opened(None)
-    record.enqueue(space, CONFIG, origin=AskedBy.parse("proof:4"), predicted=None)
-    record.tell(asked(record), FAILURE, value=None, constraints={}, seconds=1.0)
-    record.enqueue(space, CONFIG, origin=AskedBy.parse("proof:4"), predicted=None)
-    record.give_up(asked(record))
-    failed, cut_off = record.rows()
+    fail(record, begun(record, space, "proof:4"))
+    record.give_up(begun(record, space, "proof:4"))
+    run_one(record, space, excess=7.0)
+    record.refuse(some(record.ask()), "devices > 1: 0 GPUs")  # it never ran
+    failed, cut_off, infeasible = record.rows()
     assert (failed.outcome, failed.value, failed.block) == (FAILURE, None, 4)
     assert cut_off.outcome is None
+    assert [row.feasible for row in (failed, infeasible)] == [True, False]
+    assert record.study.trials[3].user_attrs["refused"] == "devices > 1: 0 GPUs"
 
 
-def test_a_broken_limit_makes_a_trial_infeasible(space: Space) -> None:
-    record = opened(None)
-    record.enqueue(space, CONFIG, origin=AskedBy.parse("x"), predicted=None)
-    record.tell(asked(record), Surface().measure(CONFIG), value=5.0, constraints={"memory_bytes": 7.0}, seconds=1.0)
-    assert not record.rows()[0].feasible
-
-
-def test_what_is_refused_is_no_trial_that_ran() -> None:
-    record = opened(None)
-    record.refuse(asked(record), "devices > 1: 0 GPUs")
-    assert record.rows() == []
-    assert record.study.trials[0].user_attrs["refused"] == "devices > 1: 0 GPUs"
-
-
-def test_ceilings_are_kept(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
+def test_ceilings_are_kept(url: str) -> None:
     ceilings = list(Surface().ceilings([ModelSetup()]))
     opened(url).keep_ceilings(ceilings)
     assert opened(url).ceilings() == ceilings
 
 
-def test_a_study_of_another_workload_is_refused_with_both_sides(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    opened(url, digests={"workload": "w1", "hardware": "h"})
-    with pytest.raises(TrialError, match=r"another workload \(workload: 'w1' there, 'w2' here\)") as caught:
-        opened(url, digests={"workload": "w2", "hardware": "h"})
-    assert caught.value.hint is not None
-    assert "--fresh" in caught.value.hint
-
-
-def test_a_study_of_another_machine_is_refused_with_what_differs(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    opened(url, digests={"hardware": '{"cores": 2, "storage": "ext4"}'})
-    with pytest.raises(TrialError, match=r"\(hardware: storage 'ext4' there, 'nfs' here\)"):
-        opened(url, digests={"hardware": '{"cores": 2, "storage": "nfs"}'})
-
-
-def test_fresh_begins_anew(space: Space, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    run_one(opened(url, digests={"workload": "w1"}), space)
-    assert opened(url, digests={"workload": "w2"}, fresh=True).rows() == []
-
-
-@pytest.mark.parametrize("url", ["sqlite:////no/such/folder/study.db", "nosuchbase://x", "what"])
-def test_a_storage_that_cannot_be_used_is_named(url: str) -> None:
-    with pytest.raises(TrialError, match="cannot be used") as caught:
-        opened(url)
-    assert url in caught.value.message
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"workload": "w1"}, "another workload (workload: 'w1' there, 'w2' here)"),
+        ({"hardware": '{"cores": 2, "storage": "ext4"}'}, "another hardware (hardware: storage 'ext4' there, 'nfs'"),
+        ({"schema_version": "0"}, "another schema_version (schema_version: '0' there, '1' here)"),
+    ],
+)
+def test_a_study_of_something_else_is_refused_with_both_sides_unless_it_begins_anew(
+    space: Space, url: str, there: dict[str, str], said: str
+) -> None:
+    here: dict[str, Any] = {"workload": "w2", "hardware": '{"cores": 2, "storage": "nfs"}'}
+    first = opened(url, **here)
+    run_one(first, space)
+    first.whole.set_user_attr("digests", {**first.whole.user_attrs["digests"], **there})
+    with pytest.raises(TrialError, match=re.escape(said)) as refused:
+        opened(url, **here)
+    assert refused.value.hint == "Use --fresh to start a new one, or another --out or --storage to keep both."
+    assert opened(url, fresh=True, **here).rows() == []
 
 
 def test_optunas_own_verbosity_is_left_as_it_was() -> None:
@@ -152,22 +125,13 @@ def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     assert optuna.logging.get_verbosity() == before
 
 
-def begun(record: Record, space: Space, origin: str) -> optuna.Trial:
-    record.enqueue(space, CONFIG, origin=AskedBy.parse(origin), predicted=None)
-    trial = asked(record)
-    assert record.begin(trial)
-    with record.alive(trial):
-        return trial
+def dies(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def test_a_trial_whose_outcome_was_written_before_its_process_died_is_finished_with_it(
-    space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    space: Space, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-
-    def dies(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as dying:
         dying.setattr(optuna.storages.RDBStorage, "set_trial_state_values", dies)
         with pytest.raises(KeyboardInterrupt):
@@ -177,101 +141,142 @@ def test_a_trial_whose_outcome_was_written_before_its_process_died_is_finished_w
     assert [each.state for each in trials(url)] == [TrialState.COMPLETE]
 
 
-def test_a_trial_that_another_process_took_for_dead_keeps_its_outcome(space: Space, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
+def test_a_trial_that_another_process_took_for_dead_keeps_its_outcome(space: Space, url: str) -> None:
     record = opened(url)
     trial = begun(record, space, "x")
     opened(url)  # as a container does that does not see the process of the first
-    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    fail(record, trial)
     assert [row.outcome for row in opened(url).rows()] == [None, FAILURE]
     assert record.lost is None
 
 
-def test_a_study_that_is_deleted_meanwhile_costs_no_result(space: Space, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    record = opened(url)
+# ---------------------------------------------------------------- storages, and their faults
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///study.db", "sqlite:///study.db"),
+        ("postgresql+psycopg://me@host/name", "postgresql+psycopg://me@host/name"),
+        ("postgresql+psycopg://me:secret@host:5432/name?a=b", "postgresql+psycopg://me@host:5432/name?a=b"),
+        ("mysql://:secret@host/name", "mysql://@host/name"),
+        *[(f"postgresql://me:{word}@host/db", "postgresql://me@host/db") for word in ("a#b", "a/b", "a?b", "a@b", ":")],
+    ],
+)
+def test_a_password_is_never_shown(url: str, shown: str) -> None:
+    assert storage.without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:////no/such/folder/study.db", "sqlite:////no/such/folder/study.db"),
+        ("journal:////no/such/folder/study.log", "journal:////no/such/folder/study.log"),
+        ("nosuchdatabase://me:secret@host/name", "nosuchdatabase://me@host/name"),
+        ("what", "what"),
+        ("grpc://host:port", "grpc://host:port"),
+        ("grpc://127.0.0.1:9", "grpc://127.0.0.1:9"),  # does not answer
+    ],
+)
+def test_a_storage_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, url: str, shown: str) -> None:
+    monkeypatch.setattr(storage, "_READY_SECONDS", 0.01)
+    with pytest.raises(TrialError, match=f"{re.escape(shown)}.* cannot be used") as caught:
+        opened(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_study_lies_in_its_file_whatever_its_folder_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "was? 50% #1 %20"
+    folder.mkdir()
+    storage.open_storage(storage.url_of(folder / "study.db")).create_new_study([StudyDirection.MAXIMIZE])
+    monkeypatch.chdir(tmp_path)
+    storage.open_storage("journal:///relative.log")
+    storage.open_storage(f"journal:///{folder}/absolute.log")
+    assert (folder / "study.db").stat().st_size > 0
+    assert (folder / "absolute.log").exists()
+    assert {each.name for each in tmp_path.iterdir()} == {folder.name, "relative.log"}
+
+
+def test_only_a_file_of_ones_own_holds_one_study() -> None:
+    urls = (None, "sqlite:///a.db", "journal:///a.log", "postgresql://h/n")
+    assert [url for url in urls if storage.is_shared(url)] == ["journal:///a.log", "postgresql://h/n"]
+    assert [url for url in urls if storage.can_be_joined(url)] == ["postgresql://h/n"]
+
+
+def deleted(url: str, _: pytest.MonkeyPatch) -> str:
     optuna.delete_study(study_name="tune", storage=url)
-    run_one(record, space)
-    assert [row.value for row in record.rows()] == [5.0]
-    assert record.lost is not None
+    return ""
 
 
-# ---------------------------------------------------------------- a journal
+def unlocked(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = url.removeprefix("journal:///")
+    monkeypatch.setattr(os, "fsync", lambda _: Path(f"{path}.lock").unlink())
+    return f"another process took or removed the lock of the journal `{path}`"
+
+
+def full(_: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    def append(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(JournalFileBackend, "append_logs", append)
+    return "No space left on device"
+
+
+def broken(line: bytes) -> Callable[..., str]:
+    """Write a line that is no record behind the others, as a write that was cut off and one after it leave one."""
+
+    def breaks(url: str, _: pytest.MonkeyPatch) -> str:
+        journal = Path(url.removeprefix("journal:///"))
+        before = journal.read_bytes()
+        journal.write_bytes(before + line + b"\n" + before.splitlines(keepends=True)[-1])
+        return f"line {len(before.splitlines()) + 1} of the journal `{journal}` is no record of Optuna's"
+
+    return breaks
 
 
 BROKEN = [b'{"op_code": 5, "wor{"op_code": 5}', b"\xff\xfe", b"17", b'{"note": "by hand"}', b"\0" * 8]
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    """A journal with a study in it."""
-    path = tmp_path / "study.log"
-    opened(f"journal:///{path}")
-    return path
-
-
-def break_off(journal: Path, line: bytes) -> int:
-    """Write a line that is no record behind the others, as a write that was cut off and one after it leave one."""
-    before = journal.read_bytes()
-    journal.write_bytes(before + line + b"\n" + before.splitlines(keepends=True)[-1])
-    return len(before.splitlines()) + 1
-
-
-@pytest.mark.parametrize("line", BROKEN, ids=repr)
-def test_a_journal_that_breaks_in_a_search_leaves_the_study_in_memory(journal: Path, space: Space, line: bytes) -> None:
-    record = opened(f"journal:///{journal}")
-    number = break_off(journal, line)
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [(deleted, "sqlite"), *[(broken(line), "journal") for line in BROKEN], (unlocked, "journal"), (full, "journal")],
+)
+def test_a_storage_that_fails_in_a_search_leaves_the_study_in_memory_and_says_why(
+    tmp_path: Path,
+    space: Space,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[str, pytest.MonkeyPatch], str],
+    kind: str,
+) -> None:
+    url = f"{kind}:///{tmp_path}/study"
+    record = opened(url)
+    said = fault(url, monkeypatch)
     run_one(record, space)
     assert [row.value for row in record.rows()] == [5.0]
-    assert record.lost == f"line {number} of the journal `{journal}` is no record of Optuna's"
+    assert said in some(record.lost)
 
 
 @pytest.mark.parametrize("line", BROKEN[:2], ids=repr)
-def test_a_broken_journal_cannot_be_opened_and_the_line_is_named(journal: Path, line: bytes) -> None:
-    number = break_off(journal, line)
-    with pytest.raises(TrialError, match=rf"cannot be used: line {number} of the journal `{journal}` is no record"):
-        storage.open_storage(f"journal:///{journal}")
+def test_a_broken_journal_cannot_be_opened_and_the_line_is_named(
+    journal_url: str, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(journal_url)
+    said = broken(line)(journal_url, monkeypatch)
+    with pytest.raises(TrialError, match=f"cannot be used: {re.escape(said)}"):
+        storage.open_storage(journal_url)
 
 
-def test_a_last_line_that_is_still_being_written_breaks_nothing(journal: Path) -> None:
-    record = opened(f"journal:///{journal}")
-    with journal.open("ab") as file:
+def test_a_last_line_that_is_still_being_written_breaks_nothing(journal_url: str) -> None:
+    record = opened(journal_url)
+    with Path(journal_url.removeprefix("journal:///")).open("ab") as file:
         file.write(b'{"op_code": 5, "wor')
     record.take_up()
-    assert record.rows() == []
-    assert record.lost is None
-
-
-def test_a_lock_that_another_takes_away_leaves_the_study_in_memory(
-    journal: Path, space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = opened(f"journal:///{journal}")
-    monkeypatch.setattr(os, "fsync", lambda _: Path(f"{journal}.lock").unlink())
-    run_one(record, space)
-    assert [row.value for row in record.rows()] == [5.0]
-    assert record.lost == f"another process took or removed the lock of the journal `{journal}`"
-
-
-def test_a_journal_on_a_disk_that_is_full_leaves_the_study_in_memory(
-    journal: Path, space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = opened(f"journal:///{journal}")
-
-    def full(*_: object) -> NoReturn:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(JournalFileBackend, "append_logs", full)
-    run_one(record, space)
-    assert [row.value for row in record.rows()] == [5.0]
-    assert "No space left on device" in str(record.lost)
+    assert (record.rows(), record.lost) == ([], None)
 
 
 # ---------------------------------------------------------------- a study that several share
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/study.db"
 
 
 @pytest.fixture
@@ -286,10 +291,10 @@ def test_of_two_that_begin_one_configuration_the_later_yields_and_has_the_outcom
     trial = begun(first, space, "seed:guess")
     assert second.under_way() == {CONFIG.key(): socket.gethostname()}
     second.enqueue(space, CONFIG, origin=AskedBy.parse("seed:guess"), predicted=None)
-    later = asked(second)
+    later = some(second.ask())
     assert not second.begin(later)
     assert begun(second, space, "again:ceiling").number == later.number + 1  # a second look is meant to be one
-    first.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    fail(first, trial)
     assert second.under_way() == {}
     assert [row.outcome for row in second.rows()] == [FAILURE]
 
@@ -308,11 +313,11 @@ def test_what_a_dead_process_was_running_is_run_again_once_and_its_block_of_a_pr
     assert [each.number for each in stale] == [0]
     assert one.waiting() is other.waiting() is (origin == "baseline:fit")
     if one.waiting():
-        taken = asked(one)
+        taken = some(one.ask())
         assert other.ask() is None
         assert taken.user_attrs["origin"] == origin
         assert one.begin(taken)
-        one.tell(taken, FAILURE, value=None, constraints={}, seconds=1.0)
+        fail(one, taken)
         other.take_up()
         assert [row.outcome for row in other.rows()] == [None, FAILURE]
         assert other.rows()[1].config == CONFIG
@@ -342,10 +347,10 @@ def test_what_was_interrupted_in_a_shared_study_is_left_for_the_others(space: Sp
     second.take_up()
     assert not second.waiting()
     first.give_up(begun(first, space, "baseline:fit"), again=True)
-    trial = asked(second)
+    trial = some(second.ask())
     assert trial.user_attrs["origin"] == "baseline:fit"
     assert second.begin(trial)
-    second.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    fail(second, trial)
     second.give_up(trial, again=True)  # it was over
     second.take_up()
     assert not second.waiting()
@@ -357,7 +362,7 @@ def test_each_machine_has_a_proof_of_its_own(space: Space, url: str, monkeypatch
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
         record = opened(url, stale=[])
         assert (record.rows(), record.block_ceilings()) == ([], {})
-        record.tell(begun(record, space, "proof:0"), FAILURE, value=None, constraints={}, seconds=1.0)
+        fail(record, begun(record, space, "proof:0"))
         record.keep_block_ceiling(0, ceiling)
     again = opened(url, stale=[])
     assert ([row.number for row in again.rows()], again.block_ceilings()) == ([0], {0: ceiling})
@@ -371,26 +376,14 @@ def test_what_bounds_a_space_is_what_the_first_has_measured(url: str) -> None:
     assert second.bounds(dataclasses.replace(facts, reads_at_once=8)) == measured
 
 
-def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, tmp_path: Path) -> None:
-    url = f"journal:///{tmp_path}/study.log"
+def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, journal_url: str) -> None:
+    assert best_elsewhere(None, "w") == best_elsewhere(journal_url, "w") == []
     best = {}
     for name, workload, quirks in (("here", "w", 1), ("there", "w", 5), ("other", "v", 3)):
-        surface = Surface(cores=4, model_rate=60_000.0, quirks=quirks, seed=1, noise=0.01)
-        settings = Settings(
-            trials=8,
-            blocks=(0, 0),
-            study_name=name,
-            storage=url,
-            digests={"workload": workload},
-            clock=surface.clock,
-        )
-        ended = study.run(space, surface, surface.facts(), settings)
+        surface = loader_bound(quirks=quirks, seed=1, noise=0.01)
+        asked: dict[str, Any] = {"study_name": name, "digests": {"workload": workload}}
+        ended = run(space, surface, journal_url, trials=8, blocks=(0, 0), **asked)
         values = {row.key: row.value for row in ended.rows if row.value is not None and row.feasible}
         best[name] = max(values, key=lambda key: values[key])
-    assert [config.key() for config in best_elsewhere(url, "w")] == list(dict.fromkeys([best["there"], best["here"]]))
-    assert [config.key() for config in best_elsewhere(url, "v")] == [best["other"]]
-
-
-def test_no_storage_and_an_empty_one_hold_nothing(tmp_path: Path) -> None:
-    assert best_elsewhere(None, "w") == []
-    assert best_elsewhere(f"journal:///{tmp_path}/study.log", "w") == []
+    assert [config.key() for config in best_elsewhere(journal_url, "w")] == [best["there"], best["here"]]
+    assert [config.key() for config in best_elsewhere(journal_url, "v")] == [best["other"]]
