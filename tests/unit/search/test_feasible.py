@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Ceiling, Facts, Impossible, Limits
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
-from autopipe.search.feasible import trim, why_not
+from autopipe.search.feasible import Trimmed, trim, why_not
 from autopipe.values import Estimate
 from tests.fakes import facts as made
 from tests.unit.search.conftest import some
@@ -50,119 +51,68 @@ def facts(**known: Any) -> Facts:
 
 
 FACTS = facts()
-
-
-def test_what_can_run_is_kept() -> None:
-    assert why_not(to_config(THREADS), FACTS) is None
+WHOLE: Params = {"cache": "memory"}
+ARRAY: Params = {"storage": "array"}
+TFRECORD: Params = {"storage": "tfrecord"}
+NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow half")
 
 
 @pytest.mark.parametrize(
-    ("params", "known", "limits", "reason"),
+    ("params", "known", "reason"),
     [
-        ({**THREADS, "devices": 2}, FACTS, Limits(), "devices > 1: Keras can train on 1 here"),
-        ({**THREADS, "devices": 3}, facts(gpus=1), Limits(), "devices > 1: Keras can train on 1 here"),
-        ({**THREADS, "devices": 3}, facts(gpus=4), Limits(), "devices 3: a batch of 32 cannot be shared out evenly"),
-        (
-            {**THREADS, "cache": "memory"},
-            facts(fixed_bytes=int(12.3 * GIB)),
-            Limits(),
-            "cache memory: needs 12.3 GiB for the whole set, 8 GiB free",
-        ),
-        (
-            {**THREADS, "cache": "memory"},
-            facts(fixed_bytes=int(7.5 * GIB)),
-            Limits(),
-            "cache memory: needs 7.5 GiB for the whole set, 8 GiB free, of which it may take 90%",
-        ),
-        (
-            {**THREADS, "storage": "array"},
-            facts(disk_bytes=GIB),
-            Limits(),
-            "storage array: needs 3 GiB on disk, 1 GiB",
-        ),
-        (
-            {**THREADS, "storage": "tfrecord"},
-            facts(cuts={"tfrecord": {0: 11 * GIB}}),
-            Limits(),
-            "storage tfrecord: needs 11 GiB on disk, 10 GiB",
-        ),
-        (
-            {**THREADS, "storage": "array", "cut": 0},
-            facts(cuts=CUTS),
-            Limits(),
-            "cut 0: array keeps these samples after 1, 2, 3 ops only",
-        ),
-        ({**THREADS, "storage": "array", "cut": 3}, facts(cuts=CUTS), Limits(), "cut 3: is the deepest for array"),
-        (
-            {**THREADS, "storage": "array", "cut": 1},
-            facts(cuts=CUTS),
-            Limits(),
-            "cut 1: takes 4 GiB as array, no less than deeper ones",
-        ),
-        (
-            {**THREADS, "cache": "memory", "cache_fraction": 0.5},
-            FACTS,
-            Limits(),
-            "cache_fraction 0.5: there is room for all samples",
-        ),
-        (
-            {**THREADS, "cache": "memory", "cache_fraction": 0.75},
-            facts(fixed_bytes=12 * GIB),
-            Limits(),
-            "cache memory: needs 9 GiB for 75% of the set, 8 GiB free",
-        ),
-        (
-            {**THREADS, "storage": "tfrecord"},
-            FACTS,
-            Limits(convert=False),
-            "storage tfrecord: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
-        ),
-        (THREADS, FACTS, Limits(workers=1), "more than 1 workers: `--max-workers`"),
-        (TFDATA, FACTS, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot limit them"),
-        ({**THREADS, "cache": "memory"}, FACTS, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
-        (THREADS, FACTS, Limits(memory_bytes=1 << 10), "cache and queue need more than `--max-memory` 1 KiB"),
-        (
-            TFDATA,
-            facts(impossible=(Impossible(parameter="loader", value="tfdata", reason="no TensorFlow half"),)),
-            Limits(),
-            "loader tfdata: no TensorFlow",
-        ),
+        ({}, {}, None),
+        ({"devices": 2}, {}, "devices > 1: Keras can train on 1 here"),
+        ({"devices": 3}, {"gpus": 1}, "devices > 1: Keras can train on 1 here"),
+        ({"devices": 3}, {"gpus": 4}, "devices 3: a batch of 32 cannot be shared out evenly"),
+        (WHOLE, {"fixed_bytes": 12.3}, "cache memory: needs 12.3 GiB for the whole set, 8 GiB free"),
+        (WHOLE, {"fixed_bytes": 7.5}, "cache memory: needs 7.5 GiB for the whole set, 8 GiB free, of which it may t"),
+        (ARRAY, {"disk_bytes": 1}, "storage array: needs 3 GiB on disk, 1 GiB"),
+        (TFRECORD, {"cuts": {"tfrecord": {0: 11 * GIB}}}, "storage tfrecord: needs 11 GiB on disk, 10 GiB"),
+        ({**ARRAY, "cut": 0}, {"cuts": CUTS}, "cut 0: array keeps these samples after 1, 2, 3 ops only"),
+        ({**ARRAY, "cut": 3}, {"cuts": CUTS}, "cut 3: is the deepest for array"),
+        ({**ARRAY, "cut": 1}, {"cuts": CUTS}, "cut 1: takes 4 GiB as array, no less than deeper ones"),
+        ({**WHOLE, "cache_fraction": 0.5}, {}, "cache_fraction 0.5: there is room for all samples"),
+        ({**WHOLE, "cache_fraction": 0.75}, {"fixed_bytes": 12}, "cache memory: needs 9 GiB for 75% of the set, 8 Gi"),
+        (TFRECORD, Limits(convert=False), "storage tfrecord: must be converted first, which needs `--convert`, or `-"),
+        ({}, Limits(workers=1), "more than 1 workers: `--max-workers`"),
+        (TFDATA, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot limit them"),
+        (WHOLE, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
+        ({}, Limits(memory_bytes=1 << 10), "cache and queue need more than `--max-memory` 1 KiB"),
+        (TFDATA, {"impossible": (NO_TFDATA,)}, "loader tfdata: no TensorFlow"),
     ],
 )
-def test_what_cannot_run_has_a_reason(params: Params, known: Facts, limits: Limits, reason: str) -> None:
-    found = some(why_not(to_config(params), dataclasses.replace(known, limits=limits)))
-    assert found.startswith(reason)
+def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Limits, reason: str | None) -> None:
+    told: dict[str, Any] = {"limits": known} if isinstance(known, Limits) else known
+    told = {name: int(value * GIB) if name.endswith("_bytes") else value for name, value in told.items()}
+    found = why_not(to_config({**THREADS, **params} if "loader" not in params else params), facts(**told))
+    assert found is None if reason is None else some(found).startswith(reason)
 
 
 def test_what_is_not_known_leaves_nothing_out() -> None:
-    unknown = made.facts()
-    for params in (THREADS, PROCESSES, TFDATA, {**THREADS, "cache": "memory", "storage": "array"}):
-        assert why_not(to_config(params), unknown) is None
+    for params in (THREADS, PROCESSES, TFDATA, {**THREADS, **WHOLE, **ARRAY}):
+        assert why_not(to_config(params), made.facts()) is None
 
 
-def test_a_cut_that_saves_room_is_tried_and_no_other() -> None:
+def test_a_cut_that_saves_room_is_tried_and_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
     space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
-    trimmed = trim(space, facts(cuts=CUTS))
-    assert {each.config.cut for each in trimmed.candidates if each.config.storage == "array"} == {"deepest", 2}
-    assert {each.config.cut for each in trim(space, FACTS).candidates} == {"deepest"}
-    assert trimmed.space == space  # what a study goes on with does not depend on what is free today
+    usual, cuts, tight = (trim(space, known) for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB)))
 
+    def fractions(trimmed: Trimmed) -> set[float]:
+        return {each.config.cache_fraction for each in trimmed.candidates if each.config.cache == "memory"}
 
-def test_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
-    space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
-
-    def fractions(known: Facts) -> set[float]:
-        found = trim(space, known).candidates
-        return {each.config.cache_fraction for each in found if each.config.cache == "memory"}
-
-    assert fractions(FACTS) == {1.0}
-    assert fractions(facts(fixed_bytes=12 * GIB)) == {0.25, 0.5}
+    assert {each.config.cut for each in usual.candidates} == {"deepest"}
+    assert {each.config.cut for each in cuts.candidates if each.config.storage == "array"} == {"deepest", 2}
+    assert (fractions(usual), fractions(tight)) == ({1.0}, {0.25, 0.5})
+    assert cuts.space == space  # what a study goes on with does not depend on what is free today
 
 
 def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
-    trimmed = trim(space, FACTS)
+    trimmed = trim(space, dataclasses.replace(FACTS, limits=Limits(only={"loader": ("threads", "tfdata")})))
     reasons = {drop.reason: drop.configs for drop in trimmed.left_out}
-    assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in space.grid())
+    assert reasons["loader processes, keras: not in `--only`"] == 0  # they limit the space
+    assert {candidate.config.loader.kind for candidate in trimmed.candidates} == {"threads", "tfdata"}
+    ours = space.only("loader", ["threads", "tfdata"])
+    assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in ours.grid())
     assert len({candidate.key for candidate in trimmed.candidates}) == len(trimmed.candidates)
 
 
@@ -174,39 +124,39 @@ def _setups(known: Facts) -> tuple[set[tuple[int, Any]], list[str]]:
     return tried, [drop.reason for drop in trimmed.left_out if drop.reason.startswith(("devices", "channels"))]
 
 
-def test_without_an_accelerator_devices_and_channels_are_one_value_and_it_is_said_why() -> None:
-    no_gpu = {("channels", "first"): "there is no accelerator"}
-    known = facts(gpus=1, gpus_reason="there is no accelerator", pointless=no_gpu)
-    tried, reasons = _setups(known)
-    assert tried == {(1, "last")}
-    assert sorted(reasons) == ["channels first: there is no accelerator", "devices > 1: there is no accelerator"]
-    named, _ = _setups(dataclasses.replace(known, limits=Limits(only={"channels": ("first",)})))
-    assert named == {(1, "first")}  # what the user asks for is tried, whether it pays or not
+NO_GPU = {"gpus": 1, "gpus_reason": "no accelerator", "pointless": {("channels", "first"): "no accelerator"}}
+BUILT = Impossible(parameter="devices", value=2, reason="the model is built already")
+NO_IMAGE = Impossible(parameter="channels", value="first", reason="no image")
+ODD = "devices 3: a batch of 32 cannot be shared out evenly"
 
 
 @pytest.mark.parametrize(
-    ("gpus", "counts"), [(1, {1}), (3, {1, 2}), (4, {1, 2, 4}), (8, {1, 2, 4, 8}), (32, {1, 2, 4, 8, 16, 32})]
+    ("known", "devices", "channels", "reasons"),
+    [
+        (NO_GPU, {1}, {"last"}, ["devices > 1: no accelerator", "channels first: no accelerator"]),
+        # What the user asks for is tried, whether it pays or not.
+        ({**NO_GPU, "limits": Limits(only={"channels": ("first",)})}, {1}, {"first"}, ["devices > 1: no accelerator"]),
+        # All counts that share a batch are tried, and both orders.
+        ({"gpus": 1, "gpus_reason": "one"}, {1}, {"last", "first"}, ["devices > 1: one"]),
+        ({"gpus": 3}, {1, 2}, {"last", "first"}, [ODD]),
+        ({"gpus": 4}, {1, 2, 4}, {"last", "first"}, []),
+        ({"gpus": 32}, {1, 2, 4, 8, 16, 32}, {"last", "first"}, []),
+        (
+            {"gpus": 2, "impossible": (BUILT, NO_IMAGE)},
+            {1},
+            {"last"},
+            ["devices 2: the model is built already", "channels first: no image"],
+        ),
+    ],
 )
-def test_beside_accelerators_all_counts_that_share_a_batch_and_both_orders_are_tried(
-    gpus: int, counts: set[int]
+def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_why(
+    known: dict[str, Any], devices: set[int], channels: set[str], reasons: list[str]
 ) -> None:
-    tried, reasons = _setups(facts(gpus=gpus, gpus_reason=f"NVML sees {gpus}"))
-    assert tried == {(count, channels) for count in counts for channels in ("last", "first")}
-    assert ("devices 3: a batch of 32 cannot be shared out evenly" in reasons) == (gpus == 3)
-
-
-def test_what_a_workload_rules_out_takes_no_trial() -> None:
-    built = Impossible(parameter="devices", value=2, reason="the model is built already")
-    no_image = Impossible(parameter="channels", value="first", reason="no image")
-    tried, reasons = _setups(facts(gpus=2, impossible=(built, no_image)))
-    assert tried == {(1, "last")}
-    assert {"devices 2: the model is built already", "channels first: no image"} <= set(reasons)
-
-
-def test_only_limits_the_space_and_says_so(space: Space) -> None:
-    trimmed = trim(space, dataclasses.replace(FACTS, limits=Limits(only={"loader": ("threads", "tfdata")})))
-    assert {candidate.config.loader.kind for candidate in trimmed.candidates} == {"threads", "tfdata"}
-    assert "loader processes, keras: not in `--only`" in [drop.reason for drop in trimmed.left_out]
+    space = library.load("default", {"cores": 2, "gpus": known["gpus"]}).only("loader", ["threads"])
+    trimmed = trim(space.only("cache", ["none"]).only("storage", ["files"]), facts(**known))
+    tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
+    assert tried == set(itertools.product(devices, channels))
+    assert {drop.reason for drop in trimmed.left_out if drop.reason.startswith(("devices", "channels"))} >= {*reasons}
 
 
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
@@ -233,77 +183,75 @@ def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
     assert why_not(configs[16], known.unmeasured) is None
 
 
-COUNTS = [ModelSetup(devices) for devices in (1, 2, 4, 8)]
+def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
+    without = dataclasses.replace(FACTS, accelerator=False)
+    merged = trim(space, without)
+    assert {each.config.device_prefetch for each in trim(space, FACTS).candidates} == {0, 2}
+    assert {each.config.device_prefetch for each in merged.candidates} == {0}
+    assert any(each.reason.startswith("device_prefetch: makes no difference") for each in merged.left_out)
+    assert {each.config.device_prefetch for each in trim(space.only("device_prefetch", [2]), without).candidates} == {2}
 
 
-def ceiling(setup: ModelSetup, rate: float) -> Ceiling:
-    return Ceiling(
-        model_images_per_second=Estimate(value=rate, low=rate, high=rate),
-        model_core_seconds_per_image=0.0,
-        **setup._asdict(),
-    )
+# ---------------------------------------------------------------- setups of the model
 
 
-def test_more_devices_stop_where_they_no_longer_pay() -> None:
-    measured = [ceiling(ModelSetup(1), 1000), ceiling(ModelSetup(2), 1800), ceiling(ModelSetup(4), 1850)]
-    found = feasible.pointless(measured, COUNTS)
-    assert set(found) == {("devices", 4), ("devices", 8)}
-    assert found["devices", 8] == "the model alone is no faster with it: 1.03 times the rate of devices 2"
-    assert feasible.hopeless(ModelSetup(8, "last", "host"), found)
-    assert not feasible.hopeless(ModelSetup(2), found)
+def test_setups_that_share_a_process_stay_together_the_usual_one_is_first_and_many_steps_are() -> None:
+    found = feasible.ordered(itertools.starmap(ModelSetup, itertools.product((4, 1), ("first", "last"), ("host",))))
+    assert [setup[:2] for setup in found] == [(1, "last"), (1, "first"), (4, "last"), (4, "first")]
+    finishes = feasible.ordered(ModelSetup(count, "last", finish) for finish in ("host", "device") for count in (4, 1))
+    assert finishes == [ModelSetup(count, "last", finish) for count in (1, 4) for finish in ("device", "host")]
+    steps = feasible.ordered(ModelSetup(steps_per_execution=count) for count in (8, 32, 1))
+    assert [setup.steps_per_execution for setup in steps] == [1, 32, 8]
 
 
-def test_what_was_not_measured_is_not_judged() -> None:
-    assert feasible.pointless([ceiling(ModelSetup(1), 1000)], COUNTS) == {}
-
-
-def test_counts_are_compared_in_setups_that_else_are_alike() -> None:
-    on_host = ModelSetup(1, "last", "host")
-    measured = [ceiling(ModelSetup(1), 1000), ceiling(on_host, 2000), ceiling(ModelSetup(2), 1500)]
-    assert feasible.pointless(measured, COUNTS) == {}  # 1.5 times the same finish on one device
-
-
-def test_another_channel_order_has_to_be_faster() -> None:
-    first = ModelSetup(channels="first")
-    slower = feasible.pointless([ceiling(ModelSetup(), 1000), ceiling(first, 1010)], [ModelSetup(), first])
-    assert slower["channels", "first"] == "the model alone is no faster with it: 1.01 times the rate of channels last"
-    assert feasible.pointless([ceiling(ModelSetup(), 1000), ceiling(first, 1200)], [ModelSetup(), first]) == {}
-
-
-def test_setups_that_share_a_process_stay_together_and_the_usual_one_is_first() -> None:
-    every = [
-        ModelSetup(devices, channels, finish)
-        for devices in (4, 1)
-        for channels in ("first", "last")
-        for finish in ("host", "device")
+def ceilings(setting: str, rates: dict[Any, float], **others: str) -> list[Ceiling]:
+    """Return the model alone at these values of a setting."""
+    return [
+        Ceiling(
+            model_images_per_second=Estimate(value=rate, low=rate, high=rate),
+            model_core_seconds_per_image=0.0,
+            **{**ModelSetup()._asdict(), **others, setting: value},
+        )
+        for value, rate in rates.items()
     ]
-    found = feasible.ordered(every)
-    assert found[0] == ModelSetup()
-    assert [(each.devices, each.channels) for each in found[::2]] == [
-        (each.devices, each.channels) for each in found[1::2]
+
+
+NO_FASTER = "the model alone is no faster with it: {} times the rate of {}"
+NO_TIME = "there was no time to measure the model alone with it"
+FROM_TWO = NO_FASTER.format("1.03", "devices 2")
+FROM_ONE = NO_FASTER.format("1.01", "steps_per_execution 1")
+FROM_USUAL = NO_FASTER.format("1.01", "channels last")
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "rates", "useless"),
+    [
+        # More devices stop where they no longer pay; what was not measured is not judged.
+        ("devices", [1, 2, 4, 8], {1: 1000, 2: 1800, 4: 1850}, {4: FROM_TWO, 8: FROM_TWO}),
+        ("devices", [1, 2, 4, 8], {1: 1000}, {}),
+        ("channels", ["last", "first"], {"last": 1000, "first": 1010}, {"first": FROM_USUAL}),
+        ("channels", ["last", "first"], {"last": 1000, "first": 1200}, {}),
+        # Several steps by one call have to pay, and fewer are not tried if the most do not. On a machine that changes
+        # its speed by a sixth, noise hides the gain of eight, and not that of 32. Without measuring none is tried.
+        ("steps_per_execution", [1, 8, 32], {1: 1000, 32: 1010}, {8: FROM_ONE, 32: FROM_ONE}),
+        ("steps_per_execution", [1, 8, 32], {1: 1000, 32: 1510}, {8: NO_TIME}),
+        ("steps_per_execution", [1, 8, 32], {1: 1000, 8: 1010, 32: 1900}, {8: FROM_ONE}),
+        ("steps_per_execution", [1, 8, 32], {1: 1000, 8: 1500}, {32: NO_TIME}),
+        ("steps_per_execution", [1, 8, 32], {}, {}),
+    ],
+)
+def test_a_setup_has_to_make_the_model_faster(
+    setting: str, values: list[Value], rates: dict[Value, float], useless: dict[Value, str]
+) -> None:
+    wanted = [ModelSetup()._replace(**{setting: value}) for value in values]  # type: ignore[arg-type]  # any of them
+    found = feasible.useless(ceilings(setting, rates), wanted)
+    assert found == {(setting, value): reason for value, reason in useless.items()}
+    assert [setup for setup in wanted if feasible.hopeless(setup, found)] == [
+        setup for setup, value in zip(wanted, values, strict=True) if value in useless
     ]
-    assert [each.devices for each in found] == [1] * 4 + [4] * 4
+    assert feasible.useless(ceilings(setting, rates), wanted, named=[setting]) == {}
 
 
-def test_several_steps_by_one_call_have_to_pay_and_fewer_are_not_tried_where_the_most_do_not() -> None:
-    usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
-    assert feasible.ordered([eight, many, usual]) == [usual, many, eight]
-    long = feasible.pointless([ceiling(usual, 1000), ceiling(many, 1010)], [usual, eight, many])
-    assert set(long) == {("steps_per_execution", 8), ("steps_per_execution", 32)}
-    assert feasible.hopeless(eight, long)
-    short = [ceiling(usual, 1000), ceiling(many, 1510)]
-    assert feasible.pointless(short, [usual, eight, many]) == {}
-
-
-def test_a_few_steps_by_one_call_that_seem_to_bring_nothing_do_not_rule_out_many() -> None:
-    """On a machine that changes its speed by a sixth, noise hides the gain of eight, and not that of 32."""
-    usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
-    measured = [ceiling(usual, 1000), ceiling(eight, 1010), ceiling(many, 1900)]
-    assert set(feasible.pointless(measured, [usual, eight, many])) == {("steps_per_execution", 8)}
-
-
-def test_so_many_steps_by_one_call_are_not_tried_where_the_model_was_never_run_so() -> None:
-    usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
-    measured = [ceiling(usual, 1000), ceiling(eight._replace(finish="host"), 1500)]
-    assert set(feasible.useless(measured, [usual, eight, many])) == {("steps_per_execution", 32)}
-    assert feasible.useless([], [usual, eight, many]) == {}
+def test_setups_are_compared_that_else_are_alike() -> None:
+    measured = [*ceilings("devices", {1: 1000, 2: 1500}), *ceilings("devices", {1: 2000}, finish="host")]
+    assert feasible.pointless(measured, [ModelSetup(1), ModelSetup(2)]) == {}  # 1.5 times the same finish on one device

@@ -319,7 +319,7 @@ def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has
     assert (some(ended.best_config).devices, ceiling.devices, ceiling.reads is None) == (2, 2, machine is Surface)
     assert [each.devices for each in ended.result.devices] == [1, 2, 4]  # four bring nothing, so eight are not asked
     reasons = [drop.reason for drop in ended.result.left_out]
-    assert "devices 8: the model alone is no faster so: 1.00 times the rate of devices 2" in reasons
+    assert "devices 8: the model alone is no faster with it: 1.00 times the rate of devices 2" in reasons
     names = [each.name for each in ended.result.baselines]
     assert names == ["keras", "tfdata", "keras, 2 virtual devices", "tfdata, 2 virtual devices"]
     assert [each.config["devices"] for each in ended.result.baselines] == [1, 1, 2, 2]
