@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autopipe.errors import StorageError
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.layout import FieldRecord, Header, Manifest, ShardRecord, seal_of, whole_manifest
+from autopipe.pipeline.storage.layout import FieldRecord, Header, Manifest, ShardRecord, whole_manifest
 from autopipe.workload.sample import FieldKind
 
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -35,7 +35,7 @@ def sound() -> Manifest:
         x=FieldRecord(kind=FieldKind.IMAGE, shape=(1, 1, 3), dtype="uint8"),
         y=None,
     )
-    shards = tuple(ShardRecord(number=number, header=seal_of(header), files=()) for number in range(2))
+    shards = tuple(ShardRecord(number=number, header=header.seal, files=()) for number in range(2))
     return Manifest(header=header, shards=shards)
 
 

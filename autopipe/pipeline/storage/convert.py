@@ -29,7 +29,6 @@ from autopipe.pipeline.storage.layout import (
     Header,
     Manifest,
     ShardRecord,
-    seal_of,
     shard_record,
 )
 from autopipe.workload.data import remote
@@ -208,7 +207,7 @@ class _Run:
             with self._disk_errors(), ShardFiles(self._folder, number) as files:
                 self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
             seconds = time.monotonic() - start
-            record = ShardRecord(number=number, header=seal_of(self._header), files=files.records, bad=bad)
+            record = ShardRecord(number=number, header=self._header.seal, files=files.records, bad=bad)
             with self._disk_errors():
                 record.save(shard_record(self._folder, number))
         except BaseException as error:

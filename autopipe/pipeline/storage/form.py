@@ -15,8 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 import google_crc32c
 import numpy as np
@@ -211,6 +210,7 @@ class OutputFile:
         self.path = path
         self.size = 0
         self.crc = 0
+        self.close = self._file.close
 
     def write(self, data: bytes | NDArray[Any]) -> int:
         """Append bytes, or the content of a C-contiguous array."""
@@ -221,60 +221,44 @@ class OutputFile:
         self.size += flat.nbytes
         return flat.nbytes
 
-    def close(self) -> OSError | None:
-        """Flush the rest to the operating system; return its error, for instance of a full disk."""
-        try:
-            self._file.close()
-        except OSError as error:
-            return error
-        return None
 
-
-class ShardFiles:
+class ShardFiles(contextlib.AbstractContextManager["ShardFiles"]):
     """The files of shard `number` in `folder`. Use as a context manager: all are put in place at its end, or none.
 
     Files for a URL are written to a temporary folder, and uploaded at the end.
     """
 
     def __init__(self, folder: Place, number: int) -> None:
-        self.folder = folder
+        self.records: tuple[FileRecord, ...] = ()
+        self._folder = folder
         self._temporary = tempfile.TemporaryDirectory(prefix="autopipe-") if isinstance(folder, RemotePath) else None
         self._beside = folder if isinstance(folder, Path) else Path(cast(Any, self._temporary).name)
-        self.number = number
-        self.records: tuple[FileRecord, ...] = ()
+        self._number = number
         self._open: list[OutputFile] = []
 
     def create(self, stem: str, ending: str) -> OutputFile:
-        file = OutputFile(self._beside / f"{file_name(stem, self.number, ending)}{PART_SUFFIX}")
+        file = OutputFile(self._beside / f"{file_name(stem, self._number, ending)}{PART_SUFFIX}")
         self._open.append(file)
         return file
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with contextlib.nullcontext() if self._temporary is None else self._temporary:
-            self._end(kind)
-
-    def _end(self, kind: type[BaseException] | None) -> None:
-        failures = [failure for file in self._open if (failure := file.close()) is not None]
-        if kind is not None or failures:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with contextlib.nullcontext() if self._temporary is None else self._temporary, contextlib.ExitStack() as undo:
             for file in self._open:
-                file.path.unlink(missing_ok=True)
+                undo.callback(file.path.unlink, missing_ok=True)
+            with contextlib.ExitStack() as closing:  # a full disk may be an error here only
+                for file in self._open:
+                    closing.callback(file.close)
             if kind is None:
-                raise failures[0]
-            return
-        records = []
-        for file in self._open:
-            name = file.path.name.removesuffix(PART_SUFFIX)
-            if isinstance(self.folder, RemotePath):
-                (self.folder / name).upload(file.path)
-            else:
-                file.path.replace(self.folder / name)
-            records.append(FileRecord(name=name, bytes=file.size, crc32c=f"{file.crc:08x}"))
-        self.records = tuple(records)
+                undo.pop_all()
+                self.records = tuple(map(self._put, self._open))
+
+    def _put(self, file: OutputFile) -> FileRecord:
+        name = file.path.name.removesuffix(PART_SUFFIX)
+        if isinstance(self._folder, RemotePath):
+            (self._folder / name).upload(file.path)
+        else:
+            file.path.replace(self._folder / name)
+        return FileRecord(name=name, bytes=file.size, crc32c=f"{file.crc:08x}")
 
 
 # -------------------- forms

@@ -54,9 +54,12 @@ class Sealed(pydantic.BaseModel):
     what: ClassVar[str]
     remedy: ClassVar[str] = "Remove its folder and convert again."
 
+    @property
+    def seal(self) -> str:
+        return _seal(self.model_dump(mode="json"))
+
     def save(self, path: Place) -> None:
-        body = self.model_dump(mode="json")
-        text = json.dumps({**body, "seal": _seal(body)}, indent=1)
+        text = json.dumps({**self.model_dump(mode="json"), "seal": self.seal}, indent=1)
         write(path, text.encode() + b"\n")
 
     @classmethod
@@ -172,11 +175,6 @@ class Manifest(Sealed):
     def bad(self) -> dict[int, str]:
         """The samples that could not be read, by position, with the message."""
         return {position: message for shard in self.shards for position, message in shard.bad.items()}
-
-
-def seal_of(record: Sealed) -> str:
-    """Return the seal of a record."""
-    return _seal(record.model_dump(mode="json"))
 
 
 def shard_record(folder: Place, number: int) -> Place:
@@ -308,7 +306,7 @@ def require_unchanged(header: Header, source_digest: str, folder: Place) -> None
 
 def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
     """Return the records of finished shards of this header whose files have the right sizes, by number."""
-    seal = seal_of(header)
+    seal = header.seal
     sizes = form.sizes(folder)
     found = {}
     for number in range(header.shard_count):
@@ -442,7 +440,7 @@ class StoredSource:
         return self.manifest.bytes / self._count
 
     def digest(self) -> str:
-        return f"set={seal_of(self.manifest)}"
+        return f"set={self.manifest.seal}"
 
 
 def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
