@@ -20,7 +20,6 @@ import pydantic
 from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import student_t_95
-from autopipe.pipeline import loader as loaders
 from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
 from autopipe.values import Estimate, Value
 
@@ -523,19 +522,11 @@ def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
 
 
 def _queue_bytes(config: PipelineConfig, workload: Description) -> int:
-    """Return the most bytes of batches and read-ahead samples in queues; 0 if not known.
-
-    If the source and the ops allow it, workers make and hold several small batches at a time, which all count.
-    """
-    buffered = config.loader.held_batches()
-    if buffered is None:
-        return 0
+    """Return the most bytes of batches and read-ahead samples in queues; 0 if not known."""
     sample_bytes = workload.finished_bytes if config.finish == "host" else workload.compact_bytes
-    batch_bytes, together = workload.batch_size * sample_bytes, 1
-    queue = getattr(config.loader, "queue_size", None)
-    if queue is not None:
-        waiting = config.model_setup.queue_size(queue)
-        together = config.loader.batches_at_a_time(loaders.at_a_time(batch_bytes, waiting, config.model_setup))
-        buffered = waiting // together * together + (buffered - queue) * together
+    batch_bytes = workload.batch_size * sample_bytes
+    held = config.loader.held_batches(batch_bytes, config.model_setup)
+    if held is None:
+        return 0
     ahead = config.loader.samples_ahead(workload.batch_size)
-    return (buffered + together) * batch_bytes + int(ahead * workload.mean_bytes)
+    return held * batch_bytes + int(ahead * workload.mean_bytes)

@@ -120,12 +120,13 @@ class LoaderConfig(Strict):
         """The number of batches that may wait ahead of the model; None if the loader decides by itself."""
         raise NotImplementedError
 
-    def held_batches(self) -> int | None:
-        """Return the largest number of batches ahead of the model, including those in the making.
+    def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int | None:
+        """Return the largest number of batches of this size: those ahead of the model, in the making and in use.
 
         None: the loader runs other code, so the number is unknown.
         """
-        return self.buffered_batches()
+        buffered = self.buffered_batches()
+        return None if buffered is None else buffered + 1
 
     def reads_at_once(self) -> int | None:
         """The number of samples that are read at a time; None if the loader decides by itself."""
@@ -138,10 +139,6 @@ class LoaderConfig(Strict):
     def samples_ahead(self, batch_size: int) -> int:
         """Return the largest number of samples in memory as read, or being read, beside those that workers read."""
         return getattr(self, "read_ahead", 0)
-
-    def batches_at_a_time(self, most: int) -> int:
-        """Return the largest number of batches that a worker makes in one go, if up to `most` are small enough."""
-        return 1
 
     def shares_lock(self) -> bool:
         return True

@@ -32,7 +32,7 @@ from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import answered, pickled
 from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.streaming import StreamingLoader, require_memory
-from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, Recipe
 
 _log = logging.getLogger(__name__)
@@ -80,6 +80,9 @@ class Ray(LoaderConfig):
     def buffered_batches(self) -> int:
         return self.queue_size + _AT_A_TIME * self.workers
 
+    def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int:
+        return setup.queue_size(self.queue_size) + _AT_A_TIME * self.workers + 1
+
     def shares_lock(self) -> bool:
         return self.workers == 1
 
@@ -90,14 +93,15 @@ class Ray(LoaderConfig):
         recipe = dataclasses.replace(job.recipe, trace=None)  # a folder of this machine
         queue_size = job.setup.queue_size(self.queue_size)
         here = dataclasses.replace(job, recipe=dataclasses.replace(recipe, cached=0.0))
-        require_memory(here, queue_size + _AT_A_TIME * self.workers + 2)
+        held = self.held_batches(recipe.spec.bytes * job.order.batch_size, job.setup) + 1
+        require_memory(here, held)
         cache_bytes = MemoryCache.bytes_needed(recipe)
         packed, layout = pickled(recipe, "Ray"), RowLayout(recipe.spec, job.order.batch_size)
         store_bytes = 2 * _AT_A_TIME * self.workers * layout.size + 2 * len(packed)
         cluster = clusters.join(self.address, store_bytes=store_bytes)
         with contextlib.ExitStack() as undo:
             undo.callback(cluster.leave)
-            team = Team(cluster, packed, layout, keep=queue_size + _AT_A_TIME * self.workers + 2)
+            team = Team(cluster, packed, layout, keep=held)
             undo.callback(team.end)
             fillers = [_Filler(team, worker, recipe) for worker in team.start(self.workers, cache_bytes)]
             loader = _RayLoader(job, team, fillers, queue_size)

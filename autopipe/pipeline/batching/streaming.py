@@ -28,7 +28,7 @@ from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
 from autopipe.pipeline.batching.stream import BatchStream, Owner, Task, starting
 from autopipe.pipeline.batching.traced import TracedStream
-from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, at_a_time
 from autopipe.workload.sample import Batch
 
@@ -75,16 +75,18 @@ class StreamingConfig(LoaderConfig):
     def samples_ahead(self, batch_size: int) -> int:
         return samples_ahead(self.read_ahead, self.workers, batch_size)
 
-    def batches_at_a_time(self, most: int) -> int:
-        return most if self.read_ahead == 0 else 1
+    def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int:
+        most = self._at_a_time(batch_bytes, setup)
+        return (_groups(setup.queue_size(self.queue_size), most) + self.workers + 1) * most
+
+    def _at_a_time(self, batch_bytes: int, setup: ModelSetup) -> int:
+        return 1 if self.read_ahead else at_a_time(batch_bytes, setup.queue_size(self.queue_size), setup)
 
     def open(self, job: LoadJob) -> Loader:
         queue_size = job.setup.queue_size(self.queue_size)
-        spec, batch_size = job.recipe.spec, job.order.batch_size
-        most = at_a_time(spec.bytes * batch_size, queue_size, job.setup) if spec.is_fixed else 1
-        most = self.batches_at_a_time(most) if job.recipe.trace is None else 1
-        held = (_groups(queue_size, most) + self.workers + 2) * most  # waiting, in the making, or in use
-        require_memory(job, held, self.samples_ahead(batch_size))
+        batch_size, batch_bytes = job.order.batch_size, job.recipe.spec.bytes * job.order.batch_size
+        most = self._at_a_time(batch_bytes, job.setup) if job.recipe.trace is None else 1
+        require_memory(job, self.held_batches(batch_bytes, job.setup) + most, self.samples_ahead(batch_size))
         ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
         with contextlib.ExitStack() as undo:
             kernel, fillers = self._fillers(job, MemoryCache.of(job.recipe), undo)

@@ -28,7 +28,7 @@ from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SlotPool
 from autopipe.pipeline.batching.kernel import Kernel, failure_of, refuse_skipping
 from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.streaming import require_memory
-from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
 from autopipe.workload.data import source as data_source
 from autopipe.workload.sample import Batch, Source
@@ -68,8 +68,8 @@ class TfData(LoaderConfig):
     def buffered_batches(self) -> int | None:
         return None if self.prefetch == "auto" else self.prefetch + 1
 
-    def held_batches(self) -> int:
-        return self._waiting + self._calls
+    def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int:
+        return self._waiting + self._calls + 1
 
     def samples_ahead(self, batch_size: int) -> int:
         return readahead.samples_ahead(self.read_ahead, self._calls, batch_size)
@@ -78,11 +78,12 @@ class TfData(LoaderConfig):
         refuse_skipping(job, self.kind)
         readers, batch_size = self._readers(job.recipe.source), job.order.batch_size
         samples_ahead = readahead.samples_ahead(readers, self._calls, batch_size)
-        require_memory(job, self.held_batches() + 1, samples_ahead)
+        held = self.held_batches(job.recipe.spec.bytes * batch_size, job.setup)
+        require_memory(job, held, samples_ahead)
         processes.one_opencv_thread()
         kernel = Kernel(job.recipe, MemoryCache.of(job.recipe), readers)
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
-        work = _Work(job, kernel, remember=self.held_batches() + 8, begun=ahead + self._calls + 2)
+        work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
         threads = machine.usable_cores() + self._calls if self._needs_threads(readers) else 0
         prefetch = None if self.prefetch == "auto" else self.prefetch
         graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
