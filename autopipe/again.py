@@ -6,6 +6,7 @@ autopipe may come from a checkout as well as from a release. Nothing of the pack
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -15,6 +16,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _DISTRIBUTION = "autopipe-tuner"
 
@@ -71,15 +76,16 @@ def on_nodes(extra: str, version: str) -> str:
     return f"Run on the nodes: {shlex.join(['pip', 'install', f'{_DISTRIBUTION}[{extra}]=={version}'])}"
 
 
-def _requirements(extra: str) -> Iterator[str]:
-    """Yield the requirements of an extra, as pip takes them; empty without metadata."""
+def requirements() -> Iterator[Requirement]:
+    """Yield what autopipe and its extras require; nothing without the metadata of an installed autopipe."""
     from packaging.requirements import Requirement
 
-    try:
-        lines = importlib.metadata.requires(_DISTRIBUTION) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return
-    for requirement in map(Requirement, lines):
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        yield from map(Requirement, importlib.metadata.requires(_DISTRIBUTION) or ())
+
+
+def _requirements(extra: str) -> Iterator[str]:
+    for requirement in requirements():
         marker, requirement.marker = requirement.marker, None
         if marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
             yield str(requirement)

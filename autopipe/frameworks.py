@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 import inspect
 import json
 import signal
@@ -305,18 +304,9 @@ def _attribute(package: str, owner: Any, name: str) -> Any:
 
 def _unfit(package: str, what: str) -> FrameworkError:
     installed = getattr(sys.modules.get(package), "__version__", "of unknown version")
-    works = _requirement(package)
+    required = (f"{each.name}{each.specifier}" for each in again.requirements() if each.name == package)
+    works = next(required, package)
     return FrameworkError(
         f"autopipe works with {works}, but the installed {package} {installed} {what}.",
         hint=f"Run: {again.installing(works)}",
     )
-
-
-def _requirement(package: str) -> str:
-    """Return the versions of a package that autopipe requires, as pip takes it."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        for line in importlib.metadata.requires("autopipe-tuner") or ():
-            requirement = line.partition(";")[0].strip()
-            if requirement.startswith(package) and not requirement[len(package) :][:1].isalnum():
-                return requirement
-    return package
