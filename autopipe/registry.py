@@ -42,7 +42,8 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._discover()
         if name not in self._plugins:
-            hint = next((_absence(entry) for entry in absent(self._group) if entry.name.lower() == name), None)
+            absent = (entry for entry in _all(self._group) if not _is_here(entry))
+            hint = next((_absence(entry) for entry in absent if entry.name.lower() == name), None)
             raise ConfigError(
                 f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}", hint=hint
             )
@@ -66,11 +67,6 @@ class Registry(Generic[T]):
 def declared(group: str) -> tuple[EntryPoint, ...]:
     """Return the entry points of a group, without those of our extensions whose folder is missing."""
     return tuple(entry for entry in _all(group) if _is_here(entry))
-
-
-def absent(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of our extensions that were installed and whose folder is missing."""
-    return tuple(entry for entry in _all(group) if not _is_here(entry))
 
 
 def loaded(group: str, kind: str) -> Iterator[tuple[str, Any]]:

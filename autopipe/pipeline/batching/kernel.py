@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
-from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, read_only
+from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
@@ -352,9 +352,8 @@ class BadSampleLedger:
 def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:
     """Return the error, with its cause, that the kernel raises on a batch, or None."""
     indices = job.order.epoch(epoch)[batch * job.order.batch_size :][: job.order.batch_size]
-    layout = RowLayout(job.recipe.spec, len(indices))
     try:
-        Kernel(job.recipe).fill(epoch, indices, layout.arrays(SharedBlock(layout.size)))
+        Kernel(job.recipe).fill(epoch, indices, job.recipe.spec.empty(len(indices)))
     except AutopipeError as error:
         return error
     return None

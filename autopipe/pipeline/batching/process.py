@@ -272,8 +272,9 @@ def main() -> None:
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())
     try:
-        recipe = traced(_unpacked(recipe_number))
-        kernel = Kernel(recipe, _cache(recipe, *cache_number), readers)
+        recipe = traced(unpickled(_content(_mapped(recipe_number))))
+        cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
+        kernel = Kernel(recipe, cache, readers)
     except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
         for _ in tasks:
             _answer(channel, pickle.dumps(RemoteFailure.of(error)))
@@ -281,16 +282,12 @@ def main() -> None:
         _serve(channel, tasks, kernel)
 
 
-def _cache(recipe: Recipe, descriptor: int | None = None) -> MemoryCache | None:
-    if descriptor is None:
-        return None
-    return MemoryCache.of(recipe, SharedBlock(os.fstat(descriptor).st_size, descriptor))
+def _mapped(descriptor: int) -> SharedBlock:
+    return SharedBlock(os.fstat(descriptor).st_size, descriptor)
 
 
-def _unpacked(descriptor: int) -> Recipe:
-    size = os.fstat(descriptor).st_size
-    recipe: Recipe = unpickled(SharedBlock(size, descriptor).array((size,), np.dtype(np.uint8)).tobytes())
-    return recipe
+def _content(block: SharedBlock) -> bytes:
+    return block.array((block.size,), np.dtype(np.uint8)).tobytes()
 
 
 def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int]]]:

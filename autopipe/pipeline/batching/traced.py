@@ -6,6 +6,7 @@ each thread, and as much again for batches in flight. `benchmarks/watching.py` a
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -16,8 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from autopipe.errors import ConfigError
 from autopipe.hardware import disk
@@ -41,10 +41,8 @@ def read(lines: Iterable[str]) -> list[Event]:
     """Return the events of one process's notes, without a last line that was cut by a kill."""
     events = []
     for line in lines:
-        try:
+        with contextlib.suppress(ValueError):
             events.append(json.loads(line))
-        except ValueError:
-            continue
     return events
 
 
@@ -310,7 +308,7 @@ class TraceWarning(UserWarning):
     """A trace could not be written; the measurement is not affected."""
 
 
-class Tracing:
+class Tracing(contextlib.AbstractContextManager["Tracing"]):
     """Gives each trial a folder for its notes, and makes one trace of them at the end.
 
     Without a file, no trial takes notes. A trace that cannot be written only warns: the measurement is worth more. A
@@ -334,12 +332,7 @@ class Tracing:
             ) from error
         self._names: list[str] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._folder is None:
             return
         with self._folder as folder:
