@@ -45,14 +45,10 @@ from autopipe.workload import digests
 from autopipe.workload.workload import Workload
 
 FORMER: Final = "the former configuration"
-TRIALS: Final = 15
-"""Half of a tune's usual number: the known configurations come first."""
-BUDGET_SECONDS: Final = 90.0
-"""If the time of the tune is not known."""
-AS_BEFORE: Final = -1.0
-"""A budget that follows the tune's."""
-KNOWN: Final = 3
-"""The most known configurations, of this machine and of others, that a retune tries before new ones."""
+TRIALS: Final = 15  # half of a tune's usual number: the known configurations come first
+BUDGET_SECONDS: Final = 90.0  # if the time of the tune is not known
+AS_BEFORE: Final = -1.0  # a budget that follows the tune's
+KNOWN: Final = 3  # the most known configurations, of this machine and of others, that a retune tries before new ones
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

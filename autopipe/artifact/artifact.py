@@ -29,8 +29,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure.trial import protocol
 from autopipe.workload.workload import Workload
 
-MAX_BYTES: Final = 16 * 2**20
-"""A profile takes some ten kilobytes, so that anything larger is no artefact."""
+MAX_BYTES: Final = 16 * 2**20  # a profile takes some ten kilobytes, so that anything larger is no artefact
 
 _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which writes a new one."
 

@@ -89,8 +89,7 @@ def exporter(name: str, value: Any, causes: Collection[str]) -> Export:
 LEAST_SHARE: Final = 0.5
 """A training below this share of its promise is too slow, however wide the interval of the promise is."""
 
-WAIT_TOLERANCE: Final = 0.02
-"""The usual variation of a data-wait share between runs."""
+WAIT_TOLERANCE: Final = 0.02  # the usual variation of a data-wait share between runs
 
 _OTHERS_CORES: Final = 0.3
 _OTHERS_SHARE: Final = 0.15
@@ -112,14 +111,12 @@ class Promise:
 class Cause(enum.StrEnum):
     """Why a training is slower than its pipeline was when it was tuned."""
 
-    FEWER_CORES = "fewer cores"
-    """This process may use fewer of them than then."""
-    NEIGHBOURS = "cores taken by others"
-    """It waits for data, and other programs keep cores busy."""
+    FEWER_CORES = "fewer cores"  # this process may use fewer of them than then
+    NEIGHBOURS = "cores taken by others"  # it waits for data, and other programs keep cores busy
+    # It waits for data without other programs' load: reads, files or versions of libraries have changed.
     DATA = "storage or loader"
-    """It waits for data without other programs' load: reads, files or versions of libraries have changed."""
+    # It waits no longer for data: the model, its callbacks or the device are slower (heat, other versions).
     MODEL = "model"
-    """It waits no longer for data: the model, its callbacks or the device are slower (heat, other versions)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,10 +224,8 @@ class _Judge:
 # -------------------- check: machine, workload, age, and a short measurement
 
 
-MAX_AGE_DAYS: Final = 180
-"""Drivers, firmware and neighbours change without a comparable version."""
-DRIFT_TOLERANCE: Final = 0.05
-"""Two measurements of one pipeline on a quiet machine differ by less than this."""
+MAX_AGE_DAYS: Final = 180  # drivers, firmware and neighbours change without a comparable version
+DRIFT_TOLERANCE: Final = 0.05  # two measurements of one pipeline on a quiet machine differ by less than this
 _DEVIATION: Final = 1.4826
 """Median absolute deviations in a standard deviation of the normal distribution (Hampel, JASA 69, 1974)."""
 
@@ -239,10 +234,8 @@ class Verdict(enum.StrEnum):
     """The results of a check."""
 
     FITS = "fits"
-    STALE = "stale"
-    """A condition of the measurement has changed; there is no sign that it is slower."""
-    DRIFTED = "drifted"
-    """It was measured again, and is slower than before."""
+    STALE = "stale"  # a condition of the measurement has changed, and nothing shows that it is slower
+    DRIFTED = "drifted"  # it was measured again, and is slower than before
 
 
 EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}

@@ -166,10 +166,8 @@ def _build(name: str, size: int, classes: int) -> Any:
 # -------------------- pins: the workloads that an artefact may name
 
 
-MODULE_NAME: Final = "tuned_pipeline.py"
-"""The generated module, in the artefact's folder."""
-GENERATED: Final = "Written by autopipe"
-"""A line of every generated module."""
+MODULE_NAME: Final = "tuned_pipeline.py"  # the generated module, in the artefact's folder
+GENERATED: Final = "Written by autopipe"  # a line of every generated module
 
 _MOST_BYTES = 1 << 20
 _REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)

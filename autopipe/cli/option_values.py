@@ -13,8 +13,7 @@ from autopipe.pipeline import config as configs
 from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator
 
-WRAPPED = "wrapped."
-"""The prefix of the settings of a dataset of `ap.wrap`."""
+WRAPPED = "wrapped."  # the prefix of the settings of a dataset of `ap.wrap`
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")

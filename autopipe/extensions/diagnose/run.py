@@ -29,8 +29,7 @@ from autopipe.workload.workload import standing_in
 
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0
-WARM_UP_STEPS = 2
-"""The first step compiles, and from the second on the queues' initial content is used up."""
+WARM_UP_STEPS = 2  # the first step compiles, and from the second on the queues' initial content is used up
 
 _RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
 

@@ -17,8 +17,7 @@ from autopipe.reports import wording
 from autopipe.reports.terminal import labelled
 from autopipe.values import Value
 
-MODEL_SHARE = 0.9
-"""Of the model's own rate: from it on the model is called the limit."""
+MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
 
 
 class Verdict(enum.StrEnum):

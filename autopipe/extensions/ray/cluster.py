@@ -21,8 +21,7 @@ from autopipe.errors import DataError, LoaderError, MissingExtraError
 from autopipe.extensions.ray.node import SHARED_DATA
 from autopipe.hardware import machine
 
-LOCAL = "local"
-"""The address of a cluster that is started on this machine, and ended with its last user."""
+LOCAL = "local"  # the address of a cluster that is started on this machine, and ended with its last user
 _REACH_SECONDS = 10.0
 _LEAST_STORE_BYTES = 200 << 20  # Ray refuses less than 75 MiB
 _TCP = "ray://"

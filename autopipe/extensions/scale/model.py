@@ -31,10 +31,9 @@ HIDDEN_SHARE = 1 / 2
 """Of the exchange, at most: gradients become known one after the other, and the last wait for the whole of it."""
 HIDDEN_STEP_SHARE = 1 / 3
 """Of the computation, at most: half of the backward pass, which is two thirds of a step. With both, the published
-efficiencies of Horovod are met within four points (tests/extensions/scale/test_model.py)."""
+efficiencies of Horovod are met within four points (tests/extensions/scale/test_scale.py)."""
 
-WORTH = 1.05
-"""Times the rate of fewer devices: less is not worth a device."""
+WORTH = 1.05  # times the rate of fewer devices: less is not worth a device
 
 
 class Limit(enum.StrEnum):

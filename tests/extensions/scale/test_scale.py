@@ -1,14 +1,20 @@
-"""The scaling law against published figures, and its own edges. Its terms measured here: benchmarks/scaling.py."""
+"""The scaling law against published figures, and what the command shows. Terms measured here: benchmarks/scaling.py."""
 
 from __future__ import annotations
 
+import io
+import json
 import math
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from autopipe.extensions.scale import model
+from autopipe.errors import ConfigError
+from autopipe.extensions.scale import command, model
 from autopipe.extensions.scale.model import Interconnect, Limit, Measured
 from tests.fakes.ceilings import COSTS
+from tests.fakes.commands import autopipe, succeeded
 
 TEN_GB = Interconnect(bytes_per_second=10e9, source="a test")
 
@@ -133,3 +139,97 @@ def test_the_break_even_is_where_two_devices_take_as_long_as_one() -> None:
     even = measured(step_seconds={64: 0.015, 32: 0.0075, 16: 0.00375})
     assert model.row(even, 2).step_seconds == pytest.approx(0.015)
     assert "below 15 ms a step" in model.verdict(known, [model.row(known, each) for each in (1, 2)])
+
+
+# ---------------------------------------------------------------- command
+
+MEASURED = measured(
+    step_seconds={64: 0.1, 32: 0.052, 16: 0.03},
+    interconnect=model.INTERCONNECTS["pcie3"],
+    together={(2, 64): 0.06},
+    loader_core_seconds=0.001,
+    cores=2.0,
+)
+
+
+def shown(*, virtual: bool = False) -> str:
+    found = model.judge(MEASURED, [1, 2, 4], virtual=virtual, notes=["4 devices are predicted: there are 2"])
+    written = io.StringIO()
+    Console(file=written, width=120).print(command.render(found))
+    return written.getvalue()
+
+
+def test_each_number_of_devices_has_a_line_that_says_whether_it_was_measured() -> None:
+    text = shown()
+    lines = [line.split() for line in text.splitlines()]
+    assert ["2", "60", "ms", "4.17", "ms", "1,067", "1.67x", "83%", "compute", "measured"] in lines
+    assert sum(line[-1:] == ["predicted"] for line in lines) == 3
+    assert "95.4 MiB of gradients a step, over 12 GB/s (PCIe 3.0 x16" in text
+    assert "4 devices are predicted: there are 2." in text
+    assert "irtual" not in text
+    virtual = shown(virtual=True)
+    assert "2 virtual" in virtual
+    assert "say nothing of GPUs" in virtual
+
+
+def test_the_document_survives_json_and_holds_both_kinds_of_scaling() -> None:
+    found = model.judge(MEASURED, [1, 2, 3], notes=["3 devices cannot share a batch of 64"])
+    document = json.loads(json.dumps(command.document(found)))
+    assert [row["devices"] for row in document["strong"]] == [1, 2]  # three cannot share 64
+    assert [row["devices"] for row in document["weak"]] == [1, 2, 3]
+    assert document["fed_images_per_second"] == 2000.0
+    assert document["strong"][1]["measured"]
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [("12GB/s", 12e9), ("25Gbit/s", 3.125e9), ("800 MB/s", 8e8), ("1.5gb/s", 1.5e9), ("25gbe", 3.125e9)],
+)
+def test_an_interconnect_is_a_rate_in_bytes_or_bits_or_a_name(text: str, bytes_per_second: float) -> None:
+    assert command.rate_of(text, "--interconnect").bytes_per_second == bytes_per_second
+
+
+@pytest.mark.parametrize("text", ["12", "12GB", "0GB/s", "pcie5x", "-1GB/s"])
+def test_what_is_no_interconnect_is_refused_with_the_names_that_are(text: str) -> None:
+    with pytest.raises(ConfigError, match="`--interconnect` must be a rate such as 12GB/s"):
+        command.rate_of(text, "--interconnect")
+
+
+def test_counts_are_whole_numbers_from_one_on() -> None:
+    assert command.counts("1, 2,8", "--devices") == [1, 2, 8]
+    for text in ("0", "1,,2", "two", "-1", ""):
+        with pytest.raises(ConfigError, match="`--devices` must be whole numbers"):
+            command.counts(text, "--devices")
+
+
+# ---------------------------------------------------------------- measured
+
+STEP_SECONDS = 0.04
+
+SCRIPT = """
+import numpy as np
+import autopipe as ap
+
+images = np.zeros((64, 8, 8, 3), np.uint8)
+labels = np.zeros(64, np.int64)
+workload = ap.Workload(data=ap.Arrays(images, labels), ops=[ap.Rescale(1 / 255)], batch_size=8, model=lambda: None)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_here_is_measured_and_what_is_not_is_predicted(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    line = "scale train.py:workload --json --devices 1,2,4 --virtual-devices 2"
+    done = succeeded(
+        autopipe(*line.split(), "--simulate-step", f"{STEP_SECONDS * 1e3:g}ms/8", cwd=tmp_path, backend="tensorflow")
+    )
+    found = json.loads(done.stdout)
+    one, two, four = found["strong"]
+    assert [row["measured"] for row in found["strong"]] == [True, True, False]
+    assert one["step_seconds"] >= STEP_SECONDS
+    assert two["step_seconds"] >= STEP_SECONDS / 2
+    assert four["step_seconds"] >= STEP_SECONDS / 4
+    assert found["weak"][1]["batch_size"] == 16
+    assert found["virtual"]
+    assert found["gradient_bytes"] == 0  # it learns nothing
+    assert any("2 virtual devices were asked for" in note for note in found["notes"])

@@ -1,8 +1,9 @@
-"""Rows of HDF5 files are the same however they lie in the file, and threads do not wait for the library's lock."""
+"""What `HDF5` refuses and makes of its columns, and its rows, which are the same however they lie in the file."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,77 @@ import numpy as np
 import pytest
 from h5py._objects import phil
 
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+from tests.fakes import damage
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingExtraError, match="`h5py` is not installed; the extra `hdf5` brings it"):
+        HDF5("nowhere.h5")
+
+
+def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        HDF5("nowhere.h5")
+    (tmp_path / "other").write_bytes(b"nothing of the kind")
+    with pytest.raises(DataError, match="cannot be read as an HDF5 file"):
+        HDF5(tmp_path / "other")
+
+
+def test_arrays_that_are_not_there_and_lengths_that_differ_are_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["group/images"], file["labels"] = np.zeros((3, 2)), np.zeros(4)
+    with pytest.raises(DataError, match=r"datasets are `group/images`, `labels`.*Did you mean `labels`"):
+        HDF5(tmp_path / "set.h5", x="group/images", y="label")
+    with pytest.raises(DataError, match="equally long"):
+        HDF5(tmp_path / "set.h5", x="group/images", y="labels")
+    with pytest.raises(DataError, match=r"equally long and not empty, but they are .*`labels` \(4,\)"):
+        HDF5(tmp_path / "set.h5", x={"images": "group/images", "more": "labels"}, y=None)
+    assert len(HDF5(tmp_path / "set.h5", x="group/images", y=None)) == 3
+
+
+@pytest.mark.parametrize("dtype", ["S3", h5py.string_dtype()])
+def test_texts_in_a_file_are_no_targets(tmp_path: Path, dtype: Any) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["x"] = np.zeros((2, 4, 4, 3), np.uint8)
+        file.create_dataset("y", data=[b"cat", b"dog"], dtype=dtype)
+    with pytest.raises(DataError, match=r"The dataset `y` of `.*` must hold numbers, but holds text.*numpy\.unique"):
+        HDF5(tmp_path / "set.h5")
+
+
+def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 2, 2, 3)
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["photos"], file["numbers"], file["price"] = pixels, np.zeros((4, 5), np.float32), np.arange(4)
+    data = HDF5(tmp_path / "set.h5", {"numbers": "numbers", "image": "photos"}, "price", "price")
+    plan = make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    assert plan.source.labels == ("x.image", "y", "x.numbers", "sample_weight")
+    assert (plan.source.x.kind, plan.source.y and plan.source.y.kind) == (FieldKind.IMAGE, FieldKind.LABEL)
+    pair = HDF5(tmp_path / "set.h5", ["photos", "numbers"], None)
+    assert [part.shape for part in pair.read(0)[0]] == [(2, 2, 3), (5,)]
+    assert make_plan(Workload(data=pair, ops=[], batch_size=2)).source.labels == ("x.0", "y", "x.1")
+
+
+def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"] = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3), np.arange(20)
+    assert damage.unnamed(HDF5, tmp_path / "a.h5", tries=60) == []
+
+
+def test_a_link_to_itself_is_refused_by_the_files_name(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"] = np.arange(20), h5py.SoftLink("/y")
+    with pytest.raises(DataError, match=r"a\.h5"):
+        HDF5(tmp_path / "a.h5")
+
+
+# ---------------------------------------------------------------- rows
 
 COUNT = 40
 BYTES = h5py.vlen_dtype(np.uint8)

@@ -1,0 +1,390 @@
+"""What is decided about a Ray cluster, and about workers that die or skip samples, without one. With one: nodes/."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from autopipe import _version, again
+from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtraError, WorkerDiedError
+from autopipe.extensions.ray import cluster as ray_cluster
+from autopipe.extensions.ray import node as ray_node
+from autopipe.extensions.ray.cluster import Cluster
+from autopipe.extensions.ray.loader import Ray, Team, Worker, _Filler
+from autopipe.extensions.ray.node import Hello
+from autopipe.hardware import machine
+from autopipe.pipeline.batching.kernel import BadSample, Kernel
+from autopipe.pipeline.loader import Recipe
+from autopipe.workload.data.images import ImageFolder
+from autopipe.workload.op import Op
+from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomFlip
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.sizes import RandomCrop
+from autopipe.workload.ops.values import MaskToClass
+from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
+from tests.unit.cli.conftest import Autopipe
+
+
+@pytest.mark.parametrize(
+    ("address", "environment", "meant"),
+    [
+        (None, "", "local"),
+        (None, "10.0.0.1:6379", "10.0.0.1:6379"),
+        ("auto", "10.0.0.1:6379", "10.0.0.1:6379"),
+        ("auto", "", "auto"),
+        ("ray://head:10001", "10.0.0.1:6379", "ray://head:10001"),
+        ("local", "10.0.0.1:6379", "local"),
+    ],
+)
+def test_the_address_is_the_users_or_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, environment: str, meant: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", environment)
+    assert ray_cluster.address_of(address) == meant
+
+
+def test_a_cluster_of_this_machine_has_its_cores_and_nobody_starts_it_to_count_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert Ray(workers=64).cores_elsewhere() == machine.core_time()
+    assert Ray(workers=64, address="ray://head:10001").cores_elsewhere() is None
+
+
+EQUAL = {"a": 2.0, "b": 2.0, "c": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "taken", "avoid", "placed"),
+    [
+        ({"a": 4.0, "b": 1.0}, 5, [], "", {"a": 4, "b": 1}),  # in proportion to cores
+        ({"a": 1.0, "b": 1.0}, 3, [], "", {"a": 2, "b": 1}),
+        (EQUAL, 1, ["a", "a", "b"], "c", {"b": 1}),  # where the fewest are, and not where one has died
+        ({"a": 2.0}, 1, [], "a", {"a": 1}),
+        ({"a": 1.0}, 1, ["gone"], "", {"a": 1}),
+    ],
+)
+def test_workers_are_placed_by_cores_and_by_those_that_are_there(
+    nodes: dict[str, float], count: int, taken: list[str], avoid: str, placed: dict[str, int]
+) -> None:
+    assert Counter(ray_cluster.placed(nodes, count, taken, avoid)) == placed
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match="`ray` is not installed; the extra `ray` brings it"):
+        ray_cluster.join("local")
+
+
+def test_files_that_a_machine_lacks_are_found_and_named(photos: Path, tmp_path: Path) -> None:
+    for number, photo in enumerate(sorted(photos.glob("*.jpg"))[:3]):
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        (tmp_path / "cat" / f"{number}.jpg").write_bytes(photo.read_bytes())
+    source = ImageFolder(tmp_path)
+    assert ray_node.lacking(source) == []
+    gone = tmp_path / "cat" / "2.jpg"
+    gone.unlink()
+    assert ray_node.lacking(source) == [str(gone)]
+    ray_node.require_present(source, but=[str(gone)])
+    with pytest.raises(DataError, match=rf"`{gone}` is not on the node"):
+        ray_node.require_present(source)
+
+
+def test_a_file_is_a_nodes_fault_only_where_it_is_here(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    ray_cluster.require_data([("the node `one`", str(tmp_path / "nowhere"))])
+    with pytest.raises(DataError, match="is on this machine, but not on the node `one`"):
+        ray_cluster.require_data([("the node `one`", str(tmp_path / "here"))])
+
+
+def test_a_missing_file_is_told_with_the_node_and_other_errors_as_they_are() -> None:
+    bad = BadSampleError("sample 3 cannot be read")
+    assert ray_node.told(bad) is bad
+    bad.__cause__ = FileNotFoundError("/data/3.jpg")
+    said = ray_node.told(bad)
+    assert isinstance(said, BadSampleError)
+    assert said.message.startswith("On the node `")
+    assert "every node" in str(said.hint)
+
+
+def test_a_node_without_autopipe_is_told_what_to_install() -> None:
+    failure = ray_cluster.node_failure(RuntimeError("...\nModuleNotFoundError: No module named 'autopipe'"), "A worker")
+    assert "lacks autopipe" in failure.message
+    assert failure.hint == again.on_nodes("ray", _version.__version__)
+    other = ray_cluster.node_failure(RuntimeError("first\nlast"), "A worker could not start")
+    assert str(other) == "A worker could not start on a node of the Ray cluster: last"
+
+
+class Server:
+    """Ray's `init`, which fails so often with the server's traceback."""
+
+    def __init__(self, failures: int, traceback: str) -> None:
+        self.left, self.traceback, self.calls = failures, traceback, 0
+
+    def init(self, **options: Any) -> None:
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise ConnectionAbortedError(f"Initialization failure from server:\nTraceback:\n{self.traceback}")
+
+
+LOST = "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.\n"
+
+
+@pytest.mark.parametrize(
+    ("failures", "traceback", "calls", "reason"),
+    [
+        (2, LOST, 3, None),  # what it started is lost, and asked for again
+        (9, LOST, 3, "Starting Ray client server failed"),
+        (1, "RuntimeError: Version mismatch: 2.50 and 2.60", 1, "Version mismatch: 2.50 and 2.60"),
+    ],
+)
+def test_a_server_that_loses_what_it_started_is_asked_again_and_told_by_its_last_line(
+    monkeypatch: pytest.MonkeyPatch, failures: int, traceback: str, calls: int, reason: str | None
+) -> None:
+    monkeypatch.setattr(ray_cluster, "_require_reachable", lambda address: None)
+    server = Server(failures, traceback)
+    said = f"`ray://head:10001` cannot be reached: RuntimeError: {reason}"
+    with contextlib.nullcontext() if reason is None else pytest.raises(LoaderError, match=said):
+        ray_cluster._connect(server, "ray://head:10001", 0)
+    assert server.calls == calls
+
+
+def test_knobs_say_what_would_run() -> None:
+    ray = Ray(workers=3, queue_size=5)
+    assert (ray.worker_count(), ray.buffered_batches()) == (3, 11)
+
+
+def test_a_knob_of_ray_is_named_with_the_space_that_has_it(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = autopipe("tune", "train.py:workload", "--only", "ray.workers=4")  # before a child is started
+    assert (ended.status, ended.out) == (2, "")
+    assert "`ray.workers` is no parameter of this space" in ended.err
+    assert "--space remote," in ended.err
+
+
+# ---------------------------------------------------------------- workers that die while a team starts
+
+
+class RayError(Exception):
+    """Ray's."""
+
+
+class RayActorError(RayError):
+    """Ray's, of an actor that has died."""
+
+    def __init__(self, message: str, *, actor_init_failed: bool = False) -> None:
+        super().__init__(message)
+        self.actor_init_failed = actor_init_failed
+
+
+class Actor:
+    """Does a task when its answer is fetched, unless it dies of that: `dies` raises then."""
+
+    def __init__(self, node: str, dies: Callable[[str, str], None]) -> None:
+        def answer(task: str, found: Any) -> Any:
+            dies(node, task)
+            return found
+
+        hello = Hello(f"the node `{node}`", [], 1 << 30)
+        self.hello = types.SimpleNamespace(remote=lambda version: lambda: answer("hello", hello))
+        self.echo = types.SimpleNamespace(remote=lambda: lambda: answer("echo", np.zeros(8, np.uint8)))
+
+
+class Played:
+    """A cluster of two nodes with a team of two workers, and the part of Ray that a team uses of it."""
+
+    address = "played"
+    exceptions = types.SimpleNamespace(RayError=RayError, RayActorError=RayActorError)
+
+    def __init__(self) -> None:
+        self.ray = self
+        self.put_on: list[str] = []
+        self.killed: list[Any] = []
+        self.team = Team(cast(Cluster, self), b"", cast(Any, types.SimpleNamespace(rows=4)), keep=2)
+
+    def start(self, dies: Callable[[str, str], None]) -> list[Worker]:
+        self._dies = dies
+        return self.team.start(2, cache_bytes=0)
+
+    def nodes(self) -> dict[str, float]:
+        return {"a": 1.0, "b": 1.0}
+
+    def on(self, node: str) -> dict[str, Any]:
+        return {"node": node}
+
+    def remote(self, kind: type) -> Any:
+        return types.SimpleNamespace(options=lambda node: types.SimpleNamespace(remote=lambda *_: self._made(node)))
+
+    def _made(self, node: str) -> Actor:
+        self.put_on.append(node)
+        return Actor(node, self._dies)
+
+    def put(self, value: object) -> object:
+        return value
+
+    def get(self, answer: Callable[[], Any]) -> Any:
+        return answer()
+
+    def wait(self, answers: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return answers, []
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor)
+
+    def is_initialized(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def played() -> Iterator[Played]:
+    cluster = Played()
+    yield cluster
+    cluster.team.end()
+
+
+@pytest.mark.parametrize("task", ["hello", "echo"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_worker_that_dies_while_the_team_starts_is_made_up_for(
+    played: Played, caplog: pytest.LogCaptureFixture, task: str, times: int
+) -> None:
+    deaths = Counter[str]()
+
+    def dies(node: str, doing: str) -> None:
+        if doing == task and deaths.total() < times:
+            deaths[node] += 1
+            raise RayActorError("The node died.")
+
+    with caplog.at_level(logging.WARNING):
+        workers = played.start(dies)
+    assert (len(workers), len(played.put_on), len(played.killed)) == (2, 2 + times, times)
+    assert not {id(worker.actor) for worker in workers} & {id(actor) for actor in played.killed}
+    assert "The node died. " in caplog.text
+
+
+def test_the_one_that_is_made_up_for_is_started_on_another_node(played: Played) -> None:
+    def dies(node: str, doing: str) -> None:
+        if node == "b":
+            raise RayActorError("The node died.")
+
+    assert [worker.node for worker in played.start(dies)] == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("error", "workers", "said"),
+    [
+        (
+            RayActorError("It died.\nIt was out of memory."),
+            6,
+            r"died 3 times while 2 .* out of memory.*ray status",
+        ),
+        (RayActorError("ModuleNotFoundError: No module named 'autopipe'", actor_init_failed=True), 2, "lacks autopipe"),
+        (RayError("the store is full"), 2, "A worker could not start on a node of the Ray cluster: the store is full"),
+    ],
+    ids=["always", "init", "other"],
+)
+def test_a_team_gives_up_if_workers_keep_dying_and_at_once_if_they_would_on_any_node(
+    played: Played, error: RayError, workers: int, said: str
+) -> None:
+    def dies(node: str, doing: str) -> None:
+        raise error
+
+    with pytest.raises(LoaderError) as caught:
+        played.start(dies)
+    assert isinstance(caught.value, WorkerDiedError) is (workers > 2)
+    assert re.search(said, f"{caught.value.message} {caught.value.hint}")
+    assert len(played.put_on) == workers
+
+
+# ---------------------------------------------------------------- samples that a node skipped
+
+BAD = 2
+
+
+class Images:
+    """Four images with masks; one image is smaller, in one mask a colour is in no palette."""
+
+    x_kind = FieldKind.IMAGE
+    y_kind = FieldKind.MASK
+
+    def __init__(self, *, small: bool = False, strange: bool = False) -> None:
+        self.small, self.strange = small, strange
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, index: int) -> Any:
+        size = 4 if self.small and index == BAD else 8
+        image = np.full((size, size, 3), index, np.uint8)
+        return image, np.full((size, size, 3), self.strange and index == BAD, np.uint8)
+
+
+def refused_now_and_then(image: Any, rng: np.random.Generator) -> Any:
+    if image[0, 0, 0] == BAD and rng.random() > 0.6:
+        raise BadSampleError("this time it is bad")
+    return image
+
+
+def recipe(data: Images, ops: list[Op]) -> Recipe:
+    plan = make_plan(Workload(data=data, ops=ops, batch_size=2, on_bad_sample="skip"))
+    return Recipe(
+        source=data,
+        steps=plan.prefix + plan.body,
+        fixed_steps=len(plan.prefix),
+        fixed_spec=plan.cut(len(plan.prefix)),
+        spec=plan.compact,
+        seed=3,
+        on_bad_sample="skip",
+        cached=1.0,
+    )
+
+
+def taken(made: Recipe, epoch: int, bad: list[BadSample]) -> list[BadSample]:
+    """Return what the training skips of what a node has skipped."""
+    nowhere = cast("Any", None)
+    return _Filler(nowhere, nowhere, made)._taken((None, bad), nowhere, epoch)
+
+
+@pytest.mark.parametrize(
+    ("data", "ops"),
+    [
+        (Images(small=True), [RandomCrop(6, 6)]),
+        (Images(strange=True), [RandomFlip(), MaskToClass([(0, 0, 0)], unknown=None)]),
+    ],
+    ids=["by a random op", "behind a random op"],
+)
+def test_a_sample_that_random_ops_or_later_ones_refuse_is_skipped(data: Images, ops: list[Op]) -> None:
+    made = recipe(data, ops)
+    kernel = Kernel(made)
+    bad = kernel.fill(0, np.arange(4), kernel.spec.empty(4))
+    assert [sample.index for sample in bad] == [BAD]
+    assert taken(made, 0, bad) == bad
+
+
+def test_a_sample_is_made_again_as_in_its_epoch() -> None:
+    made = recipe(Images(), [Map(refused_now_and_then, random=True)])
+    kernel = Kernel(made)
+    found = [bool(kernel.fill(epoch, np.array([BAD]), kernel.spec.empty(1))) for epoch in range(12)]
+    assert set(found) == {True, False}
+    claimed = BadSample(BAD, BAD + 1, "bad there")
+    for epoch, is_bad in enumerate(found):
+        if is_bad:
+            assert taken(made, epoch, [claimed]) == [claimed]
+        else:
+            with pytest.raises(LoaderError, match=r"Sample 2 is bad on a node .* and good on this machine: bad there"):
+                taken(made, epoch, [claimed])
