@@ -16,16 +16,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from autopipe.errors import AutopipeError, OpError
+import autopipe as ap
+from autopipe.errors import OpError
 from autopipe.measure.bench import ResidentLoader
 from autopipe.pipeline.batching.cache import RowLayout, SlotPool
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices import strategy as strategies
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.pipeline.loader import Finish, Loader
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.values import OneHot, Rescale
+from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Batch, Source
 from tests.fakes.loader import ArrayLoader, blobs
 
@@ -69,7 +66,7 @@ class SlotLoader(ArrayLoader):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(X, Y, 8, **arguments)
-        self.finish = Finish((Rescale(1 / 255), OneHot(3)), (self.spec, self.spec))
+        self.finish = Finish((ap.Rescale(1 / 255), ap.OneHot(3)), (self.spec, self.spec))
         self.pool = SlotPool(RowLayout(self.spec, 8), keep=1)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
@@ -82,7 +79,7 @@ class SlotLoader(ArrayLoader):
             yield self.pool.lend(slot, len(x))
 
 
-def in_order(data: Source, passes: int) -> Loader:
+def in_order(data: Source, passes: int) -> ap.Loader:
     """Return a loader over the first samples, as many as `data` holds."""
     loader = ArrayLoader(X[: len(data)], Y[: len(data)], 8, shuffle=False)
     loader.finish = SlotLoader().finish
@@ -92,7 +89,7 @@ def in_order(data: Source, passes: int) -> Loader:
 class Asks(keras.callbacks.Callback):
     """Evaluates and predicts in a training, by the trainer, and by the model on data that are finished."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: ap.Trainer) -> None:
         super().__init__()
         self.asked = trainer
         self.losses: list[list[float]] = []
@@ -129,27 +126,27 @@ def weights(model: keras.Model) -> list[float]:
 def error_of(action: Any) -> str:
     try:
         action()
-    except AutopipeError as error:
+    except ap.AutopipeError as error:
         return f"{type(error).__name__}: {error}"
     return "none"
 
 
-def short(trainer: Trainer, samples: str) -> Any:
+def short(trainer: ap.Trainer, samples: str) -> Any:
     """Return what is predicted for the first samples, or the error."""
     try:
-        return np.asarray(trainer.predict(Arrays(X[: int(samples)]), verbose=0)).tolist()
-    except AutopipeError as error:
+        return np.asarray(trainer.predict(ap.Arrays(X[: int(samples)]), verbose=0)).tolist()
+    except ap.AutopipeError as error:
         return str(error)
 
 
-def second_model(trainer: Callable[..., Trainer]) -> list[float]:
+def second_model(trainer: Callable[..., ap.Trainer]) -> list[float]:
     """Return the losses of another model in the same process."""
     validation = ((X[:16] / 255).astype(np.float32), np.eye(3, dtype=np.float32)[Y[:16]])
     history = trainer(model=functools.partial(build, 5)).fit(validation=validation, verbose=0).history
     return [*history["loss"], *history["val_loss"]]
 
 
-def several_steps(trainer: Callable[..., Trainer], count: int) -> list[float]:
+def several_steps(trainer: Callable[..., ap.Trainer], count: int) -> list[float]:
     """Return the weights after epochs of 8 batches, `count` of them an execution, and the losses of a validation."""
 
     trained = trainer(model=functools.partial(build, momentum=0.0, steps_per_execution=count))
@@ -157,7 +154,7 @@ def several_steps(trainer: Callable[..., Trainer], count: int) -> list[float]:
     return [*weights(trained.model), *history["val_loss"]]
 
 
-def refusals(trainer: Callable[..., Trainer], kind: Any, devices: int) -> dict[str, Any]:
+def refusals(trainer: Callable[..., ap.Trainer], kind: Any, devices: int) -> dict[str, Any]:
     """Return what is said to what several devices cannot do."""
     uneven = ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
     uneven.finish = SlotLoader().finish
@@ -168,7 +165,7 @@ def refusals(trainer: Callable[..., Trainer], kind: Any, devices: int) -> dict[s
     }
 
 
-def loader_errors(trainer: Callable[..., Trainer]) -> dict[str, str]:
+def loader_errors(trainer: Callable[..., ap.Trainer]) -> dict[str, str]:
     """Return what is said of a loader that fails, and of batches that cannot be shared out."""
     failing, uneven = SlotLoader(), ArrayLoader(X, Y, 7)
     failing.fails_at, failing.error = (0, 3), OpError("the op failed")
@@ -182,9 +179,11 @@ def loader_errors(trainer: Callable[..., Trainer]) -> dict[str, str]:
 def run(devices: int, folder: Path) -> dict[str, Any]:
     strategy = strategies.chosen(devices)
 
-    def trainer(loader: Loader | None = None, model: Any = build) -> Trainer:
+    def trainer(loader: ap.Loader | None = None, model: Any = build) -> ap.Trainer:
         built = models.build(model, strategy=strategy)
-        return Trainer(built, loader or SlotLoader(), strategy=strategy, device_prefetch=2, evaluation_loader=in_order)
+        return ap.Trainer(
+            built, loader or SlotLoader(), strategy=strategy, device_prefetch=2, evaluation_loader=in_order
+        )
 
     out: dict[str, Any] = {"virtual": strategies.virtual_devices(), "names": strategies.names(devices)}
     first = trainer()
@@ -233,7 +232,7 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     for name, batch in (("resident", (strategy.place(X[:8]), strategy.place(Y[:8]))), ("repeated", (X[:8], Y[:8]))):
         same = ResidentLoader(batch, rest.spec, rest.finish, 8)
         out[name] = trainer(same).fit(steps_per_epoch=3, verbose=0).history["loss"]
-    simulated = trainer(model=SimulatedAccelerator(1e-4, 8))
+    simulated = trainer(model=ap.SimulatedAccelerator(1e-4, 8))
     out["simulated"] = simulated.fit(epochs=1, verbose=0).history
     return out
 

@@ -27,16 +27,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError
 from autopipe.workload import data
 from autopipe.workload.data import records as example
 from autopipe.workload.data import source as asked
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.columns import NPZ
-from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.records import frame, serialise
-from autopipe.workload.data.table import Table
-from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.ops import planner
 from autopipe.workload.plain_code import packed
 from autopipe.workload.sample import FieldKind, Source, Structure, keyed, leaves, slots_of
@@ -85,7 +81,7 @@ def written(path: Path, content: bytes) -> Path:
 def folder(root: Path, count: int) -> Source:
     for number in range(count):
         written(root / "ab"[number % 2] / f"{number:06}.jpg", image(number))
-    return ImageFolder(root)
+    return ap.ImageFolder(root)
 
 
 def foldered(number: int) -> Parts:
@@ -97,21 +93,21 @@ def foldered(number: int) -> Parts:
 def flat(root: Path, count: int) -> Source:
     for number in range(count):
         written(root / f"{number:06}.jpg", image(number))
-    return ImageFolder(root, labels=[number % 5 for number in range(count)])
+    return ap.ImageFolder(root, labels=[number % 5 for number in range(count)])
 
 
 def half(root: Path, count: int) -> Source:
     """As many for validation: the even ones."""
     for number in range(2 * count):
         written(root / f"{1 - number % 2}" / f"{number:06}.jpg", image(number))
-    return ImageFolder(root, label_mode="categorical", validation_split=0.5, subset="validation")
+    return ap.ImageFolder(root, label_mode="categorical", validation_split=0.5, subset="validation")
 
 
 def pairs(root: Path, count: int) -> Source:
     for number in range(count):
         written(root / "images" / f"{number:06}.jpg", image(number))
         written(root / "masks" / f"{number:06}.png", mask(number))
-    return ImagePairs(root / "images", root / "masks")
+    return ap.ImagePairs(root / "images", root / "masks")
 
 
 def table(header: str, cells: Callable[[int], object], **options: Any) -> Callable[[Path, int], Source]:
@@ -120,7 +116,7 @@ def table(header: str, cells: Callable[[int], object], **options: Any) -> Callab
     def make(root: Path, count: int) -> Source:
         rows = [f"{written(root / f'{n:06}.jpg', image(n)).name},{cells(n)}" for n in range(count)]
         written(root / "all.csv", "\n".join([f"path,{header}", *rows, ""]).encode())
-        return Table(root / "all.csv", **options)
+        return ap.Table(root / "all.csv", **options)
 
     return make
 
@@ -134,7 +130,7 @@ def records(root: Path, count: int, *, raw: bool = False, **keys: Any) -> Source
     for shard in range(2):
         numbers = range(shard * count // 2, (shard + 1) * count // 2)
         written(root / f"{shard}.tfrecord", b"".join(frame(serialise(values(number))) for number in numbers))
-    return TFRecords(root / "*.tfrecord", **keys)
+    return ap.TFRecords(root / "*.tfrecord", **keys)
 
 
 def raw_records(root: Path, count: int) -> Source:
@@ -147,17 +143,17 @@ def rows(count: int) -> tuple[Any, Any]:
 
 
 def arrays(root: Path, count: int) -> Source:
-    return Arrays(*rows(count))
+    return ap.Arrays(*rows(count))
 
 
 def sliced(root: Path, count: int) -> Source:
-    return Arrays(*(part[::2] for part in rows(2 * count)))
+    return ap.Arrays(*(part[::2] for part in rows(2 * count)))
 
 
 def mapped(root: Path, count: int) -> Source:
     for name, array in zip("xy", rows(count), strict=True):
         np.save(written(root / f"{name}.npy", b""), array)
-    return Arrays(root / "x.npy", root / "y.npy")
+    return ap.Arrays(root / "x.npy", root / "y.npy")
 
 
 def row(number: int) -> Parts:
@@ -168,7 +164,7 @@ def row(number: int) -> Parts:
 def npz(root: Path, count: int) -> Source:
     x, y = rows(count)
     np.savez_compressed(written(root / "set.npz", b""), x=x, y=y)
-    return NPZ(root / "set.npz")
+    return ap.NPZ(root / "set.npz")
 
 
 SEVERAL: dict[str, Any] = {  # columns, as a model with two inputs wants them
@@ -194,7 +190,7 @@ def npz_of_several(root: Path, count: int) -> Source:
     x, y = rows(count)
     features, weight = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
     np.savez(written(root / "set.npz", b""), image=x, features=features, label=y, weight=weight)
-    return NPZ(root / "set.npz", x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
+    return ap.NPZ(root / "set.npz", x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
 
 
 def of_several_arrays(number: int) -> Parts:
@@ -381,7 +377,7 @@ def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: P
         "self": types.SimpleNamespace(),
         **plain.given,
     }
-    if isinstance(made, TFRecords):
+    if isinstance(made, ap.TFRecords):
         scope["tf"] = types.SimpleNamespace(train=types.SimpleNamespace(Example=example._example_class()))
     exec("\n".join(lines), scope)
     assert eval(plain.count, scope) == COUNT

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
@@ -19,16 +20,9 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert, estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import StoredSource, open_set, verify
-from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.op import Plan
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.mix import MixUp
 from autopipe.workload.ops.planner import make_plan, normalise
-from autopipe.workload.ops.sizes import RandomCrop, Resize
-from autopipe.workload.ops.values import OneHot
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
-from autopipe.workload.workload import Workload
 from tests.fakes import damage
 
 COUNT = 70
@@ -42,7 +36,7 @@ DEPTHS = {  # ops of the deterministic prefix
 class Unlabelled:
     """A user's source that gives encoded images alone."""
 
-    def __init__(self, folder: ImageFolder) -> None:
+    def __init__(self, folder: ap.ImageFolder) -> None:
         self._folder = folder
 
     def __len__(self) -> int:
@@ -57,7 +51,10 @@ class Parts:
     """A user's source for a model of three inputs and two targets, with a weight for each sample."""
 
     def __init__(self, folder: Path) -> None:
-        self._photos, self._pairs = ImageFolder(folder / "photos"), ImagePairs(folder / "images", folder / "masks")
+        self._photos, self._pairs = (
+            ap.ImageFolder(folder / "photos"),
+            ap.ImagePairs(folder / "images", folder / "masks"),
+        )
 
     def __len__(self) -> int:
         return len(self._photos)
@@ -87,26 +84,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def workload(case: str, folder: Path) -> Workload:
-    photos = ImageFolder(folder / "photos")
-    ops = [Decode(), Resize(16, 16), RandomFlip()]
+def workload(case: str, folder: Path) -> ap.Workload:
+    photos = ap.ImageFolder(folder / "photos")
+    ops = [ap.Decode(), ap.Resize(16, 16), ap.RandomFlip()]
     if case == "pairs":
-        crop = [Decode(), RandomCrop(16, 16)]
-        return Workload(data=ImagePairs(folder / "images", folder / "masks"), ops=crop, batch_size=8)
+        crop = [ap.Decode(), ap.RandomCrop(16, 16)]
+        return ap.Workload(data=ap.ImagePairs(folder / "images", folder / "masks"), ops=crop, batch_size=8)
     if case == "unlabelled":
-        return Workload(data=Unlabelled(photos), ops=ops, batch_size=8)
+        return ap.Workload(data=Unlabelled(photos), ops=ops, batch_size=8)
     if case == "one_bad":
-        return Workload(data=photos, ops=ops, batch_size=8, on_bad_sample="skip")
+        return ap.Workload(data=photos, ops=ops, batch_size=8, on_bad_sample="skip")
     if case == "mixed":  # a label that is a vector
-        return Workload(data=photos, ops=[*ops[:2], OneHot(3), ops[2], MixUp()], batch_size=8)
+        return ap.Workload(data=photos, ops=[*ops[:2], ap.OneHot(3), ops[2], ap.MixUp()], batch_size=8)
     if case == "parts":
-        return Workload(data=Parts(folder), ops=ops, batch_size=8)
-    return Workload(data=photos, ops=ops, batch_size=8)
+        return ap.Workload(data=Parts(folder), ops=ops, batch_size=8)
+    return ap.Workload(data=photos, ops=ops, batch_size=8)
 
 
 @dataclasses.dataclass
 class Case:
-    workload: Workload
+    workload: ap.Workload
     plan: Plan
     conversion: Conversion
     stored: StoredSource

@@ -12,22 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import autopipe as ap
 from autopipe.errors import WorkloadError
 from autopipe.hardware import disk, processes
 from autopipe.measure import feed
 from autopipe.measure.session import Session
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.workload import Workload
 from tests.fakes.reports import Told
 from tests.integration.test_measure import IMAGES, LABELS, PHASES, QUICK, classifier
 
@@ -36,22 +27,22 @@ pytestmark = pytest.mark.slow
 SURE: JsonObject = {**QUICK, "model_images_per_second": 1e9}
 
 
-def workload(model: Any = None, *ops: Any) -> Workload:
-    ops = (*ops, Rescale(1 / 255))
-    return Workload(data=Arrays(IMAGES, LABELS), ops=ops, model=model or classifier(), batch_size=8)
+def workload(model: Any = None, *ops: Any) -> ap.Workload:
+    ops = (*ops, ap.Rescale(1 / 255))
+    return ap.Workload(data=ap.Arrays(IMAGES, LABELS), ops=ops, model=model or classifier(), batch_size=8)
 
 
-def photos(folder: Path, *random: Any, batch_size: int) -> Workload:
+def photos(folder: Path, *random: Any, batch_size: int) -> ap.Workload:
     """Return a workload of seventy images of two classes."""
     for number in range(70):
         (folder / str(number % 2)).mkdir(exist_ok=True)
         cv2.imwrite(str(folder / str(number % 2) / f"{number}.png"), IMAGES[number])
-    ops = [Decode(), Resize(8, 8), *random, Rescale(1 / 255)]
-    return Workload(data=ImageFolder(folder), ops=ops, model=classifier(), batch_size=batch_size)
+    ops = [ap.Decode(), ap.Resize(8, 8), *random, ap.Rescale(1 / 255)]
+    return ap.Workload(data=ap.ImageFolder(folder), ops=ops, model=classifier(), batch_size=batch_size)
 
 
 def measured(session: Session, code: str, log: Told | None = None, options: JsonObject = SURE) -> Any:
-    return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Told())
+    return session.measure(ap.PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Told())
 
 
 @pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
@@ -64,7 +55,7 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
     found = measured(session, code, log, SURE | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
     session.close()
     assert cv2.getNumThreads() == threads
-    assert found.config_key == PipelineConfig(loader=Foreign(code=code), finish="host").key()
+    assert found.config_key == ap.PipelineConfig(loader=Foreign(code=code), finish="host").key()
     assert all(window.images % 8 == 0 for window in found.windows)
     assert sum(window.images for window in found.windows) > 8 * 8  # an epoch has eight batches
     assert 0 < found.data_wait_share <= 1
@@ -90,7 +81,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 @pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
 def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(feed, "_FILL_SECONDS", seconds)
-    session = Session(photos(tmp_path, RandomFlip(), batch_size=4), form, form)
+    session = Session(photos(tmp_path, ap.RandomFlip(), batch_size=4), form, form)
     found = measured(session, form)
     session.close()
     assert found.images_per_second.value > 0
@@ -98,7 +89,7 @@ def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: 
 
 
 def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:
-    session = Session(workload(SimulatedAccelerator(0.002), Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
+    session = Session(workload(ap.SimulatedAccelerator(0.002), ap.Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
     assert measured(session, "tf.data").images_per_second.value > 0
     session.close()
 
@@ -113,7 +104,7 @@ def by_two_inputs() -> keras.Model:
 
 def test_arrays_of_several_parts_are_timed_those_of_the_user_too() -> None:
     x, y, weight = {"image": IMAGES, "numbers": np.ones((70, 2), np.float32)}, {"kind": LABELS}, np.ones(70, np.float32)
-    parts = Workload(data=Arrays(x, y, weight), ops=[Rescale(1 / 255)], model=by_two_inputs, batch_size=8)
+    parts = ap.Workload(data=ap.Arrays(x, y, weight), ops=[ap.Rescale(1 / 255)], model=by_two_inputs, batch_size=8)
     codes: list[Any] = ["fit", lambda: ({**x, "image": IMAGES.astype("float32")}, y, weight)]
     for code in codes:
         session = Session(parts, code, "fit")

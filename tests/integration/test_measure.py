@@ -12,26 +12,16 @@ import keras
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import disk, machine
 from autopipe.measure.meter import overall
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
-from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.values import JsonObject
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.mode import Mode
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.workload import Workload
 from tests.fakes.reports import Told
 
 pytestmark = pytest.mark.slow
@@ -39,15 +29,15 @@ pytestmark = pytest.mark.slow
 IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
 LABELS = np.arange(70) % 3
 QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm"}
-THREADS = PipelineConfig(loader=Threads(workers=2, queue_size=4))
+THREADS = ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=4))
 PHASES = list(Phase)[2:]  # the process is started and has imported its workload
 
 
-def workload(model: Any = None, count: int = 70, **other: Any) -> Workload:
-    return Workload(
-        data=Arrays(IMAGES[:count], LABELS[:count]),
-        ops=[RandomFlip(), Rescale(1 / 255)],
-        model=model or SimulatedAccelerator(step_seconds=0.004),
+def workload(model: Any = None, count: int = 70, **other: Any) -> ap.Workload:
+    return ap.Workload(
+        data=ap.Arrays(IMAGES[:count], LABELS[:count]),
+        ops=[ap.RandomFlip(), ap.Rescale(1 / 255)],
+        model=model or ap.SimulatedAccelerator(step_seconds=0.004),
         **{"batch_size": 8, **other},
     )
 
@@ -90,7 +80,7 @@ class DiesOnce:
 
 def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
     session = Session(dataclasses.replace(workload(), data=DiesOnce(tmp_path / "died")))
-    config = PipelineConfig(loader=Processes(workers=1))
+    config = ap.PipelineConfig(loader=ap.Processes(workers=1))
     first, second = (session.measure(config, QUICK, Told()).warnings for _ in range(2))
     session.close()
     assert [said for said in first if "1 worker" in said and "died" in said] != []
@@ -109,16 +99,16 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
 @pytest.mark.parametrize(
     ("loader", "cache"),
     [
-        (Threads(workers=2), "memory"),
-        (Processes(workers=1), "none"),
-        (Processes(workers=1), "memory"),
-        (TfData(), "none"),
+        (ap.Threads(workers=2), "memory"),
+        (ap.Processes(workers=1), "none"),
+        (ap.Processes(workers=1), "memory"),
+        (ap.TfData(), "none"),
     ],
 )
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:
     log = Told()
     session = Session(workload(classifier()))
-    config = PipelineConfig(loader=loader, cache=cache)
+    config = ap.PipelineConfig(loader=loader, cache=cache)
     found = session.measure(config, QUICK, log)
     session.close()
     assert found.images_per_second.value > 0
@@ -207,7 +197,7 @@ def test_whatever_a_model_logs_is_waited_for() -> None:
 
 
 def test_a_very_slow_model_ends_soon_and_is_called_unstable() -> None:
-    session = Session(workload(SimulatedAccelerator(step_seconds=0.5)))
+    session = Session(workload(ap.SimulatedAccelerator(step_seconds=0.5)))
     found = session.measure(THREADS, QUICK, Told())
     assert len(found.windows) < 6  # which an interval takes
     assert not found.stable
@@ -231,11 +221,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def photos(folder: Path, **other: Any) -> Workload:
-    return Workload(
-        data=ImageFolder(folder),
-        ops=[Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)],
-        model=SimulatedAccelerator(step_seconds=0.02),
+def photos(folder: Path, **other: Any) -> ap.Workload:
+    return ap.Workload(
+        data=ap.ImageFolder(folder),
+        ops=[ap.Decode(), ap.Resize(8, 8), ap.RandomFlip(), ap.Rescale(1 / 255)],
+        model=ap.SimulatedAccelerator(step_seconds=0.02),
         **{"batch_size": 4, **other},
     )
 

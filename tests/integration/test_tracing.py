@@ -8,20 +8,12 @@ from typing import Any
 
 import pytest
 
+import autopipe as ap
 from autopipe.errors import ConfigError
 from autopipe.measure.session import Session
 from autopipe.pipeline.batching import traced
 from autopipe.pipeline.batching.traced import TraceLog, Tracing
-from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.table import Table
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.workload import Workload
+from autopipe.pipeline.config import LoaderConfig
 from tests.fakes.reports import Told
 from tests.fakes.trace_reader import complaints
 from tests.integration.test_measure import QUICK
@@ -33,13 +25,13 @@ OPS = {"read", "Decode", "Resize", "RandomFlip"}
 
 
 def run(photos: Path, file: Path | None, loader: LoaderConfig, **config: Any) -> None:
-    workload = Workload(
-        data=Table(photos / "labels.csv", path="path", label="label"),
-        ops=[Decode(), Resize(8, 8), RandomFlip()],
-        model=SimulatedAccelerator(step_seconds=0.002),
+    workload = ap.Workload(
+        data=ap.Table(photos / "labels.csv", path="path", label="label"),
+        ops=[ap.Decode(), ap.Resize(8, 8), ap.RandomFlip()],
+        model=ap.SimulatedAccelerator(step_seconds=0.002),
         batch_size=4,
     )
-    wanted = PipelineConfig(loader=loader, **config)
+    wanted = ap.PipelineConfig(loader=loader, **config)
     session = Session(workload)
     with Tracing(file) as tracing:
         session.measure(wanted, {**QUICK, **tracing.options(wanted)}, Told())
@@ -58,9 +50,9 @@ def names_by_process(trace: Any) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("loader", "in_training", "in_workers"),
     [
-        (Threads(workers=2, read_ahead=4), IN_TRAINING | OPS, None),
-        (Processes(workers=1), IN_TRAINING, OPS),
-        (TfData(), IN_TRAINING, None),
+        (ap.Threads(workers=2, read_ahead=4), IN_TRAINING | OPS, None),
+        (ap.Processes(workers=1), IN_TRAINING, OPS),
+        (ap.TfData(), IN_TRAINING, None),
     ],
 )
 def test_lanes_show_what_each_worker_and_the_training_did(
@@ -85,7 +77,7 @@ def test_nothing_is_noted_where_no_trace_is_wanted(photos: Path, monkeypatch: py
         raise AssertionError("a log was made")
 
     monkeypatch.setattr(TraceLog, "__init__", refuse)
-    run(photos, None, Threads(workers=1))
+    run(photos, None, ap.Threads(workers=1))
 
 
 def test_what_is_quick_is_noted_now_and_then_and_what_is_slow_each_time(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import autopipe as ap
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Memory
 from autopipe.measure.facts import Ceiling
@@ -29,14 +30,11 @@ from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import searching
 from autopipe.values import JsonObject
-from autopipe.workload.workload import Workload
 from tests.fakes.commands import environment
 
-CONFIG = PipelineConfig(loader=Threads(workers=1))
+CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1))
 IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, request_seconds=4.5, end_seconds=2.0)
 GONE_SECONDS = 20
 TRAIN = """
@@ -83,7 +81,7 @@ def failed(outcome: object, kind: FailureKind, phase: Phase = Phase.MEASURE) -> 
     return outcome
 
 
-def pids(runner: TrialRunner, *configs: PipelineConfig, **options: str | int) -> list[int]:
+def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int) -> list[int]:
     """Return the process that measured each of these."""
     outcomes = [runner.measure(config, options) for config in configs]
     return [outcome.ran.processes for outcome in outcomes if isinstance(outcome, Measurement)]
@@ -231,7 +229,7 @@ def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch
 @pytest.mark.parametrize(
     ("recycling", "configs", "processes"),
     [
-        (Recycling(), [CONFIG, PipelineConfig(loader=Threads(workers=2)), CONFIG], [0, 0, 0]),
+        (Recycling(), [CONFIG, ap.PipelineConfig(loader=ap.Threads(workers=2)), CONFIG], [0, 0, 0]),
         (Recycling(isolation="process"), [CONFIG, CONFIG], [0, 1]),
         (Recycling(trials=2), [CONFIG] * 3, [0, 0, 1]),
         (Recycling(), [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
@@ -239,7 +237,7 @@ def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch
     ids=["warm", "each its own", "so many", "another setting of the process"],
 )
 def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_replaced(
-    launch: Launch, recycling: Recycling, configs: list[PipelineConfig], processes: list[int]
+    launch: Launch, recycling: Recycling, configs: list[ap.PipelineConfig], processes: list[int]
 ) -> None:
     with TrialRunner(launch, recycling=recycling) as runner:
         runner.begin()
@@ -288,7 +286,7 @@ def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
         def read(self, index: int) -> int:
             return index
 
-    nameless = dataclasses.replace(launch, workload=Workload(data=Numbers(), ops=[], batch_size=2))
+    nameless = dataclasses.replace(launch, workload=ap.Workload(data=Numbers(), ops=[], batch_size=2))
     with TrialRunner(nameless, recycling=Recycling(isolation="process")) as runner:
         assert len(pids(runner, CONFIG, CONFIG)) == 2
 
@@ -347,7 +345,7 @@ def test_ctrl_c_while_a_child_starts_leaves_neither_a_process_nor_its_folder(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pickled = Workload(data=Interrupting(), ops=[], batch_size=2)
+    pickled = ap.Workload(data=Interrupting(), ops=[], batch_size=2)
     with TrialRunner(dataclasses.replace(launch, workload=pickled)) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.begin()

@@ -11,7 +11,7 @@ import pickle
 import runpy
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +19,24 @@ import cv2
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.pipeline import assembly
-from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.config import LOADERS
 from autopipe.pipeline.eject.module import module
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.records import frame, serialise
-from autopipe.workload.data.table import Table
-from autopipe.workload.data.tfrecords import TFRecords
-from autopipe.workload.ops.colors import RandomBrightness, RandomContrast, RandomHue, RandomSaturation
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.mix import CutMix, MixUp
-from autopipe.workload.ops.on_parts import On
-from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
-from autopipe.workload.ops.values import Cast, MaskToClass, Normalize, OneHot, Rescale
-from autopipe.workload.workload import Workload
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.integration import ejected_run
 
 PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
 FORMS: dict[str, Any] = {
-    "tf.data": PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=1)),
-    "keras": PipelineConfig(loader=Foreign(code="keras-workers")),
+    "tf.data": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, prefetch=1)),
+    "keras": ap.PipelineConfig(loader=Foreign(code="keras-workers")),
 }
 if "grain" in LOADERS:
-    FORMS["grain"] = PipelineConfig(loader=LOADERS["grain"](num_threads=2, buffer_size=2))
+    FORMS["grain"] = ap.PipelineConfig(loader=LOADERS["grain"](num_threads=2, buffer_size=2))
 ARRAYS = (*FORMS, "fit")
+CACHED = {"cache": "memory"}
 MADE = ["tfdata", *(form for form in FORMS if form != "tf.data")]
 pytestmark = pytest.mark.timeout(300)  # many models are compiled
 
@@ -58,16 +45,16 @@ pytestmark = pytest.mark.timeout(300)  # many models are compiled
 class Case:
     """A workload, and by how much what its plain code gives may be off what autopipe gives; None: it is random."""
 
-    workload: Workload
+    workload: ap.Workload
     tolerance: float | None = 0.0
-    config: Callable[[PipelineConfig], Any] = lambda config: config
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
     forms: tuple[str, ...] = tuple(FORMS)
     trained: tuple[str, ...] = ("tf.data", "keras", "fit")  # a model takes longer than all samples
     jpegs: bool = False  # TensorFlow's usual transform of a JPEG is a faster one, of fewer digits
 
 
-def workload(data: Any, *ops: Any, batch_size: int = 4, **more: Any) -> Workload:
-    return Workload(data=data, ops=ops, batch_size=batch_size, shuffle=False, **more)
+def workload(data: Any, *ops: Any, batch_size: int = 4, **more: Any) -> ap.Workload:
+    return ap.Workload(data=data, ops=ops, batch_size=batch_size, shuffle=False, **more)
 
 
 def photos(root: Path) -> list[tuple[str, bytes]]:
@@ -81,7 +68,7 @@ def photos(root: Path) -> list[tuple[str, bytes]]:
     return found
 
 
-def pairs(root: Path) -> ImagePairs:
+def pairs(root: Path) -> ap.ImagePairs:
     random = np.random.default_rng(0)
     for kind in ("images", "masks"):
         (root / kind).mkdir()
@@ -89,21 +76,21 @@ def pairs(root: Path) -> ImagePairs:
         cv2.imwrite(str(root / f"images/{number}.png"), random.integers(0, 256, (24, 32, 3), np.uint8))
         mask = np.asarray(PALETTE, np.uint8)[random.integers(0, 4, (24, 32))]
         cv2.imwrite(str(root / f"masks/{number}_L.png"), cv2.cvtColor(mask, cv2.COLOR_RGB2BGR))
-    return ImagePairs(root / "images", root / "masks", mask_suffix="_L")
+    return ap.ImagePairs(root / "images", root / "masks", mask_suffix="_L")
 
 
-def example(root: Path) -> Workload:
+def example(root: Path) -> ap.Workload:
     """Return the workload of the example of two inputs, with a demo set of its own."""
     folder = ROOT / "examples" / "two_inputs"
     runpy.run_path(str(folder / "make_demo.py"))["make"](root, 20)
-    made: Workload = runpy.run_path(str(folder / "train.py"))["workload"]
+    made: ap.Workload = runpy.run_path(str(folder / "train.py"))["workload"]
     return made
 
 
 def cases(root: Path) -> dict[str, Case]:
     files, masked = photos(root), pairs(root)
     for name, cell in (("classes", "{0}"), ("numbers", "{0}.5")):
-        rows = [f"{path};{cell.format(f'{number}')}" for number, (path, _) in enumerate(files)]
+        rows = [f"{path};{cell.format(number)}" for number, (path, _) in enumerate(files)]
         (root / f"{name}.csv").write_text("\n".join(["file;y", *rows]))
     records = [frame(serialise({"image/encoded": each, "image/class/label": n})) for n, (_, each) in enumerate(files)]
     for shard in range(2):
@@ -114,12 +101,11 @@ def cases(root: Path) -> dict[str, Case]:
         np.save(root / f"{name}.npy", array)
     pixels = [frame(serialise({"raw": x.tobytes(), "y": int(y)})) for x, y in zip(*rows_of_arrays, strict=True)]
     (root / "pixels").write_bytes(b"".join(pixels))
-    raw = TFRecords(root / "pixels", image_key="raw", label_key="y", shape=(9, 8, 3))
+    raw = ap.TFRecords(root / "pixels", image_key="raw", label_key="y", shape=(9, 8, 3))
     own = importlib.import_module("mine")
-    small, kept = (
-        (Decode(), Resize(8, 9), Rescale(1 / 255)),
-        lambda config: config.model_copy(update={"cache": "memory"}),
-    )
+    small = ap.Decode(), ap.Resize(8, 9), ap.Rescale(1 / 255)
+    tall, classes = ap.Resize(13, 15, interpolation="nearest"), ap.MaskToClass(PALETTE)
+    folder, crop = ap.ImageFolder(root / "photos"), ap.RandomCrop(16, 16)
     smooth = 1.01 / 255  # TensorFlow's and OpenCV's bilinear pixels differ by one level
     jpegs = root / "jpegs"
     for number in range(6):
@@ -129,66 +115,66 @@ def cases(root: Path) -> dict[str, Case]:
     numbers = np.arange(30) % 2
     solids = np.full((30, 9, 8, 3), 255, np.uint8) * numbers.astype(np.uint8)[:, None, None, None], numbers
     images = Path(masked.files()[0]).parent
-    twins = ImagePairs(images, shutil.copytree(images, root / "copy"))
-    colours = [RandomBrightness(), RandomContrast()]
+    twins = ap.ImagePairs(images, shutil.copytree(images, root / "copy"))
+    colours = ap.RandomBrightness(0.1), ap.RandomContrast(), ap.RandomSaturation(), ap.RandomHue()
     shown, depths = rows_of_arrays[0], random.random((6, 2)).astype(np.float32)
-    scenes = Decode(), On("mask", MaskToClass(PALETTE)), Resize(13, 15, interpolation="nearest"), On("kind", OneHot(3))
-    both = Arrays((shown, depths), {"depth": depths[:, 0], "kind": rows_of_arrays[1]}, depths[:, 1])
-    stereo = Arrays({"left": shown, "right": shown}, {"mask": shown[..., 0], "kind": rows_of_arrays[1]})
+    scenes = ap.Decode(), ap.On("mask", classes), tall, ap.On("kind", ap.OneHot(3))
+    both = ap.Arrays((shown, depths), {"depth": depths[:, 0], "kind": rows_of_arrays[1]}, depths[:, 1])
+    stereo = ap.Arrays({"left": shown, "right": shown}, {"mask": shown[..., 0], "kind": rows_of_arrays[1]})
     house = example(root / "houses")
     still = [op for op in house.ops if not op.is_random]
     return {
         "folder": Case(
             workload(
-                ImageFolder(root / "photos"), Decode(), Pad(24, 24, value=7.0), Resize(26, 28), CenterCrop(21, 20),
-                Normalize((1.0, 2.0, 3.0), 60.0), Cast("int32", on="mask"),
-            ), 1.01 / 60, kept,
+                folder, ap.Decode(), ap.Pad(24, 24, value=7.0), ap.Resize(26, 28), ap.CenterCrop(21, 20),
+                ap.Normalize((1.0, 2.0, 3.0), 60.0), ap.Cast("int32", on="mask"),
+            ), 1.01 / 60, CACHED,
         ),
         "crops": Case(
-            workload(ImageFolder(jpegs), Decode(), CenterCrop(21, 20), Rescale(1 / 255)), smooth, forms=("tf.data",),
-            jpegs=True,
+            workload(ap.ImageFolder(jpegs), ap.Decode(), ap.CenterCrop(21, 20), ap.Rescale(1 / 255)), smooth,
+            forms=("tf.data",), jpegs=True,
         ),
         "read": Case(
-            workload(ImageFolder(root / "photos"), *small), smooth, forms=("directory", "tf.data-cache"),
+            workload(folder, *small), smooth, forms=("directory", "tf.data-cache"),
             trained=("directory", "tf.data-cache"),
         ),
         "drawn": Case(
             workload(
-                ImageFolder(jpegs), Decode(), RandomResizedCrop(9, 9, area=(0.3, 0.6)), RandomFlip(),
-                RandomBrightness(0.1), RandomContrast(), RandomSaturation(), RandomHue(), Rescale(1 / 255)
+                ap.ImageFolder(jpegs), ap.Decode(), ap.RandomResizedCrop(9, 9, area=(0.3, 0.6)), ap.RandomFlip(),
+                *colours, ap.Rescale(1 / 255)
             ), None, forms=("tf.data",),
         ),
         "masks": Case(
             workload(
-                masked, Decode(), MaskToClass(PALETTE), Pad(30, 34, mask_value=3),
-                Resize(13, 15, interpolation="nearest"), OneHot(4), Rescale(1 / 255, 0.5),
-                batch_size=2, drop_remainder=True,
+                masked, ap.Decode(), classes, ap.Pad(30, 34, mask_value=3), tall, ap.OneHot(4),
+                ap.Rescale(1 / 255, 0.5), batch_size=2, drop_remainder=True,
             ), 1e-6,
         ),
-        "table": Case(workload(Table(root / "classes.csv", path="file", label="y"), *small), smooth),
-        "regression": Case(workload(Table(root / "numbers.csv", path="file", label="y"), *small), smooth),
-        "records": Case(workload(TFRecords(root / "*.tfrecord"), *small, OneHot(6)), smooth),
-        "pixels": Case(workload(raw, OneHot(3))),
-        "arrays": Case(workload(Arrays(*rows_of_arrays), Rescale(1 / 255), OneHot(3)), 1e-6,
-                       forms=ARRAYS),
-        "resized": Case(workload(Arrays(*rows_of_arrays), *small[1:]), smooth, forms=ARRAYS),
-        "mapped": Case(workload(Arrays(root / "x.npy", root / "y.npy"), OneHot(3)), forms=ARRAYS),
-        "own": Case(workload(own.Own(), Map(own.thinned), OneHot(3))),
-        "jitter": Case(workload(own.Own(), Map(own.jittered, random=True)), None),
+        "table": Case(workload(ap.Table(root / "classes.csv", path="file", label="y"), *small), smooth),
+        "regression": Case(workload(ap.Table(root / "numbers.csv", path="file", label="y"), *small), smooth),
+        "records": Case(workload(ap.TFRecords(root / "*.tfrecord"), *small, ap.OneHot(6)), smooth),
+        "pixels": Case(workload(raw, ap.OneHot(3))),
+        "arrays": Case(workload(ap.Arrays(*rows_of_arrays), *small[2:], ap.OneHot(3)), 1e-6, forms=ARRAYS),
+        "resized": Case(workload(ap.Arrays(*rows_of_arrays), *small[1:]), smooth, forms=ARRAYS),
+        "mapped": Case(workload(ap.Arrays(root / "x.npy", root / "y.npy"), ap.OneHot(3)), forms=ARRAYS),
+        "own": Case(workload(own.Own(), ap.Map(own.thinned), ap.OneHot(3))),
+        "jitter": Case(workload(own.Own(), ap.Map(own.jittered, random=True)), None),
         "random": Case(
-            workload(masked, Decode(), MaskToClass(PALETTE), RandomCrop(16, 16), RandomFlip(vertical=True), *colours),
-            None, lambda config: config.model_copy(update={"channels": "first"}), trained=tuple(FORMS),
+            workload(masked, ap.Decode(), classes, crop, ap.RandomFlip(vertical=True), *colours[:2]),
+            None, {"channels": "first"}, trained=tuple(FORMS),
         ),
         "mixed": Case(
-            workload(Arrays(*solids), OneHot(2), CutMix(), MixUp(0.4, probability=0.5), Rescale(1 / 255), batch_size=8),
-            None,
+            workload(
+                ap.Arrays(*solids), ap.OneHot(2), ap.CutMix(), ap.MixUp(0.4, probability=0.5), ap.Rescale(1 / 255),
+                batch_size=8,
+            ), None,
         ),
-        "twins": Case(workload(twins, Decode(), RandomCrop(16, 16), RandomFlip(vertical=True)), None, kept),
+        "twins": Case(workload(twins, ap.Decode(), crop, ap.RandomFlip(vertical=True)), None, CACHED),
         "houses": Case(dataclasses.replace(house, ops=still, shuffle=False), smooth, trained=(), jpegs=True),
         "flipped": Case(dataclasses.replace(house, shuffle=False), None),
-        "scenes": Case(workload(own.Scenes(root), *scenes, Rescale(1 / 255)), 1e-6, trained=tuple(FORMS)),
-        "both": Case(workload(both, *small[1:], On("kind", OneHot(3))), smooth, forms=ARRAYS, trained=("fit",)),
-        "stereo": Case(workload(stereo, RandomCrop(5, 4), RandomFlip(vertical=True)), None, kept, trained=()),
+        "scenes": Case(workload(own.Scenes(root), *scenes, ap.Rescale(1 / 255)), 1e-6, trained=tuple(FORMS)),
+        "both": Case(workload(both, *small[1:], ap.On("kind", ap.OneHot(3))), smooth, forms=ARRAYS, trained=("fit",)),
+        "stereo": Case(workload(stereo, ap.RandomCrop(5, 4), ap.RandomFlip(vertical=True)), None, CACHED, trained=()),
     }  # fmt: skip
 
 
@@ -208,11 +194,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         given = {}
         for name, case in found.items():
             for form in case.forms:
-                wanted = case.config(FORMS[form]) if form in FORMS else form
+                wanted = FORMS[form].model_copy(update=case.config) if form in FORMS else form
                 plain = module(case.workload, wanted)
                 file = f"{name}_{form.replace('.', '')}"
                 (root / f"{file}.py").write_text(plain.code)
-                given[file] = dict(plain.given), form in case.trained
+                given[file] = {str(each): value for each, value in plain.given.items()}, form in case.trained
         (root / "given.pickle").write_bytes(pickle.dumps(given))
         succeeded(python(ejected_run.__file__, cwd=root, backend="tensorflow"))
         outcomes = pickle.loads((root / "made.pickle").read_bytes())
@@ -220,8 +206,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         sys.modules.pop("mine", None)
 
 
-def _expected(wanted: Workload) -> dict[str, Any]:
-    with assembly.build_loader(wanted, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
+def _expected(wanted: ap.Workload) -> dict[str, Any]:
+    with assembly.build_loader(wanted, ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")) as loader:
         return ejected_run.joined(loader.epoch(0))
 
 
