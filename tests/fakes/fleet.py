@@ -13,7 +13,6 @@ from typing import Any, Self
 import pytest
 from replaying.synthetic import measurement
 
-from autopipe.api import retuning, tuning
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.machine import Cpu, Machine, Memory
@@ -110,9 +109,8 @@ class Fleet:
         def runner_for(*_: Any, **__: Any) -> Trials:
             return self.trials
 
-        for module in (tuning, retuning):
-            self.patch.setattr(module, "runner_for", runner_for)
-        self.patch.setattr(searching, "foreign_runner", runner_for)
+        for name in ("runner_for", "foreign_runner"):
+            self.patch.setattr(searching, name, runner_for)
         self.patch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")
 
     def at(self, here: Machine, surface: Surface) -> None:
