@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -15,22 +15,13 @@ from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import PipelineConfig, from_config, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import library, study
+from autopipe.search import library
 from autopipe.search.conclusion import Searched, nothing_measured, only_change
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Effort
 from autopipe.search.result import LeftOut, Reason, Result, Stop
-from autopipe.search.settings import Settings
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import run, some
-
-SPACE = """
-schema_version: 1
-parameters:
-  loader: [threads]
-  threads.workers: [1, 2]
-  storage: [files, array]
-"""
+from tests.unit.search.conftest import run, some, space_of
 
 
 @dataclass(kw_only=True)
@@ -58,34 +49,29 @@ class Converting(Surface):
         return outcome.model_copy(update={"conversion": cost})
 
 
-def searched(epochs: int | None, convert_seconds: float = 0.001) -> Searched:
+def searched(epochs: int | None, convert_seconds: float) -> Searched:
+    space = space_of({"loader": ["threads"], "threads.workers": [1, 2], "storage": ["files", "array"]}, cores=2)
     surface = Converting(cores=2, model_rate=60_000.0, noise=0.001, convert_seconds=convert_seconds)
-    space = library.parse(SPACE, {"cores": 2, "gpus": 0})
-    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, epochs=epochs, budget_seconds=None))
+    return run(space, surface, epochs=epochs, budget_seconds=None)
 
 
-def test_a_conversion_that_pays_in_time_wins() -> None:
-    ended = searched(epochs=50)
-    assert some(ended.best_config).storage == "array"
+@pytest.mark.parametrize(
+    ("epochs", "convert_seconds", "storage"),
+    [(50, 0.001, "array"), (2, 0.01, "files"), (None, 1.0, "array")],  # without known epochs whatever it costs
+)
+def test_a_conversion_wins_if_it_pays_in_time_and_else_is_shown(
+    epochs: int | None, convert_seconds: float, storage: str
+) -> None:
+    ended = searched(epochs, convert_seconds)
+    assert some(ended.best_config).storage == storage
     (row,) = ended.result.paybacks
-    assert row.epochs is not None
-    assert 0 < row.epochs < 50
-    assert not row.overruled
-
-
-def test_one_that_pays_too_late_does_not_and_is_shown() -> None:
-    ended = searched(epochs=2, convert_seconds=0.01)
-    assert some(ended.best_config).storage == "files"
-    (row,) = ended.result.paybacks
-    assert ended.result.images_per_second is not None
-    assert row.rate.value > ended.result.images_per_second.value
-    assert row.epochs is not None
-    assert row.epochs > 2
-    assert row.overruled
+    assert row.overruled == (storage == "files")
+    assert epochs is None or (0 < some(row.epochs) < epochs) == (storage == "array")
+    assert storage == "array" or row.rate.value > some(ended.result.images_per_second).value
 
 
 def test_the_figures_are_those_of_the_whole_set() -> None:
-    ended = searched(epochs=50)
+    ended = searched(50, 0.001)
     (row,) = ended.result.paybacks
     samples = Surface().sample_count
     assert row.cut == 2
@@ -99,12 +85,6 @@ def test_the_figures_are_those_of_the_whole_set() -> None:
     assert row.saved_seconds == pytest.approx(samples / rival - samples / row.rate.value, rel=0.02)
     # Both ways begin with the same wait for the first batch, and no cache is filled.
     assert row.epochs == pytest.approx(row.convert_seconds.value / row.saved_seconds)
-
-
-def test_without_known_epochs_the_fastest_wins_whatever_it_costs() -> None:
-    ended = searched(epochs=None, convert_seconds=1.0)
-    assert some(ended.best_config).storage == "array"
-    assert not ended.result.paybacks[0].overruled
 
 
 SURFACE = Surface(model_rate=60_000.0, noise=0.01, seed=5)
@@ -155,119 +135,109 @@ def test_what_depends_on_another_setting_is_no_difference_of_its_own(
     assert only_change({"loader": "a", "a.workers": 2, "cache": "none"}, other) == change  # type: ignore[arg-type]
 
 
-CUT = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
+# ---------------------------------------------------------------- why nothing was measured
+
+CUT = {"stop": Stop(reason=Reason.INTERRUPTED, message="Interrupted.")}
+NONE_RAN = {"trials": (), "left_out": ()}
+FORKS = (LeftOut(reason="wrapped with use_multiprocessing: forks", configs=4), LeftOut(reason="none", configs=0))
+FORMER = baseline("the former configuration", 1.0).model_copy(update={"images_per_second": None, "incumbent": True})
+UNMEASURED = {"baselines": (FORMER,), "trials": (trial(config(), 900.0),)}
 
 
 class Failing(Surface):
     """A machine on which nothing runs."""
 
+    def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure:
+        self.now += 1.0
+        hang = "Forked children hang."
+        return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message=hang, hint="Use threads.")
+
+
+class Partly(Surface):
+    """Each trial fills a quarter of its cache, and takes 1 GiB beside it."""
+
+    def resources(self, config: PipelineConfig) -> Resources:
+        return Resources(peak_rss_bytes=2**30)
+
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        self.now += 1.0
-        return TrialFailure(
-            kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message="Forked children hang.", hint="Use threads."
-        )
+        return super().measure(config, effort=effort).model_copy(update={"data_share": 0.25})
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
-    surface = Failing()
-    space = library.load("quick", {"cores": 2, "gpus": 0})
-    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=3)).result
+def quick() -> Space:
+    return library.load("quick", {"cores": 2, "gpus": 0})
 
 
-def test_the_reason_why_trials_failed_is_the_errors(result: Result) -> None:
-    error = nothing_measured(result)
+@pytest.fixture(scope="module")
+def failed(quick: Space) -> Result:
+    return run(quick, Failing(), trials=3).result
+
+
+@pytest.fixture(scope="module")
+def one_failed(quick: Space) -> Result:
+    return run(quick, Failing(compared=()), trials=1).result
+
+
+@pytest.fixture(scope="module")
+def exceeding(quick: Space) -> Result:
+    return run(quick, Surface(), trials=4, limits=Limits(cpu_percent=1.0), blocks=(0, 0)).result
+
+
+NOTHING = "No configuration could be measured"
+UNTRIED = f"{NOTHING}, because none could be tried"
+INTERRUPTED = "The search was interrupted before any configuration could be measured"
+KEPT = "The former configuration was not measured before the search ended, so nothing is proved to be faster."
+REASON, CHANGE = "The reason of the last: Forked children hang.", "Change what the reasons name"
+
+
+@pytest.mark.parametrize(
+    ("found", "update", "said", "hint"),
+    [
+        ("failed", {}, f"{NOTHING}: all of 3 trials failed. {REASON}", "Use threads."),
+        ("one_failed", {}, f"{NOTHING}: the one trial failed. The reason: Forked children hang.", "Use threads."),
+        (
+            "failed",
+            NONE_RAN,
+            f"{UNTRIED}. 3 trials were allowed and have been used.",
+            CHANGE,
+        ),
+        (
+            "failed",
+            NONE_RAN | {"left_out": FORKS},
+            f"{UNTRIED}: wrapped with use_multiprocessing: forks.",
+            CHANGE,
+        ),
+        ("failed", NONE_RAN | CUT, f"{INTERRUPTED}.", None),
+        ("failed", CUT, f"{INTERRUPTED}. Trials that failed: 3. {REASON}", "Use threads."),
+        (
+            "exceeding",
+            {},
+            "No configuration keeps the limits: 4 were measured and took more than is allowed, the least 1 GiB of "
+            "memory and 100 % of a core.",
+            "Allow more with --max-memory or --max-cpu.",
+        ),
+        ("exceeding", CUT, f"{INTERRUPTED} that keeps the limits; 4 took more than is allowed.", None),
+        ("failed", UNMEASURED, KEPT, "It stays"),
+        ("failed", UNMEASURED | CUT, KEPT, "It stays"),
+    ],
+)
+def test_why_nothing_was_measured_is_said(
+    request: pytest.FixtureRequest, found: str, update: dict[str, Any], said: str, hint: str | None
+) -> None:
+    result: Result = request.getfixturevalue(found)
     assert result.winner is None
-    assert error.message == (
-        "No configuration could be measured: all of 3 trials failed. The reason of the last: Forked children hang."
-    )
-    assert error.hint == "Use threads."
-    one = nothing_measured(result.model_copy(update={"trials": result.trials[:1]}))
-    assert "the one trial failed. The reason: Forked" in one.message
+    error = nothing_measured(result.model_copy(update=update))
+    assert error.message == said
+    assert error.hint is None if hint is None else str(error.hint).startswith(hint)
+    assert isinstance(error, SearchInterruptedError) == ("stop" in update)
 
 
-def test_where_no_trial_ran_the_reasons_for_leaving_them_out_are_given(result: Result) -> None:
-    drops = (
-        LeftOut(reason="wrapped with use_multiprocessing: forks", configs=4),
-        LeftOut(reason="none", configs=0),
-    )
-    none = result.model_copy(update={"trials": (), "left_out": drops})
-    error = nothing_measured(none)
-    assert error.message == (
-        "No configuration could be measured, because none could be tried: wrapped with use_multiprocessing: forks."
-    )
-    assert "0 trials" not in error.message
-    assert "more time" not in (error.hint or "")
-
-
-def test_without_any_reason_it_is_said_why_the_search_ended(result: Result) -> None:
-    none = result.model_copy(update={"trials": (), "left_out": ()})
-    assert nothing_measured(none).message.endswith(f"none could be tried. {result.stop.message}")
-
-
-def test_where_all_exceed_the_limits_it_is_said_what_the_least_took() -> None:
-    surface, space = Surface(), library.load("quick", {"cores": 2, "gpus": 0})
-    settings = Settings(clock=surface.clock, trials=4, limits=Limits(cpu_percent=1.0), blocks=(0, 0))
-    found = study.run(space, surface, surface.facts(), settings).result
-    assert found.winner is None
-    error = nothing_measured(found)
-    assert (
-        "No configuration keeps the limits: 4 were measured and took more than is allowed, the least " in error.message
-    )
-    assert "% of a core" in error.message
-    assert error.hint == "Allow more with --max-memory or --max-cpu."
-    ended = nothing_measured(found.model_copy(update={"stop": CUT}))
-    assert ended.message == (
-        "The search was interrupted before any configuration could be measured that keeps the limits; "
-        "4 took more than is allowed."
-    )
-
-
-def test_what_the_least_took_counts_the_part_of_a_cache_that_a_trial_did_not_fill() -> None:
-    class Partly(Surface):
-        """Each trial fills a quarter of its cache, and nothing else runs."""
-
-        def baselines(self) -> Sequence[Baseline]:
-            return []
-
-        def resources(self, config: PipelineConfig) -> Resources:
-            return Resources(peak_rss_bytes=2**30)
-
-        def measure(
-            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
-            return super().measure(config, effort=effort).model_copy(update={"data_share": 0.25})
-
-    surface, space = Partly(), library.load("quick", {"cores": 2, "gpus": 0})
+def test_what_the_least_took_counts_the_part_of_a_cache_that_a_trial_did_not_fill(quick: Space) -> None:
+    surface = Partly(compared=())
     cache = surface.sample_count * surface.compact_bytes
     limits = Limits(memory_bytes=cache + 2**27, only={"cache": ("memory",)})
-    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=3, limits=limits)).result
+    found = run(quick, surface, trials=3, limits=limits).result
     assert found.winner is None
     assert nothing_measured(found).message.endswith(f"the least {size_text(2**30 + 0.75 * cache)} of memory.")
-
-
-def test_an_interruption_before_the_first_trial_is_told_as_such(result: Result) -> None:
-    error = nothing_measured(result.model_copy(update={"trials": (), "stop": CUT}))
-    assert isinstance(error, SearchInterruptedError)
-    assert error.message == "The search was interrupted before any configuration could be measured."
-
-
-def test_an_interruption_after_trials_that_failed_says_why_they_did(result: Result) -> None:
-    error = nothing_measured(result.model_copy(update={"stop": CUT}))
-    assert isinstance(error, SearchInterruptedError)
-    assert error.message == (
-        "The search was interrupted before any configuration could be measured. Trials that failed: 3. "
-        "The reason of the last: Forked children hang."
-    )
-    assert error.hint == "Use threads."
-
-
-def test_that_the_former_was_not_measured_is_told_as_such(result: Result) -> None:
-    former = baseline("the former configuration", 1.0).model_copy(update={"images_per_second": None, "incumbent": True})
-    found = result.model_copy(update={"baselines": (former,), "trials": (trial(config(), 900.0),)})
-    error = nothing_measured(found)
-    assert error.message.startswith("The former configuration was not measured before the search ended")
-    assert not isinstance(error, SearchInterruptedError)
-    assert isinstance(nothing_measured(found.model_copy(update={"stop": CUT})), SearchInterruptedError)
