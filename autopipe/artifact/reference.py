@@ -264,10 +264,13 @@ def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
     ours = pin.workload
     if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
         said = "none" if ours is None else f"`{text(ours)}`"
+        hint = "Take both from a backup, or tune again."
+        if isinstance(ours, FileReference | ModuleReference):
+            hint = f"If the module is right: {again.autopipe('repoint', file, _absolute_text(ours, file))}"
         raise ArtifactError(
             f"The artefact `{file}` names the workload `{text(named)}`, but `{MODULE_NAME}` beside it {said}."
             " One of the two was changed.",
-            hint=_restore_hint(ours, file),
+            hint=hint,
         )
     return ours
 
@@ -286,12 +289,6 @@ def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:
         return "If you trust the artefact: allow_outside=True, or --allow-outside on the command line."
     absolute = _absolute_text(named, file)
     return f"If that is your workload, name it: workload={absolute!r}, or --workload {shlex.quote(absolute)}"
-
-
-def _restore_hint(ours: Reference | None, file: Path) -> str:
-    if not isinstance(ours, FileReference | ModuleReference):
-        return "Take both from a backup, or tune again."
-    return f"If the module is right: {again.autopipe('repoint', file, _absolute_text(ours, file))}"
 
 
 def _absolute_text(named: FileReference | ModuleReference, file: Path) -> str:

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from autopipe.hardware.machine import Machine
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
@@ -54,7 +53,10 @@ class Progress:
         self._noted: set[str] = set()
         self._status = Status(self, console=console)
         self.watcher = Watcher(  # the listeners of a tune
-            on_machine=self._machine, on_request=self._request, on_search=self._search, on_trial=self._trial
+            on_machine=lambda machine: self.say("machine", machine.one_line()),
+            on_request=self._request,
+            on_search=self._search,
+            on_trial=self._trial,
         )
 
     def __rich__(self) -> Text:
@@ -82,9 +84,6 @@ class Progress:
         self._console.print(
             Text(line, no_wrap=True, overflow="ellipsis"), soft_wrap=not cut, no_wrap=cut, highlight=False
         )
-
-    def _machine(self, machine: Machine) -> None:
-        self.say("machine", machine.one_line())
 
     def _request(self, settings: Settings) -> None:
         self._ends = None if settings.budget_seconds is None else self._began + settings.budget_seconds

@@ -129,10 +129,13 @@ def render(watched: Watched) -> Table:
 
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
+    alone, step = watched.alone_images_per_second, watched.seconds / watched.steps
+    took = wording.seconds(step) if step >= 1 else wording.milliseconds(step)
+    there = "not known" if alone is None else f"{wording.rate(alone)} images/s on a batch that is already there"
     found = [
         ("images/s", wording.rate(watched.images_per_second)),
-        ("model alone", _alone(watched)),
-        ("a step", f"{_step(watched)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
+        ("model alone", there),
+        ("a step", f"{took} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
     ]
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
@@ -222,22 +225,9 @@ workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, mo
 """
 
 
-def _alone(watched: Watched) -> str:
-    alone = watched.alone_images_per_second
-    return "not known" if alone is None else f"{wording.rate(alone)} images/s on a batch that is already there"
-
-
-def _step(watched: Watched) -> str:
-    seconds = watched.seconds / watched.steps
-    return wording.seconds(seconds) if seconds >= 1 else wording.milliseconds(seconds)
-
-
 def _shares(watched: Watched) -> str:
-    parts = [(watched.waiting_share, "waits for data")]
-    if watched.slowed_share >= 0.005:
-        parts.append((watched.slowed_share, "slower than alone"))
-    if watched.between_share >= 0.005:
-        parts.append((watched.between_share, "callbacks and Keras"))
+    others = [(watched.slowed_share, "slower than alone"), (watched.between_share, "callbacks and Keras")]
+    parts = [(watched.waiting_share, "waits for data"), *(part for part in others if part[0] >= 0.005)]
     parts.append((max(0.0, 1 - sum(share for share, _ in parts)), "the model"))
     return ", ".join(f"{share:.0%} {what}" for share, what in parts)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -195,20 +196,16 @@ def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str
 def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> RenderableType:
     """Return a table; lines for each member if the terminal has too few columns for it."""
     table = _table(members, now)
+    titles = [column.title for column in table.columns]
     if width < _WIDE:
-        return Group(*_blocks(table))
+        blocks = ((labelled(zip(titles, cells, strict=True)), Text()) for cells in table.cells())
+        return Group(*itertools.chain.from_iterable(blocks))
     shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
     for cells in table.cells():
         shown.add_row(*cells)
     return shown
-
-
-def _blocks(table: Table) -> Iterator[RenderableType]:
-    for cells in table.cells():
-        yield labelled((column.title, cell) for column, cell in zip(table.columns, cells, strict=True))
-        yield Text()
 
 
 def html_page(members: Sequence[Member], now: datetime.datetime) -> str:

@@ -47,6 +47,8 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     assert isinstance(loader, Grain)
     source, star = parts.source, parts.starred
     found, sample, loaded = stages(parts, cached=config.cache == "memory")
+    waiting = loader.num_threads if loader.workers else loader.buffer_size
+    threads = f"num_threads={loader.num_threads}, prefetch_buffer_size={waiting}"
     steps = [
         "seed(SEED)",
         "shuffle()" if workload.shuffle else "",
@@ -55,9 +57,11 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         f"random_map(lambda batch, rng: mix({star}batch, rng))" if found["mix"] else "",
         f"map(lambda batch: finish({star}batch))" if found["finish"] else "",
         "repeat()",
-        f"to_iter_dataset(grain.ReadOptions({_threads(loader)}))",
-        f"mp_prefetch(grain.multiprocessing.MultiprocessingOptions({_processes(loader)}))" if loader.workers else "",
+        f"to_iter_dataset(grain.ReadOptions({threads}))",
     ]
+    if loader.workers:
+        processes = f"num_workers={loader.workers}, per_worker_buffer_size={loader.of_each(loader.buffer_size)}"
+        steps.append(f"mp_prefetch(grain.multiprocessing.MultiprocessingOptions({processes}))")
     made_of = [f"dataset = grain.MapDataset.source(Samples({parts.passed}))"]
     return {
         **found,
@@ -75,14 +79,3 @@ def constants(workload: Workload, loader: Grain) -> list[str]:
     if loader.workers:
         found.append("flags.FLAGS.mark_as_parsed()  # Grain reads some where its workers start")
     return found
-
-
-def _threads(loader: Grain) -> str:
-    waiting = loader.buffer_size
-    if loader.workers:
-        waiting = loader.num_threads
-    return f"num_threads={loader.num_threads}, prefetch_buffer_size={waiting}"
-
-
-def _processes(loader: Grain) -> str:
-    return f"num_workers={loader.workers}, per_worker_buffer_size={loader.of_each(loader.buffer_size)}"

@@ -214,14 +214,10 @@ def _pieces(dataset: Any) -> tuple[NDArray[np.int64], int] | None:
     return (starts, rows) if starts.all() else None
 
 
-def _content(row: Any) -> bytes:
-    return row if isinstance(row, bytes) else bytes(row.tobytes())
-
-
 def _agree(direct: Rows, by_library: Rows, count: int) -> bool:
     """Return True if some rows, the first and the last among them, are the same in both."""
     try:
-        return all(_content(direct[row]) == _content(by_library[row]) for row in spread(count, _PROBES))
+        return all(bytes(direct[row]) == bytes(by_library[row]) for row in spread(count, _PROBES))
     except (BadSampleError, OSError):  # one that neither can read spoils no other
         return False
 
@@ -266,11 +262,15 @@ class HDF5(Columns):
 
     def _look(self) -> None:
         datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
+        import h5py  # it is installed, since they are open
+
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
             shown = ", ".join(f"`{column}` {dataset.shape}" for column, dataset in datasets.items())
             raise DataError(f"Datasets of `{self._path}` must be equally long and not empty, but they are {shown}.")
-        self._require_numbers(datasets)
+        for column in (column for slot in self._selection.slots[1:] for column in leaves(slot)):
+            if h5py.check_string_dtype(datasets[column].dtype) is not None:
+                raise text_refused(f"The dataset `{column}` of `{self._path}`")
         self._count: int = lengths.pop()
         self._described = " ".join(
             f"{place}={column.replace(' ', '_')}:{datasets[column].dtype.str}"
@@ -302,7 +302,8 @@ class HDF5(Columns):
 
     def digest(self) -> str:
         """Describe the file (name, size, time) and the shapes and dtypes of the datasets, without reading rows."""
-        return f"{_listed(self._path).digest()} {self._described}"
+        folder, _, name = os.fsencode(self._path).rpartition(b"/")
+        return f"{PathList(folder or b'/', [(b'', name)]).digest()} {self._described}"
 
     def _row(self, index: int) -> list[Any]:
         return [rows[index] for rows in self._all_rows()]
@@ -323,22 +324,10 @@ class HDF5(Columns):
             self._opened = opened = (os.getpid(), [rows_of(each, self._path) for each in datasets], datasets)
         return opened[1]
 
-    def _require_numbers(self, datasets: dict[str, Any]) -> None:
-        import h5py
-
-        for column in (column for slot in self._selection.slots[1:] for column in leaves(slot)):
-            if h5py.check_string_dtype(datasets[column].dtype) is not None:
-                raise text_refused(f"The dataset `{column}` of `{self._path}`")
-
     def _datasets(self) -> list[Any]:
         """Return the open datasets; they keep the file open, and the library's lock of it."""
         file = _open(self._path)
         return [_dataset(file, column, self._path) for column in self._selection.columns]
-
-
-def _listed(path: str) -> PathList:
-    folder, _, name = os.fsencode(path).rpartition(b"/")
-    return PathList(folder or b"/", [(b"", name)])
 
 
 def _open(path: str) -> Any:

@@ -74,22 +74,16 @@ def _run(
     try:
         while waiting:
             (ready, *_), waiting = ray.wait(waiting, num_returns=1)
-            done.append(_answered(ray, ready))
+            try:
+                done.append(answered(ray.get(ready)))
+            except ray.exceptions.RayError as error:
+                raise node_failure(error, "A part of the conversion failed") from error
             if on_progress is not None:
                 on_progress(sum(each.samples + each.kept for each in done), samples)
     except BaseException:
         for each in waiting:
             ray.cancel(each, force=True)
         raise
-    return done
-
-
-def _answered(ray: Any, reference: Any) -> Converted:
-    try:
-        done = answered(ray.get(reference))
-    except ray.exceptions.RayError as error:
-        raise node_failure(error, "A part of the conversion failed") from error
-    assert isinstance(done, Converted)
     return done
 
 

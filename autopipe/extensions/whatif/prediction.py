@@ -22,7 +22,7 @@ from autopipe.measure import bottleneck as bottlenecks
 from autopipe.measure import costs as cost_model
 from autopipe.measure import fingerprint
 from autopipe.measure.costs import Costs
-from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import Ceiling, ReadCosts, ReadRung
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, Value
 
@@ -194,7 +194,12 @@ def moved(measured: Measured, machine: Machine) -> Ceiling:
             "cores": cores,
             "model_images_per_second": Estimate(value=alone, low=alone, high=alone),
             "model_core_seconds_per_image": busy,
-            "op_costs": tuple(_read_cost(op, wait) for op in was.op_costs),
+            "op_costs": tuple(
+                op.model_copy(update={"wait_seconds_per_image": wait})
+                if wait is not None and op.name == cost_model.READ
+                else op
+                for op in was.op_costs
+            ),
             "reads": reads,
             "read_bytes_per_second": None if disk is None else disk * machine.storage_factor,
             "bound_images_per_second": None,
@@ -230,12 +235,6 @@ def _reads(was: ReadCosts, latency_seconds: float | None, factor: float) -> Read
         ReadRung(at_once=rung.at_once, images_per_second=min(rung.at_once / latency, best)) for rung in was.rungs
     )
     return was.model_copy(update={"latency_seconds": latency, "rungs": rungs if was.saturated else rungs[:1]})
-
-
-def _read_cost(op: OpCost, wait_seconds: float | None) -> OpCost:
-    if wait_seconds is None or op.name != cost_model.READ:
-        return op
-    return op.model_copy(update={"wait_seconds_per_image": wait_seconds})
 
 
 # -------------------- the best there
