@@ -81,12 +81,17 @@ def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoc
 
 def text_for(named: Reference | None, artifact: str) -> str:
     """Return the text of a module beside an artefact of that name; the workload's path starts at their folder."""
+    pinned = "None"
+    if named is not None:
+        # JSON's texts are Python's, too, in the quotes that formatters write.
+        lines = (f'    "{key}": {json.dumps(value)},\n' for key, value in named.model_dump(exclude_none=True).items())
+        pinned = f"{{\n{''.join(lines)}}}"
     return _MODULE.substitute(
         workload=_plain("a workload without a name" if named is None else reference.short_text(named)),
         artifact=_plain(artifact),
         version=__version__,
         name=json.dumps(artifact),
-        pinned=_literal(named),
+        pinned=pinned,
     )
 
 
@@ -97,16 +102,6 @@ def write(tuned: Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
     artifact = tuned.save(Path(folder) / "autopipe.json")
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
     return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
-
-
-def _literal(named: Reference | None) -> str:
-    """Format a reference as Python, one line a key."""
-    if named is None:
-        return "None"
-    values = named.model_dump(exclude_none=True)
-    # JSON's texts are Python's, too, in the quotes that formatters write.
-    lines = [f'    "{key}": {json.dumps(value)},\n' for key, value in values.items()]
-    return f"{{\n{''.join(lines)}}}"
 
 
 def _plain(text: str) -> str:

@@ -15,7 +15,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -69,19 +69,6 @@ def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) ->
     lines.append(f"autopipe_drifted{labels} {int(cause is not None)}")
     with disk.replacing(Path(path)) as stream:
         stream.write(("\n".join(lines) + "\n").encode())
-
-
-def exporter(name: str, value: Any, causes: Collection[str]) -> Export:
-    """Make the exporter that an installed package has under a name; raise ConfigError if there is none.
-
-    `value` is its argument, such as True, which the exporter checks; `causes` are all possible values of `cause`.
-    """
-    made = registry.named(name, GROUP)
-    if made is None:
-        known = ["jsonl", "prometheus", *(entry.name for entry in registry.declared(GROUP))]
-        raise ConfigError(f"`DriftMonitor` takes {', '.join(known)}, but got `{name}`.{near(name, known)}")
-    export: Export = made(value, causes).set
-    return export
 
 
 # -------------------- drift
@@ -180,8 +167,14 @@ def DriftMonitor(
     Example:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
-    asked = {name: value for name, value in exporters.items() if value is not False}
-    exports = [exporter(name, value, tuple(Cause)) for name, value in asked.items()]
+    exports: list[Export] = []
+    for name, value in exporters.items():
+        made = registry.named(name, GROUP)
+        if made is None:
+            known = ["jsonl", "prometheus", *(entry.name for entry in registry.declared(GROUP))]
+            raise ConfigError(f"`DriftMonitor` takes {', '.join(known)}, but got `{name}`.{near(name, known)}")
+        if value is not False:
+            exports.append(made(value, tuple(Cause)).set)
     if jsonl is not None:
         exports.append(functools.partial(append_line, jsonl))
     if prometheus is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -198,8 +197,10 @@ def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> 
     table = _table(members, now)
     titles = [column.title for column in table.columns]
     if width < _WIDE:
-        blocks = ((labelled(zip(titles, cells, strict=True)), Text()) for cells in table.cells())
-        return Group(*itertools.chain.from_iterable(blocks))
+        blocks: list[RenderableType] = []
+        for cells in table.cells():
+            blocks += [labelled(zip(titles, cells, strict=True)), Text()]
+        return Group(*blocks)
     shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")

@@ -6,7 +6,6 @@ a signed URL may be in them; the text is shown without users and queries.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import http
 import os
@@ -29,6 +28,8 @@ _HINT_DENIED = (
 
 T = TypeVar("T")
 
+_SYSTEMS: dict[tuple[int, str], Any] = {}  # the asynchronous ones, by process and server: a forked process has its own
+
 
 def opened(url: str | bytes) -> Any:
     """Return this process's fsspec file system for a URL.
@@ -40,8 +41,18 @@ def opened(url: str | bytes) -> Any:
     """
     text = os.fsdecode(url)
     kind = _implementation(scheme(text))
-    server = "/".join(text.split("/", 3)[:3]) + "/"
-    return _systems(os.getpid()).of(server) if getattr(kind, "async_impl", False) else _made(server)
+    server, process = "/".join(text.split("/", 3)[:3]) + "/", os.getpid()
+    if not getattr(kind, "async_impl", False):
+        return _made(server)
+    if (process, server) not in _SYSTEMS:
+        with _lock(process):
+            if (process, server) not in _SYSTEMS:  # by now
+                _forget_dead_loop()
+                system = _made(server)
+                if scheme(server) in _S3:
+                    system.connect()  # else, before s3fs 2026, each of many first reads would look for credentials
+                _SYSTEMS[process, server] = system
+    return _SYSTEMS[process, server]
 
 
 def read(url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
@@ -104,30 +115,10 @@ def _text(error: Exception) -> str:
     return (text if len(text) <= _TEXT_AT_MOST else f"{text[:_TEXT_AT_MOST]}…") + "."
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Systems:
-    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-    made: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def of(self, server: str) -> Any:
-        """Return the file system of a server; the first caller makes and connects it."""
-        system = self.made.get(server)
-        if system is not None:
-            return system
-        with self.lock:
-            if server not in self.made:
-                _forget_dead_loop()
-                system = _made(server)
-                if scheme(server) in _S3:
-                    system.connect()  # else, before s3fs 2026, each of many first reads would look for credentials
-                self.made[server] = system
-        return self.made[server]
-
-
 @functools.cache
-def _systems(process: int) -> _Systems:
-    """Return the file systems of a process: a forked one has its own, and a free lock."""
-    return _Systems()
+def _lock(process: int) -> threading.Lock:
+    """Return the lock of a process: that of a forked one is free."""
+    return threading.Lock()
 
 
 def _forget_dead_loop() -> None:

@@ -44,14 +44,14 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
         environment.setenv("AWS_MAX_ATTEMPTS", "1")  # botocore waits seconds between attempts
-        filesystem._systems.cache_clear()
+        filesystem._SYSTEMS.clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         system = fsspec.filesystem("s3")
         system.mkdir("photos")
         system.pipe({f"photos/train/{name}": content for name, content in photographs().items()})
         yield between
         between.close()
-        filesystem._systems.cache_clear()
+        filesystem._SYSTEMS.clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
