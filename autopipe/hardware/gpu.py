@@ -43,8 +43,8 @@ class Nvml:
     """
 
     def __init__(self, library: Any = None, environment: Mapping[str, str] = os.environ) -> None:
-        self._library = _pynvml() if library is None else library
-        self._open = self._library is not None and self._init()
+        self._library = library
+        self._open = self._init()
         self._handles = self._visible(environment.get("CUDA_VISIBLE_DEVICES")) if self._open else []
 
     def gpus(self) -> tuple[Gpu, ...]:
@@ -66,7 +66,13 @@ class Nvml:
 
     def _init(self) -> bool:
         try:
+            if self._library is None:
+                import pynvml  # 45 ms, for a few commands only
+
+                self._library = pynvml
             self._library.nvmlInit()
+        except ImportError:
+            return False
         except self._library.NVMLError:  # no driver, no library, or one that does not fit the other
             return False
         return True
@@ -116,14 +122,6 @@ def detect(library: Any = None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA would show to this process; empty without any."""
     with Nvml(library) as nvml:
         return nvml.gpus()
-
-
-def _pynvml() -> Any:
-    try:
-        import pynvml  # 45 ms, for a few commands only
-    except ImportError:
-        return None
-    return pynvml
 
 
 def _index(entry: str, uuids: Sequence[str]) -> int | None:

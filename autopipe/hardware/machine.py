@@ -351,20 +351,15 @@ class Machine:
 
     def one_line(self) -> str:
         """Return the machine in a line, as in `2 cores (AMD EPYC), 23.5 GiB, no GPU`."""
-        return ", ".join((self._cores(), size_text(self.memory.usable_bytes), *self._gpus()))
-
-    def _cores(self) -> str:
         cores, every = self.cpu.cores, self.cpu.logical_cores
         limited = f"{cores} of " if cores < every else ""
-        return f"{limited}{every} core{'s' if every > 1 else ''} ({self.cpu.model})"
-
-    def _gpus(self) -> list[str]:
-        texts = []
+        texts = [f"{limited}{every} core{'s' if every > 1 else ''} ({self.cpu.model})"]
+        texts.append(size_text(self.memory.usable_bytes))
         for same, group in groupby(self.gpus):
             count = len(list(group))
             size = "" if same.memory_bytes is None else f" {size_text(same.memory_bytes)}"
             texts.append(f"{f'{count} x ' if count > 1 else ''}{same.name}{size}")
-        return texts or ["no GPU"]
+        return ", ".join(texts if self.gpus else [*texts, "no GPU"])
 
 
 def detect(root: Path = ROOT) -> Machine:

@@ -173,7 +173,10 @@ class ResidentLoader(Loader):
         """Repeat a batch of `batch_size` rows that look like `spec`; `finish` is left to the device. An array holds
         `together` copies, for calls that take several batches: these need no stacking.
         """
-        self._batches = [batch] if together == 1 else _copies(batch, together)
+        self._batches = [batch]
+        if together > 1:
+            stacks = [None if part is None else np.stack([np.asarray(part)] * together) for part in batch]
+            self._batches = [tuple(None if one is None else one[place] for one in stacks) for place in range(together)]
         self.spec = spec
         self.finish = finish
         self.batch_size = batch_size
@@ -189,11 +192,6 @@ class ResidentLoader(Loader):
         return itertools.cycle(self._batches)
 
     def close(self) -> None: ...
-
-
-def _copies(batch: Batch, count: int) -> list[Batch]:
-    stacks = [None if part is None else np.stack([np.asarray(part)] * count) for part in batch]
-    return [tuple(None if stack is None else stack[place] for stack in stacks) for place in range(count)]
 
 
 _TRANSFERS = 7
@@ -420,10 +418,12 @@ class Bench:
             reading = probe.meter.reading
             if reading is None:
                 raise RuntimeError("the model ran on a resident batch, but there is no reading")
+            batch = any_batch(self.plan.sent(setup.finish), self._workload.batch_size)
+            sent = tuple(array for array in batch if array is not None)
             found = Ceiling(
                 model_images_per_second=reading.rate,
                 model_core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
-                transfer_seconds_per_image=self._transfer(setup.finish),
+                transfer_seconds_per_image=transfer_seconds(self.strategy, sent, arrived),
                 warnings=reading.warnings,
                 **setup._asdict(),
             )
@@ -432,11 +432,6 @@ class Bench:
                 self._alone[key] = found
             return found
         return self._alone[key]
-
-    def _transfer(self, finish: str) -> float | None:
-        batch = any_batch(self.plan.sent(finish), self._workload.batch_size)
-        sent = tuple(array for array in batch if array is not None)
-        return transfer_seconds(self.strategy, sent, arrived)
 
     def step_time(self, mode: Mode, setup: ModelSetup, seconds: float) -> StepTime:
         loader = self.resident_loader(setup)

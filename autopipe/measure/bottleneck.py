@@ -56,7 +56,13 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
     following = _in_the_way(bounds, others, reached)
     found: Limit | None = following
     if following.images_per_second > _FAR * reached:
-        found, words = None, _unexplained(following)
+        found, words = (
+            None,
+            (
+                "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
+                f"{_name(following)}, is {_text(following.images_per_second)} images/s"
+            ),
+        )
     elif following.images_per_second > model:
         found, words = _between(bounds, reached, following)
     else:
@@ -71,13 +77,6 @@ def _model(others: list[Limit], model: float) -> str:
     feeds = min((each.without_model or each.images_per_second for each in others), default=0.0)
     more = f"; the loader alone could feed {_text(feeds)}" if model < feeds < math.inf else ""
     return f"the model is the limit: on a batch that is already there it takes {_text(model)} images/s{more}."
-
-
-def _unexplained(following: Limit) -> str:
-    return (
-        "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
-        f"{_name(following)}, is {_text(following.images_per_second)} images/s"
-    )
 
 
 def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:
@@ -156,9 +155,11 @@ def _op(bounds: Bounds, found: Limit) -> str:
     if found.workers:
         waits = does.op_wait_seconds + cost_model.worker_read_seconds(bounds.config, does)
         lift = math.ceil(bounds.model_images_per_second * (does.core_seconds + waits))
+        needed = bounds.model_images_per_second * (does.core_seconds + shared)
+        enough = bounds.config.loader.works_elsewhere or needed <= (bounds.costs.cores or 0.0)
         return (
             f"{_work(bounds, found)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
-            f"{lift}{_on_cores(bounds)} would feed the model"
+            f"{lift}{'' if enough else f' on {math.ceil(needed)} cores'} would feed the model"
         )
     loader = does.core_seconds
     if found.elsewhere:
@@ -174,14 +175,6 @@ def _op(bounds: Bounds, found: Limit) -> str:
         f"{', and '.join(parts)}; {count_text(bounds.costs.cores or 0, 'core')} cannot feed more than "
         f"{_text(found.images_per_second)} images/s{_more_cores(bounds)}"
     )
-
-
-def _on_cores(bounds: Bounds) -> str:
-    does, costs = bounds.work, bounds.costs
-    needed = bounds.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
-    if bounds.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):
-        return ""
-    return f" on {math.ceil(needed)} cores"
 
 
 def _more_cores(bounds: Bounds) -> str:

@@ -88,7 +88,8 @@ def read(
     # A falling level within one burst has no meaning, as the next may fill it again; nor has an unknown one.
     in_a_burst = partial and (trend < 0 or kept[-1].queued is None)
     emptied = trend < 0 and not partial
-    windows = _made(kept, burst) if emptied else _trained(kept)
+    trained = (_window(begin, end, end.images - begin.images) for begin, end in itertools.pairwise(kept))
+    windows = _made(kept, burst) if emptied else tuple(trained)
     rates = [window.images / window.seconds for window in windows]
     rate = stats.estimate(rates, resamples=_PEEK_RESAMPLES)
     enough = len(rates) >= _FEWEST
@@ -178,10 +179,6 @@ def _trend(edges: Sequence[Edge]) -> float:
     error = math.sqrt(float((rest**2).sum()) / (len(edges) - 2) / spread)
     share = slope * (edges[-1].seconds - edges[0].seconds) / _images(edges)
     return share if abs(slope) > 2.5 * error and abs(share) > _TREND else 0.0
-
-
-def _trained(edges: Sequence[Edge]) -> tuple[Window, ...]:
-    return tuple(_window(begin, end, end.images - begin.images) for begin, end in itertools.pairwise(edges))
 
 
 def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:

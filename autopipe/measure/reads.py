@@ -186,16 +186,12 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
         if rungs and time.monotonic() - began > _SECONDS:
             break
         prepare()
-        before, rate = rate, _rate(read, at_once, max(_RUNG_SECONDS, latency))
+        took = op_costs.side_by_side(read, at_once, max(_RUNG_SECONDS, latency), fewest=1)
+        before, rate = rate, max(sum(count / wall for count, wall, _ in took), 1e-3)
         rungs.append(ReadRung(at_once=at_once, images_per_second=rate))
         if rate < STILL_GAINS * before:
             break
     return rungs
-
-
-def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
-    took = op_costs.side_by_side(read, threads, seconds, fewest=1)
-    return max(sum(count / wall for count, wall, _ in took), 1e-3)
 
 
 def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float, int]], latency: float) -> SampleTail:

@@ -301,7 +301,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         backend=keras.backend.backend(),
         accelerators=strategies.accelerators(),
         virtual_devices=strategies.virtual_devices(),
-        impossible=(*_impossible(workload, plan, model), *_not_plain(workload, plan)),
+        impossible=tuple(_impossible(workload, plan, model)),
         data_digest=data_source.first_digest(workload.data),
         mean_bytes=digests.mean_bytes,
         resident_share=resident,
@@ -313,13 +313,6 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         epochs=workload.epochs,
         wrapped=None if as_it_is is None else WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload)),
     )
-
-
-def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:
-    if isinstance(workload.data, WrappedData):
-        return []
-    reasons = {form: module.reasons_against(workload, form, plan, own=False) for form in module.FORMS}
-    return [Impossible(parameter=CODE, value=form, reason=why) for form, why in reasons.items() if why is not None]
 
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
@@ -341,6 +334,9 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     for count in range(2, max(strategies.accelerators(), strategies.virtual_devices()) + 1):
         found.append(("devices", count, alone))
         found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
+    if not isinstance(workload.data, WrappedData):
+        for form in module.FORMS:
+            found.append((CODE, form, module.reasons_against(workload, form, plan, own=False)))
     return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
 
 

@@ -379,17 +379,14 @@ def _of_the_figures(result: Result) -> Iterator[str]:
             "first batch, filling a cache, converting. The images/s do not include these costs."
         )
     plain = {each.name: each.failure for each in result.baselines if each.failure is not None}
-    if plain and len(plain) == len(result.baselines) and all(_is_left_out(each) for each in result.baselines):
+    left_out = all(each.kind is FailureKind.NOT_PLAIN for each in plain.values())
+    if plain and left_out and len(plain) == len(result.baselines):
         reasons = "; ".join(dict.fromkeys(each.message for each in plain.values()))
         yield (
             f"The winner was compared with nothing: {wording.listed(list(plain))} cannot be written without autopipe, "
             f"because {reasons}. --baseline FILE.py:function compares with a pipeline of your own."
         )
     yield from _of_page_cache(result)
-
-
-def _is_left_out(baseline: Baseline) -> bool:
-    return baseline.failure is not None and baseline.failure.kind is FailureKind.NOT_PLAIN
 
 
 def _of_page_cache(result: Result) -> Iterator[str]:

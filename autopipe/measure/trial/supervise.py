@@ -150,7 +150,10 @@ class TrialRunner:
                 request = request.model_copy(update={"options": {**request.options, "folder": folder}})
         answer, watch = self._ask(self._child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
-            self._count(self._child)
+            tenure = self._tenure
+            tenure.trials += 1
+            tenure.last_bytes = self._child.memory_bytes()
+            tenure.first_bytes = tenure.first_bytes or tenure.last_bytes
         # Both can have a build phase: the session when it is made, and again for new settings.
         phases = preparing.keys() | watch.phase_seconds.keys()
         return answer, {at: preparing.get(at, 0.0) + watch.phase_seconds.get(at, 0.0) for at in Phase if at in phases}
@@ -177,11 +180,6 @@ class TrialRunner:
             or (None not in (settings, tenure.settings) and settings != tenure.settings)
             or tenure.last_bytes - tenure.first_bytes > policy.growth_bytes
         )
-
-    def _count(self, child: Child) -> None:
-        self._tenure.trials += 1
-        self._tenure.last_bytes = child.memory_bytes()
-        self._tenure.first_bytes = self._tenure.first_bytes or self._tenure.last_bytes
 
     def _ask(
         self, child: Child, request: protocol.Request | None, phase: Phase, *, request_seconds: float | None = None

@@ -224,10 +224,7 @@ def _users_code(what: str) -> Iterator[None]:
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
         told, frames = str(error), users_lines(error, _FRAMES, or_any=True)
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
-            told, frames = error.msg, [_line_of(error)]
+            line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
+            told, frames = error.msg, [f"  {line}"]
         lines = [f"{what}: {type(error).__name__}: {told}", *frames]
         raise WorkloadError("\n".join(lines), hint=hint) from error
-
-
-def _line_of(error: SyntaxError) -> str:
-    return f"  {Path(str(error.filename)).name}, line {error.lineno}: {(error.text or '').strip()}"
