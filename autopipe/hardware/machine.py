@@ -76,32 +76,18 @@ def _unescaped(field: str) -> str:
 # are not mounted.
 
 
-UNIFIED = "cgroup2"
-LEGACY = "cgroup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchy:
-    """The groups that limit this process in one mounted hierarchy."""
-
-    unified: bool  # version 2; otherwise version 1
-    folders: tuple[Path, ...]  # this process's own group, then its parents up to the mount point; limits of all hold
-
-
-def hierarchies(controller: str, root: Path = ROOT) -> list[Hierarchy]:
-    """Return the hierarchies that can limit this process by `controller` ("cpu" or "memory").
+def _groups(controller: str, root: Path) -> Iterator[tuple[bool, tuple[Path, ...]]]:
+    """Yield the groups that can limit this process by `controller` ("cpu" or "memory"), of each mounted hierarchy: True
+    for version 2; and the folders of its own group, then of its parents up to the mount point, whose limits all hold.
 
     Version 2 is listed wherever it is mounted: with both versions at once it has no files for a controller that version
     1 has taken, and reading those finds no limit.
     """
-    groups = _own_groups(root)
-    found = []
+    own = _own_groups(root)
     for mount in read(root):
-        unified = mount.kind == UNIFIED
-        if unified or (mount.kind == LEGACY and controller in mount.options):
-            group = groups.get("" if unified else controller, "/")
-            found.append(Hierarchy(unified=unified, folders=_folders(mount, group, root)))
-    return found
+        unified = mount.kind == "cgroup2"
+        if unified or (mount.kind == "cgroup" and controller in mount.options):
+            yield unified, _folders(mount, own.get("" if unified else controller, "/"), root)
 
 
 def number(path: Path) -> int | None:
@@ -178,9 +164,9 @@ def quota_cores(root: Path = ROOT) -> float | None:
     """Return the CPU quota in cores, the lowest of all enclosing cgroups; None without a quota."""
     quotas = [
         quota
-        for hierarchy in hierarchies("cpu", root)
-        for folder in hierarchy.folders
-        if (quota := _quota(folder, hierarchy.unified)) is not None
+        for unified, folders in _groups("cpu", root)
+        for folder in folders
+        if (quota := _quota(folder, unified)) is not None
     ]
     return min(quotas, default=None)
 
@@ -265,8 +251,8 @@ def oom_kills(root: Path = ROOT) -> int:
     whenever a group at its limit has to give up pages of files.
     """
     return sum(
-        _entries(hierarchy.folders[0] / (_UNIFIED if hierarchy.unified else _LEGACY).kills).get("oom_kill", 0)
-        for hierarchy in hierarchies("memory", root)
+        _entries(folders[0] / (_UNIFIED if unified else _LEGACY).kills).get("oom_kill", 0)
+        for unified, folders in _groups("memory", root)
     )
 
 
@@ -295,9 +281,9 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
     freed on demand. Mapped pages, above all of libraries in use, do not. A version 1 group without a limit says almost
     2**63, which is above any machine's memory.
     """
-    for hierarchy in hierarchies("memory", root):
-        files = _UNIFIED if hierarchy.unified else _LEGACY
-        for folder in hierarchy.folders:
+    for unified, folders in _groups("memory", root):
+        files = _UNIFIED if unified else _LEGACY
+        for folder in folders:
             limits = [max(0, limit) for name in files.limits if (limit := number(folder / name)) is not None]
             if limits:
                 entries = _entries(folder / "memory.stat")

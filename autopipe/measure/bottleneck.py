@@ -56,12 +56,10 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
     following = _in_the_way(bounds, others, reached)
     found: Limit | None = following
     if following.images_per_second > _FAR * reached:
-        found, words = (
-            None,
-            (
-                "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
-                f"{_name(following)}, is {_text(following.images_per_second)} images/s"
-            ),
+        found = None
+        words = (
+            "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
+            f"{_name(following)}, is {_text(following.images_per_second)} images/s"
         )
     elif following.images_per_second > model:
         found, words = _between(bounds, reached, following)

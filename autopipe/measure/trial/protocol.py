@@ -177,17 +177,7 @@ class Done(Value):
 
 Event = PhaseBegan | Progress | Log | Done
 
-_REQUEST: pydantic.TypeAdapter[Request] = pydantic.TypeAdapter(
+REQUEST: pydantic.TypeAdapter[Request] = pydantic.TypeAdapter(
     Annotated[Request, pydantic.Field(discriminator="request")]
 )
-_EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(Annotated[Event, pydantic.Field(discriminator="event")])
-
-
-def parse_request(line: bytes) -> Request:
-    """Parse one line from the parent."""
-    return _REQUEST.validate_json(line)
-
-
-def parse_event(line: bytes) -> Event:
-    """Parse one line from the child; raises pydantic.ValidationError if it is not in this language."""
-    return _EVENT.validate_json(line)
+EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(Annotated[Event, pydantic.Field(discriminator="event")])

@@ -90,7 +90,7 @@ class _Server:
 
     def _answer(self, line: bytes) -> protocol.Answer | None:
         try:
-            request = protocol.parse_request(line)  # here, since a configuration can import its loader
+            request = protocol.REQUEST.validate_json(line)  # here, since a configuration can import its loader
             return None if isinstance(request, protocol.Close) else self._dispatch(request)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a workload raises is an outcome
             traceback.print_exc()  # to the log, whose tail goes with the failure

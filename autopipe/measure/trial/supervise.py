@@ -229,7 +229,7 @@ class TrialRunner:
 
     def _heard(self, line: bytes, watch: Watch) -> protocol.Answer | None:
         try:
-            event = protocol.parse_event(line)
+            event = protocol.EVENT.validate_json(line)
         except pydantic.ValidationError:
             return failures.garbled(watch.phase, line)
         now = time.monotonic()

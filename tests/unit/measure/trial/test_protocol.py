@@ -7,7 +7,7 @@ import pydantic
 import pytest
 
 from autopipe.measure.trial import protocol
-from autopipe.measure.trial.protocol import Channel, Log, parse_event
+from autopipe.measure.trial.protocol import EVENT, Channel, Log
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ def test_a_message_is_one_line_in_which_half_a_character_is_a_question_mark(
     channel.send(Log(text=text))
     line = other.recv(1000)
     assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
-    assert parse_event(line) == Log(text=arrives)
+    assert EVENT.validate_json(line) == Log(text=arrives)
 
 
 @pytest.mark.parametrize("line", [b"", b"hello", b"{}", b'{"event": "done"}', b'{"event": "phase", "phase": "lunch"}'])
 def test_another_language_is_refused(line: bytes) -> None:
     with pytest.raises(pydantic.ValidationError):
-        protocol.parse_event(line)
+        protocol.EVENT.validate_json(line)
