@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,8 @@ import pytest
 from autopipe.artifact import artifact as files
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.measure.facts import Limits
+from autopipe.pipeline.config import Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.space import Space
-from autopipe.search import library
 from autopipe.search.searching import held
 from autopipe.search.settings import (
     Settings,
@@ -22,8 +22,8 @@ from autopipe.search.settings import (
     require_possible,
     retune_settings,
 )
-from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.profiles import artifact, profile
+from tests.unit.search.conftest import space_of
 
 ASKED = Settings(
     space="quick",
@@ -44,24 +44,31 @@ ASKED = Settings(
 RETUNE = Settings(trials=15, budget_seconds=90.0, virtual_devices=0)
 
 
+def again(
+    asked: Settings = ASKED, told: Settings = RETUNE, given: Sequence[str] = (), folder: Path | None = None
+) -> Settings:
+    """Return what a retune asks for after a tune."""
+    return retune_settings(request_of(asked), told, given, folder or Path())
+
+
 def test_a_retune_asks_for_what_the_tune_asked_for_in_part_of_its_trials_and_time() -> None:
-    again = retune_settings(request_of(ASKED), RETUNE, (), Path())
-    assert dataclasses.replace(again, clock=ASKED.clock) == dataclasses.replace(ASKED, trials=20, budget_seconds=450.0)
+    once = again()
+    assert dataclasses.replace(once, clock=ASKED.clock) == dataclasses.replace(ASKED, trials=20, budget_seconds=450.0)
+    assert request_of(once, retune=True) == request_of(ASKED)  # and a retune of it asks for as much
+    assert again(dataclasses.replace(ASKED, budget_seconds=None)).budget_seconds is None
 
 
-def test_what_is_given_comes_first_and_only_is_united() -> None:
-    told = dataclasses.replace(RETUNE, epochs=2, limits=Limits(workers=4, only={"cache": ("memory",)}))
-    again = retune_settings(request_of(ASKED), told, ("epochs", "workers", "trials"), Path())
-    assert (again.epochs, again.trials, again.budget_seconds) == (2, 15, 450.0)
-    assert (again.limits.workers, again.limits.memory_bytes) == (4, 2**33)
-    assert again.limits.only == {"loader": ("threads",), "cache": ("memory",)}
-
-
-def test_a_retune_of_a_retune_asks_for_as_much() -> None:
-    once = retune_settings(request_of(ASKED), RETUNE, (), Path())
-    assert request_of(once, retune=True) == request_of(ASKED)
-    endless = dataclasses.replace(ASKED, budget_seconds=None)
-    assert retune_settings(request_of(endless), RETUNE, (), Path()).budget_seconds is None
+def test_what_is_given_comes_first_and_only_is_united(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits(workers=4, only={"cache": ("memory",)})
+    told = dataclasses.replace(RETUNE, epochs=2, limits=limits, virtual_devices=4)
+    found = again(told=told, given=("epochs", "workers", "trials"))
+    assert (found.epochs, found.trials, found.budget_seconds) == (2, 15, 450.0)
+    assert (found.limits.workers, found.limits.memory_bytes) == (4, 2**33)
+    assert found.limits.only == {"loader": ("threads",), "cache": ("memory",)}
+    whole = dataclasses.replace(ASKED, virtual_devices=0)
+    monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "3")
+    assert again(whole).virtual_devices == 3  # as the training that asks for a retune
+    assert again(whole, told, ("virtual_devices",)).virtual_devices == 4
 
 
 def test_what_was_asked_for_outlives_the_file(tmp_path: Path) -> None:
@@ -82,17 +89,17 @@ def test_it_is_told_as_a_command_line_says_it() -> None:
 
 
 def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artefact(tmp_path: Path) -> None:
-    file = tmp_path / "space.yaml"
+    file, moved = tmp_path / "space.yaml", tmp_path / "moved"
     file.touch()
-    request = request_of(dataclasses.replace(ASKED, space=str(file)))
-    assert retune_settings(request, RETUNE, (), Path()).space == str(file)
-    (moved := tmp_path / "moved").mkdir()
+    moved.mkdir()
+    asked = dataclasses.replace(ASKED, space=str(file))
+    assert again(asked).space == str(file)
     file.rename(moved / "space.yaml")
-    assert retune_settings(request, RETUNE, (), moved).space == str(moved / "space.yaml")
+    assert again(asked, folder=moved).space == str(moved / "space.yaml")
     with pytest.raises(SpaceError, match="not there any more") as error:
-        retune_settings(request, RETUNE, (), tmp_path)
+        again(asked, folder=tmp_path)
     assert "--space" in str(error.value.hint)
-    assert retune_settings(request, RETUNE, ("space",), tmp_path).space == "default"
+    assert again(asked, given=("space",), folder=tmp_path).space == "default"
 
 
 def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
@@ -119,65 +126,46 @@ def test_what_cannot_be_asked_for_is_refused_in_words(chosen: dict[str, object],
         Settings(**chosen)  # type: ignore[arg-type]
 
 
-def test_virtual_devices_are_those_that_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = request_of(dataclasses.replace(ASKED, virtual_devices=0))
-    monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "3")
-    assert retune_settings(request, RETUNE, (), Path()).virtual_devices == 3  # as the training that asks for a retune
-    told = dataclasses.replace(RETUNE, virtual_devices=4)
-    assert retune_settings(request, told, ("virtual_devices",), Path()).virtual_devices == 4
-
-
 @pytest.mark.parametrize("seed", [None, "7", 1.5, -1])
 def test_a_seed_that_is_none_is_refused_in_words(seed: object) -> None:
     with pytest.raises(ConfigError, match=f"`seed` must be a whole number from 0 to .*, but got '?{seed}"):
         require_possible(Settings(seed=seed))  # type: ignore[arg-type]  # what a user may write
 
 
-SPACE = """
-schema_version: 1
-parameters:
-  loader: [threads, keras, tfdata]
-  threads.workers: {range: [1, 8], when: {loader: threads}}
-  keras.workers: {choices: [1, 2], when: {loader: keras}}
-  tfdata.num_parallel_calls: {choices: [auto], when: {loader: tfdata}}
-  cache: [none, memory]
-"""
+SPACE = {
+    "loader": ["threads", "keras", "tfdata"],
+    "threads.workers": {"range": [1, 8], "when": {"loader": "threads"}},
+    "keras.workers": {"choices": [1, 2], "when": {"loader": "keras"}},
+    "tfdata.num_parallel_calls": {"choices": ["auto"], "when": {"loader": "tfdata"}},
+    "cache": ["none", "memory"],
+}
 
 
-@pytest.fixture
-def space() -> Space:
-    return library.parse(SPACE, {"cores": 2, "gpus": 0})
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        ({"cache": ("none",)}, {"cache": ("none",)}),
+        # A knob of any loader becomes that of each that has it,
+        ({"loader.workers": (2,)}, {"threads.workers": (2,), "keras.workers": (2,)}),
+        # and a loader that cannot have the value is left out.
+        ({"loader.workers": (5,)}, {"threads.workers": (5,), "loader": ("threads", "tfdata")}),
+        (
+            {"loader": ("threads", "keras"), "loader.workers": (5,)},
+            {"loader": ("threads",), "threads.workers": (5,)},
+        ),
+    ],
+)
+def test_a_knob_of_any_loader_is_held_for_each(
+    only: dict[str, tuple[Value, ...]], found: dict[str, tuple[Value, ...]]
+) -> None:
+    assert held(space_of(SPACE), only) == found
 
 
-def test_a_parameter_by_its_name_stays_as_it_is(space: Space) -> None:
-    assert held(space, {"cache": ("none",)}) == {"cache": ("none",)}
-
-
-def test_a_knob_of_any_loader_becomes_that_of_each(space: Space) -> None:
-    assert held(space, {"loader.workers": (2,)}) == {"threads.workers": (2,), "keras.workers": (2,)}
-
-
-def test_a_loader_that_cannot_have_the_value_is_left_out_and_one_without_the_knob_is_not(space: Space) -> None:
-    assert held(space, {"loader.workers": (5,)}) == {"threads.workers": (5,), "loader": ("threads", "tfdata")}
-
-
-def test_it_goes_together_with_a_choice_of_loaders(space: Space) -> None:
-    asked = {"loader": ("threads", "keras"), "loader.workers": (5,)}
-    assert held(space, asked) == {"loader": ("threads",), "threads.workers": (5,)}
-
-
-def test_a_knob_without_its_loader_is_guessed_as_that_of_any(space: Space) -> None:
+def test_a_value_that_no_loader_can_have_is_refused_with_those_it_can() -> None:
+    space = space_of(SPACE)
+    for value, shown in (("2", "'2'"), (9, "9")):
+        with pytest.raises(SpaceError, match=rf"`loader\.workers` cannot be {shown} in this space") as raised:
+            held(space, {"loader.workers": (value,)})
+        assert "keras.workers may be 1, 2" in str(raised.value.hint)
     with pytest.raises(SpaceError, match=r"Did you mean `loader\.workers`"):
         space.only("workers", (2,))
-
-
-def test_a_value_of_another_type_is_shown_as_one(space: Space) -> None:
-    with pytest.raises(SpaceError, match=r"`loader\.workers` cannot be '2' in this space"):
-        held(space, {"loader.workers": ("2",)})
-
-
-def test_a_value_that_no_loader_can_have_is_refused_with_those_it_can(space: Space) -> None:
-    with pytest.raises(SpaceError, match=r"`loader.workers` cannot be 9") as raised:
-        held(space, {"loader.workers": (9,)})
-    assert raised.value.hint is not None
-    assert "keras.workers may be 1, 2" in raised.value.hint

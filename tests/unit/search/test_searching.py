@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import os
+import re
 import sys
 import types
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from replaying.synthetic import measurement
@@ -24,7 +25,7 @@ from autopipe.artifact import codegen, pick
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
-from autopipe.measure.facts import Ceiling, Description, Limits, WrappedDataset
+from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
 from autopipe.measure.outcome import Agreement, Measurement, Verification
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
@@ -35,7 +36,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.result import Origin
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
-from autopipe.search.trials import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
+from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.values import JsonObject
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
@@ -45,27 +46,45 @@ from tests.fakes.surface import Surface
 from tests.unit.search.conftest import some
 
 
+@dataclass
 class Started(Trials):
-    """Notes when something is started for the trials."""
+    """Notes when something is started for the trials, and what is told."""
 
-    def __init__(self) -> None:
-        super().__init__(Surface())
-        self.told: list[object] = []
+    surface: Surface = field(default_factory=Surface)
+    told: list[object] = field(default_factory=list)
 
     def begin(self) -> None:
         self.told.append("started")
 
+    def on_event(self, event: object) -> None:
+        self.told.append(event)
+
+
+Search: TypeAlias = Callable[..., tuple[Searched, Settings]]
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Search:
+    """Search on an imaginary machine of its own: two trials and no proof, if nothing else is chosen."""
+
+    def searched(
+        runner: Trials, listen: OnEvent = lambda event: None, *, lock_name: str = "", site: Any = None, **chosen: Any
+    ) -> tuple[Searched, Settings]:
+        monkeypatch.setattr(searching, "MEASURING", lock_name or f"autopipe-test-{uuid.uuid4()}")
+        monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+        usual = {"described": DESCRIBED, "space": library.read("quick"), "folder": Path.cwd()}
+        here = Site(machine=imaginary(), **{**usual, **(site or {})})
+        asked: dict[str, Any] = {"space": "quick", "trials": 2, "blocks": (0, 0), "budget_seconds": None, **chosen}
+        return searching.search(runner, here, Settings(**asked), listen)  # type: ignore[arg-type]  # plays it
+
+    return searched
+
 
 def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing_starts_before(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, search: Search
 ) -> None:
     name, runner, free = f"autopipe-test-{uuid.uuid4()}", Started(), [1 << 34]
-    monkeypatch.setattr(searching, "MEASURING", name)
-    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
     monkeypatch.setattr(searching, "detect_memory", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
-    workload = DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})
-    site = Site(machine=imaginary(), described=workload, space=library.read("quick"), folder=Path.cwd())
-
     with contextlib.ExitStack() as another_tune:
         another_tune.enter_context(lock.held(name, pytest.fail))
 
@@ -75,15 +94,23 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
                 free[0] = 1 << 20  # the other has left that
                 another_tune.close()
 
-        settings = Settings(space="quick", trials=2, blocks=(0, 0), budget_seconds=None, began=5.0)
-        _, asked = searching.search(runner, site, settings, listen)  # type: ignore[arg-type]  # plays it
+        site = {"described": DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})}
+        _, asked = search(runner, listen, lock_name=name, site=site, began=5.0)
     kinds = [each if isinstance(each, str) else type(each) for each in runner.told]
     assert kinds[0] is WaitingForMachine
     assert "started" in kinds[1 : kinds.index(StudyOpened)]
     trimmed = next(each for each in runner.told if isinstance(each, SpaceTrimmed))
     assert any(each.reason.startswith("cache memory: needs") for each in trimmed.left_out)
-    assert asked.began is not None
-    assert asked.began > 5.0
+    assert some(asked.began) > 5.0
+
+
+def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(search: Search) -> None:
+    name, runner = f"autopipe-test-{uuid.uuid4()}", Started()
+    with lock.held(name, pytest.fail), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
+        search(runner, runner.on_event, lock_name=name, budget_seconds=0.01)
+    (event,) = runner.told
+    assert isinstance(event, WaitingForMachine)
+    assert event.seconds == 0.02
 
 
 HERE_OR_ELSEWHERE = """
@@ -98,7 +125,7 @@ parameters:
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("limits", "asked"), [(Limits(), True), (Limits(only={"loader": ("threads",)}), False)])
 def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search_uses_them(
-    monkeypatch: pytest.MonkeyPatch, limits: Limits, asked: bool
+    search: Search, limits: Limits, asked: bool
 ) -> None:
     class Asked(Started):
         def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
@@ -106,122 +133,79 @@ def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search
             return super().ceiling(setup, options)
 
     runner = Asked()
-    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
-    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-    space = functools.partial(library.parse, HERE_OR_ELSEWHERE)
-    site = Site(machine=imaginary(), described=DESCRIBED, space=space, folder=Path.cwd())
-    settings = Settings(space="mine.yaml", trials=1, blocks=(0, 0), budget_seconds=1.0, limits=limits)
-    searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
+    site = {"space": functools.partial(library.parse, HERE_OR_ELSEWHERE)}
+    search(runner, site=site, space="mine.yaml", trials=1, budget_seconds=1.0, limits=limits)
     (first, *others) = runner.told
     assert (isinstance(first, dict) and first["loader"]["kind"] == "elsewhere") is asked
     assert not any(others)
 
 
-class Wrapping(Started):
-    """Trials of a wrapped dataset, the faster of whose two forms gives the same epoch again and again."""
-
-    fastest = True
-
-    def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement:
-        rate = 900.0 if config.loader.model_dump()["cache"] is self.fastest else 300.0
-        return measurement(config, [rate] * 12, batch_size=32)
-
-    def verify(self, configs: Sequence[PipelineConfig], options: JsonObject) -> Verification:
-        self.told.append(options)
-        said = (None, "every epoch is the same")
-        looks = [
-            Agreement(config=each, digest="d", samples=8, message=told)
-            for each, told in zip(configs, said, strict=True)
-        ]
-        return Verification(agreements=tuple(looks), compared=False)
-
-    def on_event(self, event: object) -> None:
-        self.told.append(event)
-
-
 @pytest.mark.parametrize("fastest", [True, False], ids=["cached", "as it is"])
 def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change_what_is_trained(
-    monkeypatch: pytest.MonkeyPatch, fastest: bool
+    search: Search, fastest: bool
 ) -> None:
+    class Wrapping(Started):
+        """Trials of a wrapped dataset, one of whose two forms gives the same epoch again and again."""
+
+        def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement:
+            rate = 900.0 if config.loader.model_dump()["cache"] is fastest else 300.0
+            return measurement(config, [rate] * 12, batch_size=32)
+
+        def verify(self, configs: Sequence[PipelineConfig], options: JsonObject) -> Verification:
+            self.told.append(options)
+            said = (None, "every epoch is the same")
+            looks = [
+                Agreement(config=each, digest="d", samples=8, message=told)
+                for each, told in zip(configs, said, strict=True)
+            ]
+            return Verification(agreements=tuple(looks), compared=False)
+
     runner = Wrapping()
-    runner.fastest = fastest
-    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
-    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
     as_it_is = PipelineConfig(loader=Wrapped.model_validate({"cache": False}), finish="host", device_prefetch=0)
     wrapped = WrappedDataset(as_it_is=as_it_is, choices={"cache": (False, True)})
-    described = DESCRIBED.model_copy(update={"wrapped": wrapped})
-    site = Site(machine=imaginary(), described=described, space=library.read("quick"), folder=Path.cwd())
-    searching.search(runner, site, Settings(blocks=(0, 0), budget_seconds=50.0), lambda event: None)  # type: ignore[arg-type]  # plays it
+    site = {"described": DESCRIBED.model_copy(update={"wrapped": wrapped})}
+    search(runner, site=site, space="default", trials=30, budget_seconds=50.0)
     if not fastest:
         assert runner.told == []
         return
     options, event = runner.told
     assert options == {"samples": 256, "seconds": 1.5}
-    assert isinstance(event, protocol.Log)
-    assert event.of_data
-    assert event.text == "The fastest arguments, cache=True, change the training: every epoch is the same."
-
-
-def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name, runner = f"autopipe-test-{uuid.uuid4()}", Started()
-    monkeypatch.setattr(searching, "MEASURING", name)
-    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-    site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=Path.cwd())
-    settings = Settings(space="quick", budget_seconds=0.01)
-    with lock.held(name, pytest.fail), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
-        searching.search(runner, site, settings, runner.told.append)  # type: ignore[arg-type]  # plays it
-    (event,) = runner.told
-    assert isinstance(event, WaitingForMachine)
-    assert event.seconds == 0.02
+    text = "The fastest arguments, cache=True, change the training: every epoch is the same."
+    assert event == protocol.Log(text=text, of_data=True)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"simulate": SimulatedAccelerator(0.005)}, "simulated step (simulated step: '15ms' there, '5ms' her"),
         (
-            {"simulate": SimulatedAccelerator(0.005)},
-            "another simulated step (simulated step: '15ms' there, '5ms' here)",
+            {"simulate": SimulatedAccelerator(0.015, 400)},
+            "simulated step (simulated step: '15ms' there, '15ms/400' here",
         ),
-        ({"simulate": SimulatedAccelerator(0.015, 400)}, "simulated step: '15ms' there, '15ms/400' here"),
-        ({"page_cache": "cold"}, "another page cache (page cache: nothing there, 'cold' here)"),
+        ({"page_cache": "cold"}, "page cache (page cache: nothing there, 'cold' here)"),
         ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
     ],
     ids=["step", "step of a batch", "page cache", "what measures nothing else"],
 )
 def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], said: str | None
+    tmp_path: Path, search: Search, change: dict[str, Any], said: str | None
 ) -> None:
-    runner = Started()
-    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
-    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-
-    def search(settings: Settings) -> None:
-        site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=Path.cwd())
-        searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
-
-    url = f"sqlite:///{tmp_path}/study.db"
-    first = Settings(space="quick", trials=2, blocks=(0, 0), storage=url, simulate=SimulatedAccelerator(0.015))
-    search(first)
-    other = dataclasses.replace(first, **change)  # type: ignore[arg-type]
-    if said is None:
-        search(other)
-        return
-    with pytest.raises(TrialError, match="belongs to another") as refused:
-        search(other)
-    assert said in refused.value.message
+    first: dict[str, Any] = {"storage": f"sqlite:///{tmp_path}/study.db", "simulate": SimulatedAccelerator(0.015)}
+    search(Started(), **first)
+    refusal = (
+        pytest.raises(TrialError, match=f"belongs to another {re.escape(said)}") if said else contextlib.nullcontext()
+    )
+    with refusal:
+        search(Started(), **(first | change))
 
 
 def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, search: Search
 ) -> None:
     """The second runs within a trial of the first, as one on another machine of the kind may."""
-    monkeypatch.setattr(searching, "foreign_runner", lambda runner, code: runner)
-    url, opened, ran = f"journal:///{tmp_path}/studies.log", list[tuple[str, int]](), Counter[str]()
-    found: dict[str, Searched] = {}
+    opened, ran, found = list[tuple[str, int]](), Counter[str](), dict[str, Searched]()
 
-    def search(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def tune(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         def measures() -> None:
             ran[name] += 1
             meanwhile()
@@ -230,17 +214,13 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
             if isinstance(event, StudyOpened):
                 opened.append((name, event.resumed))
 
-        runner = Started()
-        runner.on_measure = measures
-        monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")  # machines of their own
-        site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=tmp_path / name)
-        settings = Settings(space="quick", trials=trials, blocks=(0, 0), budget_seconds=None, storage=url)
-        found[name] = searching.search(runner, site, settings, listen)[0]  # type: ignore[arg-type]  # plays it
+        runner, url = Started(on_measure=measures), f"journal:///{tmp_path}/studies.log"
+        found[name], _ = search(runner, listen, site={"folder": tmp_path / name}, trials=trials, storage=url)
 
-    search("one", 12, lambda: None if "other" in ran else search("other", 13))
+    tune("one", 12, lambda: None if "other" in ran else tune("other", 13))
     assert {name: len(result.study.trials) for name, result in found.items()} == ran
     before = ran["one"]
-    search("one", 14)
+    tune("one", 14)
     assert opened == [("one", 0), ("other", 0), ("one", before)]
 
 
@@ -312,72 +292,44 @@ def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyP
         ({"only": 5}, "`only` must be a mapping from parameters to their values, or None, but got 5."),
         ({"only": {"loader": None}}, "`only` must be a mapping from parameters to their values, or None, but got {'lo"),
         ({"only": {5: "threads"}}, "`only` must be a mapping from parameters to their values, or None, but got {5: '"),
+        ({"out": 5}, "`ap.tune` takes workload, budget, trials, space, storage, join, seed, only, ..., but got out=5."),
+        ({"trails": 3}, "`ap.tune` takes workload, budget, ..., but got trails=3. Did you mean `trials`?"),
     ],
 )
 def test_an_argument_that_cannot_be_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
-    arguments = {"workload": "train.py:workload", **given}
     with pytest.raises(ConfigError) as raised:
-        tune(**arguments)
-    assert raised.value.message.startswith(message)
-    assert raised.value.hint
-
-
-@pytest.mark.parametrize(
-    ("given", "ends"), [({"out": 5}, "out=5."), ({"trails": 3}, "trails=3. Did you mean `trials`?")]
-)
-def test_an_argument_that_there_is_not_is_named_with_its_value(given: dict[str, Any], ends: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        tune("train.py:workload", **given)
-    assert raised.value.message.startswith(
-        "`ap.tune` takes workload, budget, trials, space, storage, join, seed, only, "
-    )
-    assert raised.value.message.endswith(f", but got {ends}")
-    assert '.save("autopipe.json")' in str(raised.value.hint)
+        tune(**{"workload": "train.py:workload", **given})
+    begins, _, ends = message.partition("...")
+    assert raised.value.message.startswith(begins)
+    assert raised.value.message.endswith(ends)
+    assert ('.save("autopipe.json")' if ends else "") in some(raised.value.hint)
     assert "budget" in inspect.signature(tune).parameters
 
 
 FOUR = tuple(Device(uuid=f"GPU-{number}") for number in range(4))
 
 
-def described(accelerators: int = 0, virtual_devices: int = 0) -> Description:
-    return Description(
-        samples=100,
-        batch_size=32,
-        compact_bytes=10,
-        finished_bytes=40,
-        backend="jax",
-        accelerators=accelerators,
-        virtual_devices=virtual_devices,
-        mean_bytes=10.0,
-        data_digest="",
-        ops_digest="",
-        model_digest="",
-    )
-
-
 @pytest.mark.parametrize(
-    ("accelerators", "visible", "devices", "reason"),
+    ("backend", "visible", "devices", "reason"),
     [
-        (4, None, 4, "Keras's jax backend sees 4 devices, NVML 4 devices"),
-        (2, "GPU-2,GPU-3", 2, "Keras's jax backend sees 2 devices, NVML 2 devices"),
-        (4, "3", 1, "Keras's jax backend sees 4 devices, NVML 1 device"),
-        (0, None, 1, "NVML sees 4 devices, but Keras's jax backend none: it trains on the CPU"),
-        (8, "", 1, "Keras's jax backend sees 8 devices, but NVML sees none, so only one is used"),
-        (0, "", 1, "there is no accelerator"),
+        ({"accelerators": 4}, None, 4, "Keras's jax backend sees 4 devices, NVML 4 devices"),
+        ({"accelerators": 2}, "GPU-2,GPU-3", 2, "Keras's jax backend sees 2 devices, NVML 2 devices"),
+        ({"accelerators": 4}, "3", 1, "Keras's jax backend sees 4 devices, NVML 1 device"),
+        ({"accelerators": 0}, None, 1, "NVML sees 4 devices, but Keras's jax backend none: it trains on the CPU"),
+        ({"accelerators": 8}, "", 1, "Keras's jax backend sees 8 devices, but NVML sees none, so only one is used"),
+        ({"virtual_devices": 2}, "", 2, "2 virtual devices were asked for"),
+        ({"accelerators": 0}, "", 1, "there is no accelerator"),
     ],
 )
 def test_devices_are_those_that_keras_and_nvml_both_see(
-    accelerators: int, visible: str | None, devices: int, reason: str, monkeypatch: pytest.MonkeyPatch
+    backend: dict[str, int], visible: str | None, devices: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(devices=FOUR))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert searching.devices_of(described(accelerators), len(gpu.detect())) == (devices, reason)
-
-
-def test_virtual_devices_are_called_so() -> None:
-    assert searching.devices_of(described(virtual_devices=2), 0) == (2, "2 virtual devices were asked for")
+    seen = DESCRIBED.model_copy(update={"backend": "jax", **backend})
+    assert searching.devices_of(seen, len(gpu.detect())) == (devices, reason)
 
 
 def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:

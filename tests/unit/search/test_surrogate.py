@@ -13,10 +13,9 @@ from autopipe.pipeline.config import Params, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
-from autopipe.search import study, surrogate
+from autopipe.search import surrogate
 from autopipe.search.feasible import trim
 from autopipe.search.session import Session
-from autopipe.search.settings import Settings
 from autopipe.search.surrogate import (
     Array,
     Features,
@@ -28,13 +27,18 @@ from autopipe.search.surrogate import (
 )
 from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import run
 
 SURFACE = Surface(quirks=1)
 
 
+def configs_of(space: Space) -> dict[str, PipelineConfig]:
+    return {each.key: each.config for each in trim(space, SURFACE.facts()).candidates}
+
+
 def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Array, Array]:
     """Return how far off the surrogate is after so many measurements, and how far off it takes itself to be."""
-    configs = {each.key: each.config for each in trim(space, SURFACE.facts()).candidates}
+    configs = configs_of(space)
     rates = {key: SURFACE.true_rate(config) for key, config in configs.items()}
     features = Features(configs, SURFACE.cores, lambda config: trend * math.log(SURFACE.true_rate(config)))
     seen = np.random.default_rng(0).permutation(list(configs))[:count].tolist()
@@ -45,24 +49,20 @@ def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Array, Arra
 
 def all_of(space: Space) -> Array:
     """Return how far apart the configurations of a space are, setting by setting."""
-    configs = {each.key: each.config for each in trim(space, SURFACE.facts()).candidates}
-    features = Features(configs, 4)
-    return features.distances(features.rows(configs), features.rows(configs))
+    features = Features(configs_of(space), 4)
+    rows = features.rows(features.configs)
+    return features.distances(rows, rows)
 
 
-def test_alike_configurations_are_near_each_other(space: Space) -> None:
+def test_alike_configurations_are_near_and_covariances_positive_whatever_settings_matter(space: Space) -> None:
     apart = all_of(space)
     assert apart.min() >= 0.0
     assert apart.max() <= 1.0
     assert not apart[range(len(apart)), range(len(apart))].any()
     np.testing.assert_array_equal(apart, apart.transpose(1, 0, 2))
-
-
-@pytest.mark.parametrize("weight", [0.03, 0.3, 3.0, 30.0])
-def test_covariances_stay_positive_whatever_settings_matter(space: Space, weight: float) -> None:
-    apart = all_of(space)
-    for at in range(apart.shape[2]):
-        assert np.linalg.eigvalsh(np.exp(-weight * apart[..., at])).min() > -1e-9
+    for weight in (0.03, 0.3, 3.0, 30.0):
+        for at in range(apart.shape[2]):
+            assert np.linalg.eigvalsh(np.exp(-weight * apart[..., at])).min() > -1e-9
 
 
 def test_more_trials_mean_smaller_errors(space: Space) -> None:
@@ -71,13 +71,10 @@ def test_more_trials_mean_smaller_errors(space: Space) -> None:
     assert errors[2] < 0.1
 
 
-def test_a_right_prediction_is_trusted(space: Space) -> None:
-    assert float(np.abs(learnt(space, 6, trend=1.0)[0]).max()) < 0.02
-
-
-def test_errors_are_about_as_large_as_it_says(space: Space) -> None:
+def test_errors_are_about_as_large_as_it_says_and_a_right_prediction_is_trusted(space: Space) -> None:
     errors, spread = learnt(space, 20)
     assert 0.3 < float(np.sqrt(np.mean((errors / spread) ** 2))) < 2.5
+    assert float(np.abs(learnt(space, 6, trend=1.0)[0]).max()) < 0.02
 
 
 def test_gain_is_expected_where_the_mean_or_the_doubt_is_large() -> None:
@@ -147,17 +144,15 @@ class Search:
     """A search whose trials are true rates."""
 
     def __init__(self, space: Space) -> None:
-        surface = Surface()
-        self.candidates = {each.key: each.config for each in trim(space, surface.facts()).candidates}
+        self.trimmed = trim(space, Surface().facts())
         self.worth: dict[str, float | None] = {}
-        self._rate = surface.true_rate
-        self._features = Features(self.candidates, 4, self._trend)
-        trimmed = trim(space, surface.facts())
+        self._features = Features({each.key: each.config for each in self.trimmed.candidates}, 4, trend)
+        ranked = sorted(self.trimmed.candidates, key=lambda each: -trend(each.config))
         session = SimpleNamespace(
-            trimmed=trimmed,
+            trimmed=self.trimmed,
             seed=0,
-            trend=self._trend,
-            ranked=lambda: sorted(trimmed.candidates, key=lambda each: -self._trend(each.config)),
+            trend=trend,
+            ranked=lambda: ranked,
             worth=lambda: self.worth,
             surrogate=self._surrogate,
             record=SimpleNamespace(under_way=dict),
@@ -168,20 +163,21 @@ class Search:
         """Try all candidates, and return their rates."""
         while (chosen := self.sampler.choose(self.worth)) is not None:
             assert chosen.key not in self.worth
-            self.worth[chosen.key] = self._rate(chosen.config)
+            self.worth[chosen.key] = Surface().true_rate(chosen.config)
         return [rate for rate in self.worth.values() if rate is not None]
-
-    def _trend(self, config: PipelineConfig) -> float:
-        return math.log(self._rate(config))
 
     def _surrogate(self) -> Surrogate:
         readings = [(key, Reading(math.log(rate), 0.0)) for key, rate in self.worth.items() if rate is not None]
         return Surrogate(self._features, readings)
 
 
+def trend(config: PipelineConfig) -> float:
+    return math.log(Surface().true_rate(config))
+
+
 def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> None:
     search = Search(space.only("loader", ["processes"]))
-    assert len(search.run()) == len(search.candidates)
+    assert len(search.run()) == len(search.trimmed.candidates)
 
 
 def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:
@@ -193,8 +189,7 @@ def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) 
 
 def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> None:
     surface = Surface(fails=lambda config: config.loader.kind == "processes", quirks=2)
-    settings = Settings(trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
-    ended = study.run(space, surface, surface.facts(), settings)
+    ended = run(space, surface, trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
     assert 1 <= ended.result.failed <= 5
 
 
@@ -221,13 +216,8 @@ def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
 
 
 def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) -> None:
-    outside: Params = {
-        "loader": "threads",
-        "threads.workers": 99,
-        "threads.queue_size": 8,
-        "cache": "none",
-        "storage": "array",
-    }
+    knobs: Params = {"loader": "threads", "threads.workers": 99, "threads.queue_size": 8}
+    outside: Params = {**knobs, "cache": "none", "storage": "array"}
     assert surrogate.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "cache": "none"}
     without = space.only("loader", ["threads"])
     assert surrogate.fitting(without, {"loader": "keras", "keras.workers": 1, "cache": "none"}) == {"cache": "none"}
