@@ -32,6 +32,9 @@ from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
+PLAIN = PipelineConfig(loader=Threads(workers=1))
+CACHED = PLAIN.model_copy(update={"cache": "memory"})
+
 
 class _Job(Exception):
     """What a loader was given to do."""
@@ -43,8 +46,7 @@ def workload(photos: Path, **changes: Any) -> Workload:
 
 
 def job(photos: Path, **settings: Any) -> LoadJob:
-    config = PipelineConfig(loader=Threads(workers=1), **settings)
-    return revealed(lambda: build_loader(workload(photos), config))
+    return revealed(lambda: build_loader(workload(photos), PLAIN.model_copy(update=settings)))
 
 
 def revealed(build: Callable[[], object]) -> LoadJob:
@@ -93,7 +95,7 @@ def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tm
     folder = tmp_path / "my sets"
     made = workload(photos, converted=str(folder))
     convert(conversion_of(made, make_plan(made), STORAGES["array"]), STORAGES["array"], folder / "array")
-    config = PipelineConfig(loader=Threads(workers=1), storage="array")
+    config = PLAIN.model_copy(update={"storage": "array"})
     build_loader(made, config).close()
     with pytest.raises(StorageError, match=r"has no set of .* after 1 ops") as caught:
         build_loader(made, config.model_copy(update={"cut": 1}))
@@ -147,12 +149,11 @@ class Slow:
 def test_batches_do_not_wait_for_the_digest_of_the_data_which_is_found_once() -> None:
     data = Slow()
     made = Workload(data=data, ops=[], batch_size=2, shuffle=False)
-    config = PipelineConfig(loader=Threads(workers=1))
-    with build_loader(made, config) as loader:
+    with build_loader(made, PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 4
         data.may_answer.set()
         first = loader.state_dict()
-    with build_loader(made, config) as loader:
+    with build_loader(made, PLAIN) as loader:
         loader.load_state_dict(first)
     assert data.asked == 1
 
@@ -162,9 +163,7 @@ def test_a_digest_that_fails_is_raised_where_it_is_asked_for() -> None:
         def digest(self) -> str:
             raise OSError("the share is gone")
 
-    with build_loader(
-        Workload(data=Failing(), ops=[], batch_size=2), PipelineConfig(loader=Threads(workers=1))
-    ) as loader:
+    with build_loader(Workload(data=Failing(), ops=[], batch_size=2), PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 4
         with pytest.raises(OSError, match="the share is gone"):
             loader.state_dict()
@@ -176,10 +175,9 @@ def few_of(photos: Path, count: int) -> Made:
 
 @pytest.mark.parametrize(("count", "sizes"), [(3, [3]), (4, [4]), (6, [4, 2])])
 def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, sizes: list[int]) -> None:
-    config = PipelineConfig(loader=Threads(workers=1), finish="host")
     with pytest.raises(WorkloadError, match="at least one sample"):
-        evaluation_loader(workload(photos), config, few_of(photos, 0))
-    with evaluation_loader(workload(photos), config, few_of(photos, count)) as loader:
+        evaluation_loader(workload(photos), PLAIN, few_of(photos, 0))
+    with evaluation_loader(workload(photos), PLAIN, few_of(photos, count)) as loader:
         batches = list(loader.batches(0))
     assert [len(x) for x, _ in batches] == sizes
     assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
@@ -190,10 +188,10 @@ def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, si
     [(RandomCrop(8, 6), CenterCrop(8, 6)), (RandomResizedCrop(8, 6, interpolation="nearest"), Resize(8, 6, "nearest"))],
 )
 def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path, op: Op, instead: Op) -> None:
-    config, few = PipelineConfig(loader=Threads(workers=1), finish="host"), few_of(photos, 3)
+    few = few_of(photos, 3)
     chance = workload(photos, ops=[Decode(), Resize(20, 20), op, RandomFlip()])
     plain = workload(photos, ops=[Decode(), Resize(20, 20), instead])
-    with evaluation_loader(chance, config, few) as one, evaluation_loader(plain, config, few) as other:
+    with evaluation_loader(chance, PLAIN, few) as one, evaluation_loader(plain, PLAIN, few) as other:
         ((x, _),), ((wanted, _),) = one.batches(0), other.batches(0)
     assert x.shape == (3, 8, 6, 3)
     np.testing.assert_array_equal(x, wanted)
@@ -202,14 +200,13 @@ def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path,
 def test_samples_of_no_common_size_without_the_random_ops_are_told_which_are_left_out(photos: Path) -> None:
     made = workload(photos, ops=[Decode(), Map(lambda image, rng: image[:8, :8], random=True), RandomFlip()])
     with pytest.raises(WorkloadError, match=r"one size.* leave out what is random: `Map`, `RandomFlip`\.") as caught:
-        evaluation_loader(made, PipelineConfig(loader=Threads(workers=1)), few_of(photos, 6))
+        evaluation_loader(made, PLAIN, few_of(photos, 6))
     assert "pass a loader of these samples" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("passes", "cached"), [(None, 1.0), (2, 1.0), (1, 0.0)])
 def test_samples_that_are_read_once_take_no_memory(photos: Path, passes: int | None, cached: float) -> None:
-    config = PipelineConfig(loader=Threads(workers=1), cache="memory")
-    made = revealed(lambda: evaluation_loader(workload(photos), config, few_of(photos, 6), passes))
+    made = revealed(lambda: evaluation_loader(workload(photos), CACHED, few_of(photos, 6), passes))
     assert made.recipe.cached == cached
 
 
@@ -220,10 +217,9 @@ def free(monkeypatch: pytest.MonkeyPatch, count_bytes: int) -> None:
 
 
 def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = PipelineConfig(loader=Threads(workers=1), cache="memory")
     free(monkeypatch, 1000)
     with pytest.warns(CacheWarning, match=r"^The 6 samples .* takes 1\.2 KiB, but \d+ B are free"):
-        made = revealed(lambda: evaluation_loader(workload(photos), config, few_of(photos, 6)))
+        made = revealed(lambda: evaluation_loader(workload(photos), CACHED, few_of(photos, 6)))
     assert made.recipe.cached == 0.0
 
 
@@ -240,11 +236,10 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.Monk
 
 
 def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
-    config = PipelineConfig(loader=Threads(workers=1))
     with pytest.raises(ConfigError, match="shard"):
-        build_loader(workload(photos), config, shard=(2, 2))
+        build_loader(workload(photos), PLAIN, shard=(2, 2))
     with pytest.raises(WorkloadError, match="one size"):
-        build_loader(workload(photos, ops=[Decode()]), config)
+        build_loader(workload(photos, ops=[Decode()]), PLAIN)
 
 
 def first_broken(index: int) -> NDArray[np.float32]:
@@ -261,14 +256,14 @@ def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> 
         on_bad_sample="skip",
         bad_sample_log=str(tmp_path / "bad"),
     )
-    with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as loader:
+    with build_loader(workload, PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 2
         assert loader.bad_samples == {0: 1}  # type: ignore[attr-defined]  # a loader that counts them
 
 
 def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
     workload = Workload(data=Made(8, first_broken), ops=[Rescale(0.5)], batch_size=4, on_bad_sample="skip")
-    with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as loader:
+    with build_loader(workload, PLAIN) as loader:
         pass
     with pytest.raises(LoaderError, match="closed"):
         next(loader.epoch(0))
@@ -281,6 +276,6 @@ def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
 
     images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
     workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)
-    wrap.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 1))
+    wrap.require_feedable(workload, PLAIN, (0, 1))
     with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
-        wrap.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 2))
+        wrap.require_feedable(workload, PLAIN, (0, 2))

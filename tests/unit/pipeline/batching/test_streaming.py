@@ -132,7 +132,6 @@ def test_a_loader_that_its_own_worker_finds_as_garbage_is_closed(monkeypatch: py
 
 
 COUNT, SIZE, TOGETHER, BAD = 54, 4, 3, 43
-ONE_WAITS = PipelineConfig(loader=Threads(workers=1, queue_size=1))
 PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)
 
 
@@ -148,9 +147,13 @@ class Counted(Arrays):
         super().read_many(indices, out)
 
 
-def opened(data: Any, together: int, *, workers: int = 1, drop_remainder: bool = False) -> Loader:
-    workload = Workload(data=data, ops=[RandomFlip()], batch_size=SIZE, drop_remainder=drop_remainder)
-    return build_loader(workload, PipelineConfig(loader=Threads(workers=workers), steps_per_execution=together))
+def opened(data: Any, together: int = 1, *, queue_size: int = 8, workers: int = 1, **settings: Any) -> Loader:
+    workload = {name: settings.pop(name) for name in ("shuffle", "drop_remainder") if name in settings}
+    loader = Threads(workers=workers, queue_size=queue_size)
+    return build_loader(
+        Workload(data=data, ops=[RandomFlip()], batch_size=SIZE, **workload),
+        PipelineConfig(loader=loader, steps_per_execution=together, **settings),
+    )
 
 
 def taken(loader: Loader, epoch: int, start: int = 0, *, last: bool = True) -> list[tuple[Any, Any]]:
@@ -194,8 +197,7 @@ def test_a_batch_stays_as_it_was_while_it_is_referred_to() -> None:
 def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
     with opened(Made(COUNT, lambda index: (PIXELS[index], index)), TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
-    small = Arrays(PIXELS, np.arange(COUNT))
-    with build_loader(Workload(data=small, ops=[], batch_size=SIZE), ONE_WAITS) as loader:
+    with opened(Arrays(PIXELS, np.arange(COUNT)), queue_size=1) as loader:
         assert loader.buffered_batches == 1 + 1
     large = Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
     with opened(large, TOGETHER) as loader:
@@ -219,14 +221,9 @@ class Broken(Arrays):
         return super().read(index)
 
 
-def broken(together: int) -> Loader:
-    workload = Workload(data=Broken(), ops=[], batch_size=SIZE, shuffle=False)
-    return build_loader(workload, PipelineConfig(loader=Threads(workers=1), steps_per_execution=together))
-
-
 @pytest.mark.parametrize("together", [1, TOGETHER])
 def test_a_sample_that_fails_comes_as_an_error_behind_the_batches_before_it(together: int) -> None:
-    with broken(together) as loader:
+    with opened(Broken(), together, shuffle=False) as loader:
         for _ in range(2):
             found: list[Any] = []
             with pytest.raises(BadSampleError, match=f"sample {BAD} .*no such row"):
@@ -238,7 +235,7 @@ def test_a_sample_that_fails_comes_as_an_error_behind_the_batches_before_it(toge
 def test_the_batches_behind_one_that_fails_can_be_had(together: int) -> None:
     behind = BAD // SIZE + 1
     assert behind % TOGETHER != 0  # it is in the group of the one that fails
-    with broken(together) as loader:
+    with opened(Broken(), together, shuffle=False) as loader:
         with pytest.raises(BadSampleError):
             taken(loader, 0)
         found = taken(loader, 0, behind, last=False)
@@ -263,9 +260,9 @@ class Slow(Arrays):
 
 
 def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
+    data = Slow(PIXELS, np.arange(COUNT))
     counts: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
-    with build_loader(workload, ONE_WAITS) as loader:
+    with opened(data, queue_size=1) as loader:
         expected = [taken(loader, epoch) for epoch in counts]
 
     def deliver(stream: BatchStream[Any], task: Task, result: Any) -> None:
@@ -274,8 +271,7 @@ def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatc
 
     usual = BatchStream.deliver
     monkeypatch.setattr(BatchStream, "deliver", deliver)
-    config = PipelineConfig(loader=Threads(workers=1), cache="memory", steps_per_execution=4)
-    with build_loader(workload, config) as loader:
+    with opened(data, 4, cache="memory") as loader:
         for epoch, batches in enumerate(expected):
             for (x, y), (same_x, same_y) in zip(taken(loader, epoch), batches, strict=True):
                 np.testing.assert_array_equal(x, same_x)
@@ -285,7 +281,5 @@ def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatc
 
 
 def test_a_cache_of_a_part_gives_single_batches() -> None:
-    workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
-    config = PipelineConfig(loader=Threads(workers=1), cache="memory", cache_fraction=0.5, steps_per_execution=4)
-    with build_loader(workload, config) as loader:
+    with opened(Slow(PIXELS, np.arange(COUNT)), 4, cache="memory", cache_fraction=0.5) as loader:
         assert loader.buffered_batches == 2 * 4 + 1
