@@ -27,6 +27,7 @@ crashed, say) are values, not exceptions: see `autopipe.measure.outcome`.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
 
 
@@ -47,11 +48,7 @@ class AutopipeError(Exception):
         return self.message if self.hint is None else f"{self.message} {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.message, self.hint)
-
-
-def _rebuild(kind: type[AutopipeError], message: str, hint: str | None) -> AutopipeError:
-    return kind(message, hint=hint)
+        return functools.partial(type(self), hint=self.hint), (self.message,)
 
 
 class WorkloadError(AutopipeError):

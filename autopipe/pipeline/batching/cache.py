@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
@@ -45,7 +44,7 @@ class SharedBlock:
     def __init__(self, size: int, descriptor: int | None = None) -> None:
         """Make a block of `size` bytes, or map the one behind `descriptor`, which then belongs to this object."""
         if descriptor is None:
-            descriptor = _anonymous_file()
+            descriptor = os.memfd_create("autopipe", os.MFD_CLOEXEC)
             os.ftruncate(descriptor, max(1, size))
         self.descriptor = descriptor
         self.size = size
@@ -58,13 +57,6 @@ class SharedBlock:
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
         if hasattr(self, "descriptor"):
             close(self.descriptor)
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("autopipe", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 class RowLayout:

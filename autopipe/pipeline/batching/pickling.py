@@ -11,7 +11,6 @@ import dataclasses
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +29,10 @@ def pickled(made: Recipe | Conversion, loader: str) -> bytes:
     LoaderError if a part of it does not pickle.
     """
     try:
-        with _by_value(_users_modules(made)):
+        with contextlib.ExitStack() as by_value:
+            for module in _users_modules(made):
+                cloudpickle.register_pickle_by_value(module)
+                by_value.callback(cloudpickle.unregister_pickle_by_value, module)
             body = cloudpickle.dumps(made)
     except Exception:  # noqa: BLE001  # a user's module may fail in any way; a reference may still work
         try:
@@ -75,15 +77,12 @@ class RemoteFailure:
 def answered(answer: Any) -> Any:
     """Return another process's answer; raise its AutopipeError, with that process's traceback as the cause."""
     if isinstance(answer, RemoteFailure):
-        raise answer.error from RemoteTraceback(answer.traceback)
+        raise answer.error from RemoteTraceback(f"\n{answer.traceback}")
     return answer
 
 
 class RemoteTraceback(Exception):
     """Shows the traceback of another process as the cause of the error raised here."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
 
 
 def _users_modules(made: Recipe | Conversion) -> list[ModuleType]:
@@ -95,24 +94,6 @@ def _users_modules(made: Recipe | Conversion) -> list[ModuleType]:
             things += [type(op), getattr(op, "function", None)]
             op = getattr(op, "op", None)
     names = {getattr(thing, "__module__", None) for thing in things}
-    modules = (
-        sys.modules.get(name)
-        for name in names
-        if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")
-    )
-    return [
-        module
-        for module in modules
-        if module is not None and "site-packages" not in (getattr(module, "__file__", None) or "site-packages")
-    ]
-
-
-@contextlib.contextmanager
-def _by_value(modules: list[ModuleType]) -> Iterator[None]:
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+    own = [name for name in names if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")]
+    modules = [sys.modules[name] for name in own if name in sys.modules]
+    return [each for each in modules if "site-packages" not in (getattr(each, "__file__", None) or "site-packages")]

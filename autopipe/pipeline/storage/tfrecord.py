@@ -40,7 +40,8 @@ class TFRecord(Storage):
 
     def can_hold(self, spec: SampleSpec) -> bool:
         if spec.structure is not None:
-            return spec.x.kind is FieldKind.ENCODED and all(map(_has_fixed_bytes, spec.fields))
+            arrays = [field for field in spec.fields if field.kind is not FieldKind.ENCODED]
+            return spec.x.kind is FieldKind.ENCODED and all(field.shape is not None for field in arrays)
         return spec.x.kind is FieldKind.ENCODED and (spec.y is None or _fits(spec.y))
 
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
@@ -105,10 +106,6 @@ def _fits(y: Field) -> bool:
     if y.kind is FieldKind.LABEL:
         return y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
     return y.kind is FieldKind.ENCODED
-
-
-def _has_fixed_bytes(field: Field) -> bool:
-    return field.kind is FieldKind.ENCODED or (field.shape is not None and field.dtype is not None)
 
 
 def _part(content: bytes, field: Field) -> Part:
