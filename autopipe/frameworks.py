@@ -154,9 +154,7 @@ def held_variables(model: Any) -> list[Any]:
 def step_state(model: Any, *more: str) -> tuple[Any, ...]:
     """Return the leading arguments of the model's step functions: on JAX the values of its variables, else nothing.
 
-    Args:
-        model: whose variables.
-        more: "optimizer", "metrics": state that the step changes beside the model's own.
+    `more` is "optimizer", "metrics": state that the step changes beside the model's own.
     """
     import keras
 
@@ -173,15 +171,10 @@ def output_spec(function: Callable[..., Any], *symbols: Any) -> Any:
 
 @contextlib.contextmanager
 def built(model: Any, batch: Any) -> Iterator[None]:
-    """Build, from a batch's shapes, the parts that Keras would build from the first batch of data; none is drawn
-    meanwhile.
+    """Build the parts that Keras would build from the first batch of data; none is drawn meanwhile.
 
-    Args:
-        model: a compiled model.
-        batch: returns symbolic (x, y).
-
-    Raises:
-        ValueError, TypeError, RuntimeError: the model does not run on such batches.
+    `batch` returns symbolic (x, y). Raise ValueError, TypeError or RuntimeError if the compiled model does not run on
+    such batches.
     """
     import keras
 

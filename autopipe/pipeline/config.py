@@ -106,7 +106,7 @@ class LoaderConfig(Strict):
 
     def worker_count(self) -> int | None:
         """The number of workers (threads or processes); None if the loader decides by itself."""
-        raise NotImplementedError
+        return None
 
     def cores_elsewhere(self) -> float | None:
         """The cores of its workers on other machines; None if unknown. It may ask over a network."""
@@ -118,7 +118,7 @@ class LoaderConfig(Strict):
 
     def buffered_batches(self) -> int | None:
         """The number of batches that may wait ahead of the model; None if the loader decides by itself."""
-        raise NotImplementedError
+        return None
 
     def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int | None:
         """Return the largest number of batches of this size: those ahead of the model, in the making and in use.

@@ -193,13 +193,8 @@ def _traced(
     """Return the pipeline as one traced function of the range of batches, counted on from epoch to epoch, and the
     elements of the datasets that it gives.
 
-    Args:
-        job: of the loader.
-        work: the Python functions.
-        calls: batches made at a time.
-        prefetch: finished batches that may wait; None leaves it to tf.data.
-        ahead: batches whose reading is begun before they are made.
-        own_threads: threads that tf.data gets for this pipeline alone; 0: none.
+    `calls` batches are made at a time, and `ahead` more are being read. `prefetch` None leaves that to tf.data, which
+    gets `own_threads` for this pipeline alone; 0: none.
     """
     import tensorflow as tf
 

@@ -55,12 +55,6 @@ class Wrapped(LoaderConfig):
     def normalised(self) -> Self:
         return type(self).model_validate(dict(sorted(self.parameters.items())))
 
-    def worker_count(self) -> int | None:
-        return None
-
-    def buffered_batches(self) -> int | None:
-        return None
-
     def open(self, job: LoadJob) -> Loader:
         data = job.recipe.source
         if not isinstance(data, WrappedData):
@@ -162,12 +156,6 @@ class Foreign(LoaderConfig):
     @property
     def whose(self) -> str:
         return f"yours: {self.code}" if self.is_own else f"plain code: autopipe eject --to {self.code}"
-
-    def worker_count(self) -> int | None:
-        return None
-
-    def buffered_batches(self) -> int | None:
-        return None
 
     def open(self, job: LoadJob) -> NoReturn:
         raise ConfigError(
