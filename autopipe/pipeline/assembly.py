@@ -82,20 +82,17 @@ class LateFinish:
 
         from autopipe.pipeline.devices.train_steps import KERAS_OPS
 
-        def finished(batch: Batch) -> Batch:
-            return self._finish.batch(batch, KERAS_OPS)
-
-        compiled: Callable[[Batch], Batch] = finished
+        finished: Any = functools.partial(self._finish.batch, xp=KERAS_OPS)
         match keras.backend.backend():
             case "tensorflow":
                 import tensorflow as tf
 
-                compiled = tf.function(finished, autograph=False, reduce_retracing=True)
+                finished = tf.function(finished, autograph=False, reduce_retracing=True)
             case "jax":
                 import jax
 
-                compiled = jax.jit(finished)
-        return compiled
+                finished = jax.jit(finished)
+        return finished  # type: ignore[no-any-return]  # the backends have no types
 
 
 def _place_on_host() -> Callable[[Any], Any] | None:

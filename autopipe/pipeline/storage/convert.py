@@ -23,14 +23,7 @@ from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, ShardFiles, Storage, place
-from autopipe.pipeline.storage.layout import (
-    HEADER_NAME,
-    MANIFEST_NAME,
-    Header,
-    Manifest,
-    ShardRecord,
-    shard_record,
-)
+from autopipe.pipeline.storage.layout import HEADER_NAME, MANIFEST_NAME, Header, Manifest
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
@@ -207,9 +200,9 @@ class _Run:
             with self._disk_errors(), ShardFiles(self._folder, number) as files:
                 self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
             seconds = time.monotonic() - start
-            record = ShardRecord(number=number, header=self._header.seal, files=files.records, bad=bad)
+            record = layout.ShardRecord(number=number, header=self._header.seal, files=files.records, bad=bad)
             with self._disk_errors():
-                record.save(shard_record(self._folder, number))
+                record.save(layout.shard_record(self._folder, number))
         except BaseException as error:
             if not self._stop.is_set():  # the first failure ends the other threads, which then fail, too
                 self._failure = error

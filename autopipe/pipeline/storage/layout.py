@@ -23,17 +23,7 @@ from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import form
-from autopipe.pipeline.storage.form import (
-    Conversion,
-    FileRecord,
-    Place,
-    RemotePath,
-    Shard,
-    Storage,
-    file_name,
-    subfolders,
-    write,
-)
+from autopipe.pipeline.storage.form import Conversion, FileRecord, Place, RemotePath, Shard, Storage
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import scheme, spread
 from autopipe.workload.ops.planner import normalise
@@ -60,7 +50,7 @@ class Sealed(pydantic.BaseModel):
 
     def save(self, path: Place) -> None:
         text = json.dumps({**self.model_dump(mode="json"), "seal": self.seal}, indent=1)
-        write(path, text.encode() + b"\n")
+        form.write(path, text.encode() + b"\n")
 
     @classmethod
     def load(cls, path: Place) -> Self:
@@ -179,7 +169,7 @@ class Manifest(Sealed):
 
 def shard_record(folder: Place, number: int) -> Place:
     """Return the place of a shard's record."""
-    return folder / file_name("shard", number, "json")
+    return folder / form.file_name("shard", number, "json")
 
 
 def _seal(body: dict[str, Any]) -> str:
@@ -459,7 +449,7 @@ def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storag
     """
     root = storage.at(where)
     reasons = []
-    for folder in subfolders(root):
+    for folder in form.subfolders(root):
         if (folder / MANIFEST_NAME).exists() or (folder / HEADER_NAME).exists():
             try:
                 return open_set(folder, conversion, storage)
