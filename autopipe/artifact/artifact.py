@@ -173,7 +173,12 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
     """
     file = Path(path)
     with alone(file):
-        return write(_joined(fresh, file), file)
+        if file.is_file():
+            try:
+                fresh = pick.joined(fresh, read(file))
+            except ArtifactError as error:
+                _set_aside(file, error.message)
+        return write(fresh, file)
 
 
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
@@ -186,16 +191,6 @@ def renew(known: Artifact, profile: Profile, path: Path) -> Path:
         return write(pick.with_profile(known, profile), path)
 
 
-def _joined(fresh: Artifact, file: Path) -> Artifact:
-    if not file.is_file():
-        return fresh
-    try:
-        return pick.joined(fresh, read(file))
-    except ArtifactError as error:
-        _set_aside(file, error.message)
-        return fresh
-
-
 def _set_aside(file: Path, why: str) -> None:
     names = (f"{file.name}.bak{number or ''}" for number in itertools.count())
     spare = next(path for path in map(file.with_name, names) if not path.exists())
@@ -204,14 +199,14 @@ def _set_aside(file: Path, why: str) -> None:
     except OSError as error:
         raise ArtifactError(f"`{file}` cannot be kept as `{spare.name}`: {error.strerror}. {why}") from error
     said = f"`{file}` was kept as `{spare.name}`, and none of its profiles were taken over. {why}"
-    warnings.warn(said, KeptWarning, stacklevel=5)
+    warnings.warn(said, KeptWarning, stacklevel=4)
 
 
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
     """Keep other processes from writing the file. If locking is impossible, writing goes on, or raises itself."""
     with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError, ValueError, TimeoutError):
+        with contextlib.suppress(OSError, ValueError):
             path = file.with_name(f".{file.name}.lock")
             held.callback(os.close, _locked(path))
             held.callback(_remove, path)  # first: a waiting process sees that it is gone, and makes another

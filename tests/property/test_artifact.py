@@ -142,7 +142,9 @@ def test_comparing_machines_is_symmetric_and_every_machine_is_like_itself(first:
 def test_a_machine_with_a_profile_gets_one_that_is_the_same(machines: list[Hardware], data: st.DataObject) -> None:
     artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
     here = data.draw(st.sampled_from(machines))
-    assert pick.pick(artifact, here, strict=True).match.level is fingerprint.MatchLevel.SAME
+    choice = pick.pick(artifact, here, strict=True)
+    assert (choice.match.level, choice.warning) == (fingerprint.MatchLevel.SAME, None)
+    assert choice.config.model_dump(mode="json") == choice.profile.winner.config
 
 
 @untimed

@@ -60,18 +60,13 @@ def test_a_host_that_waits_while_the_device_computes_is_not_called_waiting() -> 
     assert watched(alone_images_per_second=250.0, waiting_seconds=6.0).possible_gain == pytest.approx(2.5, rel=0.03)
 
 
-def test_it_survives_json() -> None:
-    seen = watched(augmentation=("RandomFlip",), without_augmentation_images_per_second=210.0)
-    assert Watched.model_validate_json(seen.model_dump_json()) == seen
-    assert seen.augmentation_share == 0.5
-
-
 def test_a_model_that_is_the_limit_is_told_what_its_augmentation_takes() -> None:
     assert "takes" not in sentence(watched())
     seen = watched(augmentation=("RandomFlip",), without_augmentation_images_per_second=150.0)
     assert "30% of its time" in sentence(seen)
     assert ("augmentation", "RandomFlip in the model: 28.6 ms of its 95.2 ms a step (30%)") in rows(seen)
     assert to_paste(seen) is None
+    assert Watched.model_validate_json(seen.model_dump_json()) == seen
 
 
 def test_what_autopipe_feeds_has_a_workload_already() -> None:

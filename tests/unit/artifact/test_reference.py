@@ -9,7 +9,7 @@ import pytest
 
 from autopipe import again
 from autopipe.artifact import reference
-from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference
 from autopipe.errors import ArtifactError
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
@@ -101,12 +101,6 @@ def test_a_file_that_is_gone_is_named_once_and_with_the_command_that_mends_it(tm
     assert error.value.hint == (
         f"If it was moved or renamed: {again.autopipe('repoint', tmp_path / 'autopipe.json', 'NEW.py:photos')}"
     )
-
-
-def test_only_paths_lead_outside(tmp_path: Path) -> None:
-    inside: list[Reference | None] = [None, ModuleReference(module="a.b"), FileReference(path="a/../train.py")]
-    assert not any(reference.is_outside(named, tmp_path) for named in inside)
-    assert reference.is_outside(FileReference(path="../train.py"), tmp_path)
 
 
 def test_images_behind_a_url_are_where_they_are_and_always_outside_of_the_artefacts_folder(tmp_path: Path) -> None:
