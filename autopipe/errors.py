@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class AutopipeError(Exception):
@@ -131,6 +133,14 @@ class MissingExtraError(AutopipeError):
             f"`{package}` is not installed; the extra `{extra}` brings it.",
             hint=f"Run: {again.installing_extra(extra)}",
         )
+
+
+def extra_module(extra: str, name: str) -> Any:
+    """Import a module that an extra brings. Raise MissingExtraError, which names the extra, if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingExtraError.of(extra, name) from None
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
 
-from autopipe.errors import ConfigError, LoaderError, MissingExtraError
+from autopipe.errors import ConfigError, LoaderError, extra_module
 from autopipe.hardware import gpu, processes
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import refuse_skipping
@@ -99,10 +99,9 @@ class Dali(LoaderConfig):
 
         if self.device == "gpu" and not gpu.detect():
             raise LoaderError(f'`device="gpu"` of Dali needs a card, but {_NO_CARD}.', hint='Use device="cpu".')
+        extra_module("dali", "nvidia.dali")
         try:
             return DaliDecoder(self, batch_size, size)
-        except ImportError:
-            raise MissingExtraError.of("dali", "nvidia.dali") from None
         except RuntimeError as error:
             raise LoaderError(f"DALI could not start: {error}") from error
 

@@ -17,7 +17,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
+from autopipe.errors import AutopipeError, LoaderError, extra_module, worker_failure
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
@@ -81,10 +81,7 @@ class Grain(LoaderConfig):
         return self.workers <= 1
 
     def open(self, job: LoadJob) -> Loader:
-        try:
-            import grain  # noqa: F401
-        except ImportError:
-            raise MissingExtraError.of("grain", "grain") from None
+        extra_module("grain", "grain")
         knobs = self.model_copy(update={"buffer_size": job.setup.queue_size(self.buffer_size)}).normalised()
         require_memory(job, knobs.buffered_batches() + 2)
         if self.workers:

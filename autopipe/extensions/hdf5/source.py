@@ -26,7 +26,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, DataError, MissingExtraError
+from autopipe.errors import BadSampleError, DataError, extra_module
 from autopipe.workload.data.arrays import text_refused
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
 from autopipe.workload.data.paths import PathList, located, read_at, spread
@@ -261,9 +261,8 @@ class HDF5(Columns):
             self._look()
 
     def _look(self) -> None:
+        h5py = extra_module("hdf5", "h5py")
         datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
-        import h5py  # it is installed, since they are open
-
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
             shown = ", ".join(f"`{column}` {dataset.shape}" for column, dataset in datasets.items())
@@ -332,11 +331,7 @@ class HDF5(Columns):
 
 def _open(path: str) -> Any:
     try:
-        import h5py
-    except ImportError:
-        raise MissingExtraError.of("hdf5", "h5py") from None
-    try:
-        return h5py.File(path, "r")
+        return extra_module("hdf5", "h5py").File(path, "r")
     except FileNotFoundError as error:
         raise DataError(f"The file `{path}` does not exist.") from error
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from autopipe.errors import BadSampleError, DataError, MissingExtraError, shortened
+from autopipe.errors import BadSampleError, DataError, extra_module, shortened
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
 from autopipe.workload.data.paths import PathList, located, located_pattern, read_file, short_digest, spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
@@ -50,7 +50,7 @@ class HuggingFace(Columns):
     def __init__(
         self, dataset: Any, image: Names = "image", label: Names | None = "label", sample_weight: Names | None = None
     ) -> None:
-        datasets = _library()
+        datasets = extra_module("hf", "datasets")
         if isinstance(dataset, str | os.PathLike):
             dataset = _loaded(datasets, located(dataset))
         if not isinstance(dataset, datasets.Dataset):
@@ -205,14 +205,6 @@ def _target(value: Any, index: int) -> Any:
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _library() -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise MissingExtraError.of("hf", "datasets") from None
-    return datasets
-
-
 def _loaded(datasets: Any, path: Any) -> Any:
     try:
         found = datasets.load_from_disk(os.fspath(path))
@@ -227,7 +219,7 @@ def _loaded(datasets: Any, path: Any) -> Any:
 
 
 def _unpacked(files: list[str]) -> Any:
-    datasets = _library()
+    datasets = extra_module("hf", "datasets")
     folder = cache_folder().parent / "parquet"
     try:
         folder.mkdir(parents=True, exist_ok=True)

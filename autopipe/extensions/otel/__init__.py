@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from autopipe.artifact.drift import DRIFTED, HELP
-from autopipe.errors import MissingExtraError
+from autopipe.errors import extra_module
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -26,10 +26,7 @@ class Gauges:
     """
 
     def __init__(self, provider: MeterProvider | Literal[True], causes: Collection[str]) -> None:
-        try:
-            from opentelemetry import metrics
-        except ImportError:
-            raise MissingExtraError.of("otel", "opentelemetry-api") from None
+        metrics = extra_module("otel", "opentelemetry.metrics")
         meter = metrics.get_meter("autopipe", meter_provider=None if provider is True else provider)
         self._causes = causes
         self._figures = {name: meter.create_gauge(f"autopipe.{name}", description=text) for name, text in HELP.items()}

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from autopipe import _version, again
-from autopipe.errors import DataError, LoaderError, MissingExtraError
+from autopipe.errors import DataError, LoaderError, extra_module
 from autopipe.extensions.ray.node import SHARED_DATA
 from autopipe.hardware import machine
 
@@ -40,7 +40,7 @@ class Cluster:
     """A connection, from `join` to `leave`. `ray` is the package."""
 
     def __init__(self, address: str) -> None:
-        self.ray = _package()
+        self.ray = extra_module("ray", "ray")
         self.address = address
         self._left = False
 
@@ -84,7 +84,7 @@ class _Membership:
             store_bytes: of the object store for the nodes' results, at least.
         """
         wanted = address_of(address)
-        ray = _package()
+        ray = extra_module("ray", "ray")
         with self._lock:
             if self._pid != os.getpid():  # a forked child has no connection of its own
                 self._pid, self._members, self._ours = os.getpid(), 0, False
@@ -107,7 +107,7 @@ class _Membership:
             self._members -= 1
             if self._members == 0 and self._ours:
                 self._ours = False
-                _package().shutdown()
+                extra_module("ray", "ray").shutdown()
                 _default_signals()
 
     def ends_with_process(self, user: User) -> None:
@@ -175,14 +175,6 @@ def node_failure(error: BaseException, what: str) -> LoaderError:
 
 
 # -------------------- connecting
-
-
-def _package() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError.of("ray", "ray") from error
-    return ray
 
 
 def _connect(ray: Any, address: str, store_bytes: int) -> None:

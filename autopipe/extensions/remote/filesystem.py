@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from autopipe import again
-from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError
+from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError, extra_module
 from autopipe.workload.data.paths import scheme, scrubbed, shown
 
 _CONNECTIONS = 128  # of S3; botocore's own 10 would keep 64 readers waiting for each other
@@ -150,15 +150,11 @@ def _options(protocol: str) -> dict[str, Any]:
 
 @functools.cache
 def _implementation(protocol: str) -> type[Any]:
-    try:
-        import fsspec
-        from fsspec.registry import known_implementations
-    except ImportError:
-        raise MissingExtraError.of("remote", "fsspec") from None
+    fsspec, names = extra_module("remote", "fsspec"), extra_module("remote", "fsspec.registry")
     try:
         kind: type[Any] = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        known = known_implementations.get(protocol, {})
+        known = names.known_implementations.get(protocol, {})
         package = _PACKAGES.get(protocol) or str(known.get("class", protocol)).partition(".")[0]
         raise MissingExtraError(
             f"`{protocol}://` needs a package that is not installed: {error}.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.errors import DataError, MissingExtraError
+from autopipe.errors import DataError, extra_module
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column
 from autopipe.workload.data.paths import PathList
 
@@ -49,10 +49,7 @@ class TFDS(Columns):
         sample_weight: Names | None = None,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError:
-            raise MissingExtraError.of("tfds", "tensorflow_datasets") from None
+        tfds = extra_module("tfds", "tensorflow_datasets")
         self._selection = Selection.of(image, label, sample_weight, ("image", "label"))
         self._what = f"{name}, {split}"
         try:

@@ -53,6 +53,6 @@ def test_each_epoch_sets_the_gauges_of_open_telemetry(monkeypatch: pytest.Monkey
 
 
 def test_open_telemetry_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     with pytest.raises(MissingExtraError, match="the extra `otel` brings it"):
         DriftMonitor(otel=True)
