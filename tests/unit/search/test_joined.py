@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -18,10 +19,10 @@ from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Effort
-from autopipe.search.settings import Settings
 from autopipe.search.storage import open_storage
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Event, StudyJoined
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import run
 
 NAME = "joint"
 # Each search keeps Optuna from warning, but not in a way that is meant for threads.
@@ -42,45 +43,25 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-class Meeting(Surface):
-    """Does something in its first trial."""
+@dataclass(kw_only=True)
+class Machine(Surface):
+    """Searches, does something in its first trial, and notes what is told."""
 
-    meet: Callable[[], object]
+    model_rate: float = 60_000.0
+    quirks: int = 1
+    meet: Callable[[], object] = lambda: None
+    told: list[Event] = field(default_factory=list)
 
     def before(self, config: PipelineConfig, effort: Effort) -> None:
         if not self.measured:
             self.meet()
 
-
-@dataclasses.dataclass
-class Search:
-    """One of the searches, and what it told."""
-
-    surface: Meeting
-    told: list[Event] = dataclasses.field(default_factory=list)
-
-    def run(self, space: Space, url: str, *, join: bool = True) -> Searched:
-        settings = Settings(
-            clock=self.surface.clock,
-            storage=url,
-            study_name=NAME,
-            digests={"workload": "w"},
-            join=join,
-            trials=8,
-            budget_seconds=None,
-            finalists=2,
-            blocks=(2, 2),
-        )
-        return study.run(space, self.surface, self.surface.facts(), settings, self.told.append)
+    def search(self, space: Space, url: str, *, join: bool = True) -> Searched:
+        asked: dict[str, Any] = {"study_name": NAME, "digests": {"workload": "w"}, "finalists": 2, "blocks": (2, 2)}
+        return run(space, self, url, told=self.told, join=join, trials=8, budget_seconds=None, **asked)
 
     def joined(self) -> list[tuple[str, ...]]:
         return [event.others for event in self.told if isinstance(event, StudyJoined)]
-
-
-def search(seed: int, meet: Callable[[], object] = lambda: None) -> Search:
-    surface = Meeting(quirks=1, model_rate=60_000.0, seed=seed)
-    surface.meet = meet
-    return Search(surface)
 
 
 def measured(url: str) -> list[optuna.trial.FrozenTrial]:
@@ -94,14 +75,14 @@ def asker(trial: optuna.trial.FrozenTrial) -> Asker:
 
 def test_two_searches_take_different_trials_and_each_proves_the_winner(space: Space, url: str) -> None:
     barrier = threading.Barrier(2, timeout=60)
-    searches = search(0, barrier.wait), search(1, barrier.wait)
+    machines = Machine(meet=barrier.wait), Machine(meet=barrier.wait, seed=1)
     with ThreadPoolExecutor() as threads:
-        running = [threads.submit(each.run, space, url) for each in searches]
+        running = [threads.submit(each.search, space, url) for each in machines]
         results = [each.result() for each in running]
     once = Counter(each.user_attrs["key"] for each in measured(url) if asker(each) not in (Asker.AGAIN, Asker.PROOF))
     assert set(once.values()) == {1}
     assert 8 <= once.total() <= 10  # both may be in a trial when the last one is begun
-    for each, result in zip(searches, results, strict=True):
+    for each, result in zip(machines, results, strict=True):
         assert result.result.proved
         assert result.result.unsaved is None
         assert sum(isinstance(event, ConfirmationStarted) for event in each.told) == 1
@@ -112,19 +93,19 @@ def test_two_searches_take_different_trials_and_each_proves_the_winner(space: Sp
 
 
 def test_a_search_that_comes_late_measures_nothing_but_its_own_proof(space: Space, url: str) -> None:
-    found = search(0).run(space, url)
+    found = Machine().search(space, url)
     with ThreadPoolExecutor() as threads:
-        late = search(1)
-        again = threads.submit(late.run, space, url).result()
+        late = Machine(seed=1)
+        again = threads.submit(late.search, space, url).result()
     assert [row.key for row in again.rows if row.block is None] == [row.key for row in found.rows if row.block is None]
-    assert all(effort is Effort.PROOF for _, effort in late.surface.measured)
+    assert all(effort is Effort.PROOF for _, effort in late.measured)
     assert again.result.proved
 
 
 def test_a_search_that_nobody_joins_finds_what_a_search_of_its_own_finds(space: Space, url: str) -> None:
-    shared, alone = search(0), search(0)
-    ours = shared.run(space, url)
-    own = alone.run(space, f"{url}-other", join=False)
+    shared, alone = Machine(), Machine()
+    ours = shared.search(space, url)
+    own = alone.search(space, f"{url}-other", join=False)
     assert [(row.key, row.value) for row in ours.rows] == [(row.key, row.value) for row in own.rows]
     assert ours.best_config == own.best_config
     assert shared.joined() == [()]
@@ -138,11 +119,11 @@ def test_if_one_is_interrupted_another_runs_its_trial(space: Space, url: str) ->
         both.wait()
         raise KeyboardInterrupt
 
-    first, second = search(0, interrupt), search(1, both.wait)
+    first, second = Machine(meet=interrupt), Machine(meet=both.wait, seed=1)
     with ThreadPoolExecutor() as threads:
-        one = threads.submit(first.run, space, url)
+        one = threads.submit(first.search, space, url)
         begun.wait(60)
-        two = threads.submit(second.run, space, url)
+        two = threads.submit(second.search, space, url)
         assert one.result().result.interrupted
         found = two.result()
     assert "the same command joins it again" in one.result().result.stop.message

@@ -21,6 +21,7 @@ import pytest
 
 from autopipe.errors import NothingMeasuredError
 from autopipe.search import lock
+from tests.unit.search.conftest import some
 
 
 @pytest.fixture
@@ -79,49 +80,38 @@ def test_the_second_waits_until_the_first_is_done_and_is_told_for_whom(name: str
     assert order[1:] == ["first", "second"]
 
 
-def test_a_process_that_is_stopped_is_waited_for_a_while_and_named_with_its_state(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("state", "patience_seconds", "advice"),
+    [
+        ("running", 0.01, "end it by `kill {process}`"),
+        ("stopped", 3600.0, "`kill -CONT {process}`"),
+        ("running of {user}", 0.01, "or ask {user} to end it."),  # who alone can
+    ],
+)
+def test_a_process_is_waited_for_no_longer_than_was_said_and_named_with_its_state(
+    name: str, monkeypatch: pytest.MonkeyPatch, state: str, patience_seconds: float, advice: str
 ) -> None:
-    monkeypatch.setattr(lock, "_STOPPED_SECONDS", 0.0)
-    waited: list[str] = []
+    waited, own, user = list[str](), os.getuid(), pwd.getpwuid(os.getuid()).pw_name
+    kind, _, whose = state.format(user=user).partition(" ")
     with holding(name) as holder:
-        os.kill(holder.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
-        with pytest.raises(NothingMeasuredError) as refused, lock.held(name, waited.append, 3600.0):
+        if kind == "stopped":
+            os.kill(holder.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+            monkeypatch.setattr(lock, "_STOPPED_SECONDS", 0.0)
+        if whose:
+            monkeypatch.setattr("os.getuid", lambda: own + 1)
+        queue = lock.Queue(waited.append, patience_seconds)
+        with pytest.raises(NothingMeasuredError) as refused, queue.held(name):
             pytest.fail("it got in")
-    for said in (refused.value.message, *waited):
-        assert f"process {holder.pid} (" in said
-        assert "import lock" in said  # of its command
-        assert f"begun at {datetime.datetime.fromtimestamp(BEGAN):%Y-}" in said
-        assert "stopped" in said
-        assert "password" not in said
-    assert refused.value.hint is not None
-    assert f"kill -CONT {holder.pid}" in refused.value.hint
-
-
-def test_a_process_that_runs_is_waited_for_no_longer_than_was_said(name: str) -> None:
-    told: list[str] = []
-    queue = lock.Queue(told.append, 0.01)
-    with holding(name) as holder, pytest.raises(NothingMeasuredError, match="running") as refused, queue.held(name):
-        pytest.fail("it got in")
-    assert [who in refused.value.message for who in told] == [True]
-    assert refused.value.hint is not None
-    assert f"kill {holder.pid}" in refused.value.hint
-
-
-def test_another_users_process_is_named_with_its_user_who_alone_can_end_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = os.getuid()
-    with holding(name) as holder:
-        monkeypatch.setattr("os.getuid", lambda: own + 1)
-        with pytest.raises(NothingMeasuredError) as refused, lock.held(name, lambda who: None, 0.01):
-            pytest.fail("it got in")
-    user = pwd.getpwuid(own).pw_name
-    assert f"process {holder.pid} of {user} (" in refused.value.message
-    assert refused.value.hint is not None
-    assert user in refused.value.hint
-    assert "kill" not in refused.value.hint
+    (told,) = waited
+    assert told in refused.value.message
+    assert told.startswith(" ".join(filter(None, (f"process {holder.pid}", whose, "("))))
+    assert "import lock" in told  # of its command
+    assert f"begun at {datetime.datetime.fromtimestamp(BEGAN):%Y-}" in told
+    assert told.endswith(f"{kind})")
+    assert "password" not in refused.value.message
+    assert advice.format(process=holder.pid, user=user) in some(refused.value.hint)
+    assert not whose or "kill" not in some(refused.value.hint)
 
 
 def test_nothing_is_written_where_others_could_have_put_a_link(

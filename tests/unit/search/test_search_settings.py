@@ -108,6 +108,9 @@ def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
     assert (settings.epochs, settings.limits) == (None, Limits())
 
 
+NO_SEEDS = (None, "7", 1.5, -1)
+
+
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
@@ -118,18 +121,13 @@ def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
         ({"budget_seconds": float("nan")}, "but got nan s"),
         ({"trials": 0}, "`trials` must be a whole number of 1 or more, but got 0"),
         ({"trials": "ten"}, "`trials` must be a whole number of 1 or more, but got 'ten'"),
+        *[({"seed": seed}, f"`seed` must be a whole number from 0 to .*, but got '?{seed}") for seed in NO_SEEDS],
     ],
     ids=str,
 )
 def test_what_cannot_be_asked_for_is_refused_in_words(chosen: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Settings(**chosen)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("seed", [None, "7", 1.5, -1])
-def test_a_seed_that_is_none_is_refused_in_words(seed: object) -> None:
-    with pytest.raises(ConfigError, match=f"`seed` must be a whole number from 0 to .*, but got '?{seed}"):
-        require_possible(Settings(seed=seed))  # type: ignore[arg-type]  # what a user may write
+        require_possible(Settings(**chosen))  # type: ignore[arg-type]  # what a user may write
 
 
 SPACE = {

@@ -47,20 +47,12 @@ def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -
 
 def test_over_a_training_one_time_costs_count() -> None:
     assert trials.score(500.0, one_time_seconds=10.0, images=5000) == pytest.approx(250.0)
-
-
-def test_a_conversion_pays_over_many_epochs_and_not_over_few() -> None:
-    def converted(epochs: int) -> float:
-        return trials.score(1000.0, one_time_seconds=30.0, images=epochs * 10_000)
-
-    assert converted(1) < 500.0 < converted(20)
-
-
-def test_one_time_costs_are_conversion_fill_and_start() -> None:
-    assert trials.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), 100) == 10.0
+    one, twenty = (trials.score(1000.0, one_time_seconds=30.0, images=epochs * 10_000) for epochs in (1, 20))
+    assert one < 500.0 < twenty  # a conversion pays over many epochs and not over few
 
 
 def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
+    assert trials.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), 100) == 10.0  # conversion, fill and start
     cost = ConversionCost(
         cut=1, samples=10, bytes=100, workers=1, seconds=1.0, shard_samples=(5, 5), shard_seconds=(0.5, 0.5)
     )
@@ -68,32 +60,28 @@ def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
     assert trials.one_time_seconds([known], (5.0, 3.0), 100) == pytest.approx(10.0 + 7.0 + 2.0)
 
 
-def test_what_breaks_a_limit_is_above_zero() -> None:
+def test_what_breaks_a_limit_is_above_zero_and_what_was_not_measured_breaks_none() -> None:
     took = Resources(cpu_percent=150.0, peak_rss_bytes=1000)
     limits = Limits(memory_bytes=800, cpu_percent=200.0)
     assert trials.excesses(measured(1.0, resources=took), limits) == {"memory_bytes": 200.0, "cpu_percent": -50.0}
-
-
-def test_what_was_not_measured_breaks_no_limit() -> None:
-    assert trials.excesses(measured(1.0), Limits(memory_bytes=800, cpu_percent=200.0)) == {}
+    assert trials.excesses(measured(1.0), limits) == {}
 
 
 @pytest.mark.parametrize(
-    ("origin", "word"),
+    ("origin", "word", "block"),
     [
-        (AskedBy(Asker.BASELINE, "tf.data AUTOTUNE, 2 devices"), "baseline:tf.data AUTOTUNE, 2 devices"),
-        (AskedBy(Asker.KNOWN), "known"),
-        (AskedBy(Asker.SEED, "predicted"), "seed:predicted"),
-        (AskedBy(Asker.ADVICE), "advice"),
-        (AskedBy(Asker.SAMPLER, "tpe:x"), "tpe:x"),
-        (AskedBy(Asker.AGAIN, "ceiling"), "again:ceiling"),
-        (AskedBy(Asker.PROOF, "3"), "proof:3"),
+        (AskedBy(Asker.BASELINE, "tf.data AUTOTUNE, 2 devices"), "baseline:tf.data AUTOTUNE, 2 devices", None),
+        (AskedBy(Asker.KNOWN), "known", None),
+        (AskedBy(Asker.SEED, "predicted"), "seed:predicted", None),
+        (AskedBy(Asker.ADVICE), "advice", None),
+        (AskedBy(Asker.SAMPLER, "tpe:x"), "tpe:x", None),
+        (AskedBy(Asker.SAMPLER), "", None),
+        (AskedBy(Asker.AGAIN, "ceiling"), "again:ceiling", None),
+        (AskedBy(Asker.PROOF, "0"), "proof:0", 0),
+        (AskedBy(Asker.PROOF, "12"), "proof:12", 12),
     ],
 )
-def test_a_study_holds_a_word_that_is_read_back(origin: AskedBy, word: str) -> None:
+def test_a_study_holds_a_word_that_is_read_back(origin: AskedBy, word: str, block: int | None) -> None:
     assert str(origin) == word
     assert AskedBy.parse(word) == origin
-
-
-def test_only_trials_of_a_proof_have_a_block() -> None:
-    assert [AskedBy.parse(word).block for word in ("proof:0", "proof:12", "surrogate", "")] == [0, 12, None, None]
+    assert origin.block == block
