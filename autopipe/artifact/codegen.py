@@ -122,7 +122,7 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
     renew = f"Run: {again.autopipe('retune', path)}"
     if match.level is not MatchLevel.SAME:
         raise ArtifactError(f"`{path}` has no profile of this machine to keep a step's time in.", hint=renew)
-    if profile.workload.model is not None and profile.workload.model != described.model_digest:
+    if profile.workload.model is not None and profile.workload.model != described.model:
         raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=renew)
     others = (each for each in profile.step_times if each.mode != found.mode)
     step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))

@@ -23,7 +23,8 @@ from autopipe import again, registry
 from autopipe.artifact.schema import Profile
 from autopipe.errors import ConfigError, near
 from autopipe.hardware import disk, machine
-from autopipe.measure.fingerprint import Hardware, MatchLevel, WorkloadDigest, compare_hardware, compare_workload
+from autopipe.measure.facts import WorkloadDigest
+from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware, compare_workload
 from autopipe.measure.stats import FEWEST_PAIRS, median
 from autopipe.values import Estimate, rate_text
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from autopipe.measure.fingerprint import Hardware, WorkloadDigest
+from autopipe.measure.facts import WorkloadDigest
+from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import StepTime
 from autopipe.search.result import Result, Winner
 from autopipe.search.settings import Request

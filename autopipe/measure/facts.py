@@ -226,13 +226,24 @@ class WrappedDataset(Value):
     choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
 
 
-class Description(Value):
+class WorkloadDigest(Value):
+    """The properties of a training that figures depend on."""
+
+    samples: int = pydantic.Field(ge=0, le=2**62)  # in an epoch
+    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
+    sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
+    ops: str  # a digest of the ops and their settings
+    op_list: tuple[OpRecord, ...]  # the ops themselves, in order
+    batch_size: int = pydantic.Field(ge=1)  # samples a batch, over all devices together
+    model: str | None = None  # a digest of the model's structure, without its weights; None if no model was built
+
+
+class Description(WorkloadDigest):
     """The facts about a workload that configurations are chosen by; made by a process that can import it."""
 
     status: Literal["described"] = "described"
     schema_version: Literal[1] = 1
-    samples: int = pydantic.Field(ge=1)  # in an epoch
-    batch_size: int = pydantic.Field(ge=1)  # samples a batch, over all devices together
+    op_list: tuple[OpRecord, ...] = ()
     # all samples after the deterministic first ops, as a cache holds them; None if they differ in size
     fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
     compact_bytes: int = pydantic.Field(ge=0)  # one sample as it is sent to a device that finishes
@@ -247,15 +258,10 @@ class Description(Value):
     hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; `batch_size` is one host's part of it
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
-    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
     # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
     resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
-    sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
-    ops_digest: str  # of the ops and their settings
-    ops: tuple[OpRecord, ...] = ()  # the ops themselves, in order
-    model_digest: str  # of the model's structure, without its weights
     epochs: int | None = None
     wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches
 

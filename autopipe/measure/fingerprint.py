@@ -25,7 +25,7 @@ from autopipe import frameworks
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware import disk, machine
 from autopipe.hardware.gpu import asked, keras_backend
-from autopipe.measure.facts import Description, OpRecord
+from autopipe.measure.facts import Description, OpRecord, WorkloadDigest
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -132,18 +132,6 @@ class Hardware(Value):
     visible_gpus: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it was not set
     # parts of the CPU that stood for devices in a rehearsal; 0 without one
     virtual_devices: int = pydantic.Field(default=0, ge=0)
-
-
-class WorkloadDigest(Value):
-    """The properties of a training that figures depend on."""
-
-    samples: _Count  # their number
-    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
-    sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
-    ops: str  # a digest of the ops and their settings
-    op_list: tuple[OpRecord, ...]  # the ops themselves, in order
-    batch_size: int = pydantic.Field(ge=1)  # samples a batch
-    model: str | None = None  # a digest of the model's structure, without its weights; None if no model was built
 
 
 class MatchLevel(enum.StrEnum):

@@ -289,10 +289,8 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     as_it_is = wrap.as_it_is(workload)
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
-    digests = fingerprint.workload_digest(workload, fingerprint.model_digest(model))
     return Description(
-        samples=count,
-        batch_size=workload.batch_size,
+        **dict(fingerprint.workload_digest(workload, fingerprint.model_digest(model))),
         fixed_bytes=fixed.bytes * count if fixed.is_fixed else None,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
@@ -303,13 +301,8 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         virtual_devices=strategies.virtual_devices(),
         impossible=tuple(_impossible(workload, plan, model)),
         data_digest=data_source.first_digest(workload.data),
-        mean_bytes=digests.mean_bytes,
         resident_share=resident,
-        sizes=digests.sizes,
         storage_kind=fingerprint.storage_of(workload.data),
-        ops_digest=digests.ops,
-        ops=digests.op_list,
-        model_digest=digests.model or "",
         epochs=workload.epochs,
         wrapped=None if as_it_is is None else WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload)),
     )

@@ -24,8 +24,8 @@ from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
 from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
-from autopipe.measure.facts import Description, Facts, Limits, WrappedDataset
-from autopipe.measure.fingerprint import Hardware, WorkloadDigest
+from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
+from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch
@@ -103,15 +103,8 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
 
 def workload_digest(described: Description) -> WorkloadDigest:
     """Return the digest of the workload that an artefact keeps."""
-    return WorkloadDigest(
-        samples=described.samples,
-        mean_bytes=described.mean_bytes,
-        sizes=described.sizes,
-        ops=described.ops_digest,
-        op_list=described.ops,
-        batch_size=described.batch_size * described.hosts,
-        model=described.model_digest,
-    )
+    found = WorkloadDigest(**{name: getattr(described, name) for name in WorkloadDigest.model_fields})
+    return found.model_copy(update={"batch_size": described.batch_size * described.hosts})
 
 
 # -------------------- searching
@@ -299,7 +292,7 @@ def bounds(facts: Facts) -> dict[str, int]:
 
 def workload_key(described: Description) -> str:
     """Return the key by which two studies have the same workload."""
-    return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
+    return f"{described.ops}/{described.batch_size}/{described.model or ''}"
 
 
 def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:

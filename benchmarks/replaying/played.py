@@ -103,8 +103,7 @@ class Played:
             backend="",
             mean_bytes=1e5,
             data_digest="",
-            ops_digest="",
-            model_digest="",
+            ops="",
         )
         kind = self._kind
         memory = int(kind.memory_share * whole)

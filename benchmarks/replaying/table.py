@@ -71,8 +71,7 @@ class Header(pydantic.BaseModel):
             backend="",
             mean_bytes=0.0,
             data_digest="",
-            ops_digest="",
-            model_digest="",
+            ops="",
         )
         return Facts(workload=workload, cores=self.cores, gpus=self.gpus, accelerator=self.accelerator)
 

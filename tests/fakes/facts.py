@@ -16,8 +16,8 @@ DESCRIBED = Description(
     backend="none",
     mean_bytes=1.0,
     data_digest="d",
-    ops_digest="o",
-    model_digest="m",
+    ops="o",
+    model="m",
 )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from autopipe.artifact import artifact as files
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.measure import fingerprint
-from autopipe.measure.facts import Ceiling, OpRecord
-from autopipe.measure.fingerprint import Gpu, Hardware, WorkloadDigest
+from autopipe.measure.facts import Ceiling, OpRecord, WorkloadDigest
+from autopipe.measure.fingerprint import Gpu, Hardware
 from autopipe.measure.trial.workload_import import load_workload
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads

@@ -64,7 +64,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
         assert isinstance(event, WaitingForMachine)
         assert event.holder.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
-        another = described.model_copy(update={"ops_digest": "f" * 16, "ops": described.ops[1:]})
+        another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
         stale = retuning.check_with(runner, another, stored(_profile(described, 1.0)), here, quick=True)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
