@@ -74,9 +74,8 @@ def test_studies_are_found_in_a_folder_whatever_it_is_called(
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autopipe, tmp_path: Path, kind: str) -> None:
-    ended = autopipe("fleet", f"{kind}:///{tmp_path}/studeis")
-    assert (ended.status, ended.out) == (2, "")
-    assert f"There is no study in `{kind}:///{tmp_path}/studeis`: no such file." in ended.err
+    error = autopipe("fleet", f"{kind}:///{tmp_path}/studeis").refused()
+    assert f"There is no study in `{kind}:///{tmp_path}/studeis`: no such file." in error
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,7 +94,5 @@ def test_an_option_that_cannot_be_is_refused_by_name(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = autopipe("fleet", *arguments)
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: {said}")
+    assert autopipe("fleet", *arguments).refused().startswith(f"error: {said}")
     assert list(tmp_path.iterdir()) == []

@@ -172,10 +172,9 @@ def test_a_knob_of_ray_is_named_with_the_space_that_has_it(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = autopipe("tune", "train.py:workload", "--only", "ray.workers=4")  # before a child is started
-    assert (ended.status, ended.out) == (2, "")
-    assert "`ray.workers` is no parameter of this space" in ended.err
-    assert "--space remote," in ended.err
+    error = autopipe("tune", "train.py:workload", "--only", "ray.workers=4").refused()  # before a child is started
+    assert "`ray.workers` is no parameter of this space" in error
+    assert "--space remote," in error
 
 
 # ---------------------------------------------------------------- workers that die while a team starts

@@ -112,9 +112,8 @@ def test_a_dataset_of_ones_own_becomes_its_call_with_the_best_arguments() -> Non
 
 @pytest.mark.parametrize("to", ["tf.data", "keras", "fit"])
 def test_a_dataset_of_ones_own_has_no_other_form_and_the_hint_names_what_there_is(to: str) -> None:
-    with pytest.raises(ConfigError, match="`batches` makes the batches") as raised:
+    with pytest.raises(ConfigError, match=r"`batches` makes the batches.*without --to"):
         eject_usual(wrap.wrap(batches, model=None, parameters={"calls": [1, 2]}), to)
-    assert "without --to" in str(raised.value.hint)
 
 
 def test_a_dataset_whose_function_no_file_holds_is_refused_without_a_hint_to_other_pipelines() -> None:

@@ -77,9 +77,8 @@ def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path
     with pytest.warns(factory.NamelessWarning, match=r"ap\.load\('.*autopipe\.json', workload=workload\)") as caught:
         path = tuned.save(tmp_path / "autopipe.json")
     assert caught[0].filename == __file__
-    with pytest.raises(ArtifactError, match="does not say where its workload is") as error:
+    with pytest.raises(ArtifactError, match=r"does not say where its workload is.*workload=workload"):
         factory.load(path, here=hardware()).make_trainer()
-    assert "workload=workload" in str(error.value.hint)
     assert factory.load(path, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
 
 

@@ -153,14 +153,12 @@ def test_where_it_once_lay_must_be_allowed(project: Path, tmp_path: Path, monkey
 
 def test_a_module_is_taken_only_if_that_is_said_and_a_workload_without_a_name_only_if_given(project: Path) -> None:
     path = written(project, None)
-    with pytest.raises(ArtifactError, match="does not say where its workload is") as raised:
+    with pytest.raises(ArtifactError, match=r"does not say where its workload is.*workload=workload"):
         stored(path)
-    assert "workload=workload" in str(raised.value.hint)
     assert named(stored(path, workload="train.py:workload")) == ("train.py:workload", True)
     path = written(project, ModuleReference(module="a.b", attribute="w"))
-    with pytest.raises(ArtifactError, match=r"names the module `a\.b`") as raised:
+    with pytest.raises(ArtifactError, match=r"names the module `a\.b`.*--workload a.b:w"):
         stored(path)
-    assert "--workload a.b:w" in str(raised.value.hint)
     assert named(stored(path, allow_outside=True)) == ("a.b:w", True)
 
 

@@ -32,9 +32,8 @@ def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, n
 
 
 def test_what_differs_is_named_field_by_field_with_what_to_do() -> None:
-    with pytest.raises(ArtifactError, match=r"3 profiles is of this machine.*cores: 2 there, 4 here") as error:
+    with pytest.raises(ArtifactError, match=r"3 profiles is of this machine.*cores: 2 there, 4 here.*autopipe retune"):
         pick.pick(THREE, hardware(cores=4), strict=True)
-    assert "autopipe retune" in str(error.value.hint)
     warning = pick.pick(artifact(HERE), hardware(cores=4, memory_bytes=16 * GIB)).warning
     assert warning is not None
     assert "usable cores: 2 there, 4 here; memory: 8 GiB there, 16 GiB here" in warning

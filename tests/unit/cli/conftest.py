@@ -24,6 +24,11 @@ class Ended:
     out: str
     err: str
 
+    def refused(self) -> str:
+        """Return what was said of a command that is wrong use; nothing else was printed."""
+        assert (self.status, self.out) == (2, "")
+        return self.err
+
 
 Autopipe = Callable[..., Ended]
 

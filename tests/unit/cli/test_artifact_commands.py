@@ -68,9 +68,7 @@ def test_from_where_a_tune_was_run_its_artefact_is_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tuned").mkdir()
     files.write(artifact(), tmp_path / "tuned" / "autopipe.json")
-    ended = autopipe(command)
-    assert (ended.status, ended.out) == (2, "")
-    hint = ended.err.splitlines()[-1]
+    hint = autopipe(command).refused().splitlines()[-1]
     assert hint.startswith("hint: Name the one in the folder below: ")
     assert hint.endswith("tuned/autopipe.json")
 
@@ -78,10 +76,9 @@ def test_from_where_a_tune_was_run_its_artefact_is_named(
 def test_retune_refuses_a_read_only_folder(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = files.write(artifact(), tmp_path / "a.json")
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
-    ended = autopipe("retune", path, "--workload", "train.py:workload")
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: The artefact's folder must be writable, but {str(tmp_path)!r} is not.")
-    assert "--out" not in ended.err
+    error = autopipe("retune", path, "--workload", "train.py:workload").refused()
+    assert error.startswith(f"error: The artefact's folder must be writable, but {str(tmp_path)!r} is not.")
+    assert "--out" not in error
 
 
 def test_merge_unites_profiles_and_leads_to_the_workload_from_a_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -131,9 +128,8 @@ def test_schema_describes_what_is_written(autopipe: Autopipe) -> None:
 
 
 def test_what_could_not_be_kept_is_not_measured(autopipe: Autopipe, tmp_path: Path) -> None:
-    ended = autopipe("measure", "nowhere.py:workload", "--mode", "predict", "--keep", tmp_path / "none.json")
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: There is no artefact `{tmp_path / 'none.json'}`")
+    error = autopipe("measure", "nowhere.py:workload", "--mode", "predict", "--keep", tmp_path / "none.json").refused()
+    assert error.startswith(f"error: There is no artefact `{tmp_path / 'none.json'}`")
 
 
 OLD = FileReference(path="../train.py", attribute="workload")
@@ -173,9 +169,7 @@ def test_a_module_of_the_users_own_is_left_and_another_workload_is_told(autopipe
 
 def test_what_is_not_there_is_refused_and_nothing_is_written(autopipe: Autopipe, renamed: Path) -> None:
     before = renamed.read_text()
-    ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:foto")
-    assert ended.status == 2
-    assert "Did you mean `photos`?" in ended.err
+    assert "Did you mean `photos`?" in autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:foto").refused()
     assert renamed.read_text() == before
 
 

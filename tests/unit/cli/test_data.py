@@ -76,10 +76,9 @@ def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> Non
     ],
 )
 def test_wrong_options_are_named(home: Path, autopipe: Autopipe, options: tuple[str, ...], said: str) -> None:
-    ended = autopipe("convert", workload(home), *options)
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("error: ")
-    assert said in ended.err
+    error = autopipe("convert", workload(home), *options).refused()
+    assert error.startswith("error: ")
+    assert said in error
 
 
 # ---------------------------------------------------------------- bad data, named
@@ -92,11 +91,10 @@ def test_bad_data_is_named(home: Path, autopipe: Autopipe, kind: str) -> None:
     else:
         file = home / "photos" / "cat" / "1.jpg"
         file.write_bytes(file.read_bytes()[:-200])
-    ended = autopipe("convert", workload(home))
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("error: ")
-    assert ("photos` does not exist." if kind == "missing" else "cat/1.jpg") in ended.err
-    assert "Traceback" not in ended.err
+    error = autopipe("convert", workload(home)).refused()
+    assert error.startswith("error: ")
+    assert ("photos` does not exist." if kind == "missing" else "cat/1.jpg") in error
+    assert "Traceback" not in error
 
 
 def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> None:
@@ -122,10 +120,9 @@ def test_a_workload_that_cannot_be_had_is_named(
 ) -> None:
     workload(home)
     (home / "unread.py").write_text(TRAIN.format(data="photos"))
-    ended = autopipe("convert", *arguments)
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("error: ")
-    assert said in ended.err
+    error = autopipe("convert", *arguments).refused()
+    assert error.startswith("error: ")
+    assert said in error
 
 
 def test_a_password_in_the_url_of_images_is_refused_and_not_repeated(autopipe: Autopipe) -> None:
@@ -217,9 +214,7 @@ def test_a_wrapped_dataset_is_refused(home: Path, autopipe: Autopipe) -> None:
         "    def __getitem__(self, number): return np.zeros((2, 4)), np.zeros(2)\n"
         "workload = ap.wrap(lambda workers=0: Data(workers=workers), model=None, parameters={'workers': [0]})\n"
     )
-    ended = autopipe("verify", "--files", "train.py:workload")
-    assert ended.status == 2
-    assert "reads its own files" in ended.err
+    assert "reads its own files" in autopipe("verify", "--files", "train.py:workload").refused()
 
 
 def test_batches_are_compared_without_the_workloads_model(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,6 +298,5 @@ def test_what_ops_print_is_not_in_a_document(talks: str, autopipe: Autopipe) -> 
 
 
 def test_a_folder_for_the_code_is_not_told_the_artefacts_name(talks: str, autopipe: Autopipe) -> None:
-    ended = autopipe("eject", "--to", "keras", "--workload", talks, "--out", "photos")
-    assert ended.status == 2
-    assert ended.err.splitlines()[-1] == "hint: Name a file in this folder: photos/plain_pipeline.py"
+    error = autopipe("eject", "--to", "keras", "--workload", talks, "--out", "photos").refused()
+    assert error.splitlines()[-1] == "hint: Name a file in this folder: photos/plain_pipeline.py"

@@ -129,15 +129,11 @@ def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
     ids=str,
 )
 def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe, arguments: tuple[str, ...], last: str) -> None:
-    ended = autopipe(*arguments)
-    assert (ended.status, ended.out) == (2, "")
-    assert last in ended.err.splitlines()[-1]
+    assert last in autopipe(*arguments).refused().splitlines()[-1]
 
 
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
-    ended = autopipe("show", tmp_path / "autopipe.json")
-    assert (ended.status, ended.out) == (2, "")
-    error, empty, hint = ended.err.splitlines()
+    error, empty, hint = autopipe("show", tmp_path / "autopipe.json").refused().splitlines()
     assert error.startswith("error: There is no artefact")
     assert empty == ""
     assert hint.startswith("hint: `autopipe tune` writes one.")
@@ -147,10 +143,9 @@ def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: P
 def test_debug_shows_where_an_error_came_from_wherever_it_stands(autopipe: Autopipe, place: int) -> None:
     arguments = ["show", "nowhere.json"]
     arguments.insert(place, "--debug")
-    ended = autopipe(*arguments)
-    assert ended.status == 2
-    assert ended.err.startswith("Traceback (most recent call last):")
-    assert "error: There is no artefact" in ended.err
+    error = autopipe(*arguments).refused()
+    assert error.startswith("Traceback (most recent call last):")
+    assert "error: There is no artefact" in error
 
 
 @pytest.mark.parametrize("ours", [("--debug", "watch"), ("watch", "--debug"), ("watch",)], ids=" ".join)

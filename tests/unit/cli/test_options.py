@@ -241,7 +241,5 @@ def test_an_option_that_would_have_no_effect_is_refused_by_name(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = autopipe(*arguments)
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: {said}")
+    assert autopipe(*arguments).refused().startswith(f"error: {said}")
     assert list(tmp_path.iterdir()) == []

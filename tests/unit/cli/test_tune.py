@@ -39,46 +39,39 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_impossible_options_start_nothing(autopipe: Autopipe, home: Path, options: tuple[str, ...], said: str) -> None:
-    ended = autopipe("tune", "train.py:workload", *options)
-    assert (ended.status, ended.out) == (2, "")
-    assert said in ended.err
+    assert said in autopipe("tune", "train.py:workload", *options).refused()
     assert list(home.iterdir()) == []  # no folder that nothing was written to
 
 
 def test_a_misspelt_backend_starts_nothing(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jx")
-    ended = autopipe("tune", "train.py:workload")
-    assert (ended.status, ended.out) == (2, "")
-    assert "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'" in ended.err
+    error = autopipe("tune", "train.py:workload").refused()
+    assert "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'" in error
     assert list(home.iterdir()) == []
 
 
 def test_a_space_of_ones_own_is_named_by_file_line_and_key(autopipe: Autopipe, home: Path) -> None:
     (home / "own.yaml").write_text("schema_version: 1\nparameters:\n  loadr: [threads]\n")
-    ended = autopipe("tune", "train.py:workload", "--space", "own.yaml")
-    assert ended.status == 2
-    assert ended.err.startswith("error: own.yaml, line 3, `parameters.loadr`")
+    error = autopipe("tune", "train.py:workload", "--space", "own.yaml").refused()
+    assert error.startswith("error: own.yaml, line 3, `parameters.loadr`")
 
 
 def test_a_folder_that_cannot_be_made_is_refused(autopipe: Autopipe, home: Path) -> None:
     (home / "out").touch()
-    ended = autopipe("tune", "train.py:workload", "--out", "out")
-    assert ended.status == 2
-    assert ended.err.startswith("error: `--out` must be a folder that can be made, but got 'out'")
+    error = autopipe("tune", "train.py:workload", "--out", "out").refused()
+    assert error.startswith("error: `--out` must be a folder that can be made, but got 'out'")
 
 
 def test_a_read_only_folder_is_refused(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "out").mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
-    ended = autopipe("tune", "train.py:workload", "--out", "out")
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"
+    error = autopipe("tune", "train.py:workload", "--out", "out").refused()
+    assert error == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"
 
 
 def test_a_trace_that_cannot_be_written_is_refused_before_any_import(autopipe: Autopipe, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("from pathlib import Path\n\nPath(__file__).with_name('imported').touch()\n")
-    ended = autopipe("measure", f"{script}:workload", "--trace", tmp_path / "nowhere" / "trace.json")
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("error: `--trace` must name a file in a folder that can be written to")
+    error = autopipe("measure", f"{script}:workload", "--trace", tmp_path / "nowhere" / "trace.json").refused()
+    assert error.startswith("error: `--trace` must name a file in a folder that can be written to")
     assert not (tmp_path / "imported").exists()
