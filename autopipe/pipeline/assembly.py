@@ -20,9 +20,8 @@ from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
-from autopipe.pipeline.loader import Finish, Loader, LoadJob, Recipe
+from autopipe.pipeline.loader import Finish, LateFinish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
@@ -41,58 +40,26 @@ if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer
 
 
-# -------------------- late finish
-# A training by `fit` finishes batches inside the model's compiled step (`autopipe.pipeline.devices.train_steps`). This
-# class serves a training without a Keras model.
+# -------------------- late finish: what `LateFinish` asks of the backend
 
 
-class LateFinish:
-    """See `autopipe.pipeline.loader.Finishing`."""
+def _compiled(finish: Finish) -> Callable[[Batch], Batch]:
+    """Return the finish as one function that the backend has compiled, if it compiles."""
+    import keras
 
-    twin: Loader | None = None
+    from autopipe.pipeline.devices.train_steps import KERAS_OPS
 
-    def __init__(self, finish: Finish, open_on_host: Callable[[], Loader]) -> None:
-        self._finish = finish
-        self._owner = Owner()
-        self._open_on_host = open_on_host
-        self._is_closed = False
+    finished: Any = functools.partial(finish.batch, xp=KERAS_OPS)
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
 
-    def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
-        place = _place_on_host()
-        if place is not None and self._finish.ops and self.twin is None and not self._is_closed:
-            self._owner.require()
-            self.twin = self._open_on_host()
-        source = loader if self.twin is None else self.twin
-        for batch in source.batches(epoch, start):
-            if place is None:
-                yield self._compiled(batch)
-            else:
-                yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
-            del batch  # the consumer may be done with it: do not hold it while waiting for the next
+            finished = tf.function(finished, autograph=False, reduce_retracing=True)
+        case "jax":
+            import jax
 
-    def close(self) -> None:
-        self._is_closed = True
-        if self.twin is not None:
-            self.twin.close()
-
-    @functools.cached_property
-    def _compiled(self) -> Callable[[Batch], Batch]:
-        """The finish as one function that the backend has compiled, if it compiles."""
-        import keras
-
-        from autopipe.pipeline.devices.train_steps import KERAS_OPS
-
-        finished: Any = functools.partial(self._finish.batch, xp=KERAS_OPS)
-        match keras.backend.backend():
-            case "tensorflow":
-                import tensorflow as tf
-
-                finished = tf.function(finished, autograph=False, reduce_retracing=True)
-            case "jax":
-                import jax
-
-                finished = jax.jit(finished)
-        return finished  # type: ignore[no-any-return]  # the backends have no types
+            finished = jax.jit(finished)
+    return finished  # type: ignore[no-any-return]  # the backends have no types
 
 
 def _place_on_host() -> Callable[[Any], Any] | None:
@@ -322,6 +289,10 @@ def _job(
     source, done = _kept(workload, config, plan)
     steps = plan.prefix[done:] + plan.body + (plan.suffix if config.finish == "host" else ())
     finish = Finish.left(plan, config.model_setup)
+
+    def open_twin() -> Loader:
+        return config.loader.open(_job(workload, by_workers, plan, order))
+
     recipe = Recipe(
         source=source,
         steps=steps,
@@ -339,7 +310,7 @@ def _job(
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
         identity=_identity(workload, order.shard),
-        finishing=LateFinish(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
+        finishing=LateFinish(finish, open_twin, _place_on_host, _compiled),
         setup=config.model_setup,
     )
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import operator
+import os
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pydantic
 
@@ -66,26 +68,77 @@ class Finish:
         return x, y, sample_weight if weight is None else weight
 
 
-class Finishing(Protocol):
-    """Finishes batches without a compiled step of a Keras model.
-
-    If the device is the host, the workers of another loader, the `twin`, finish them, on all cores.
-    """
-
-    twin: Loader | None
-
-    def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
-        """Yield the finished batches of a loader, as arrays of the Keras backend."""
-        ...
-
-    def close(self) -> None: ...
-
-
 def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
     return array if array is None or len(array.shape) != 4 else xp.transpose(array, (0, 3, 1, 2))
 
 
 # -------------------- loader
+# A fork copies a loader's memory, not its threads, so only the process that opened it can use it.
+
+
+class Owner:
+    """Remembers the process that made it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        return os.getpid() == self._pid
+
+    def require(self) -> None:
+        """Raise LoaderError in any other process: a child that was forked after the loader was opened."""
+        if not self.is_here:
+            raise LoaderError(
+                f"A loader can be read only by the process that opened it, {self._pid}, but process {os.getpid()}, "
+                "which was forked from it, tried to read it.",
+                hint="Build the loader in the process that reads it.",
+            )
+
+
+class LateFinish:
+    """Finishes batches for a training that has no compiled step of a Keras model.
+
+    If the device is the host, the workers of another loader, the `twin`, finish them, on all cores.
+    """
+
+    twin: Loader | None = None
+
+    def __init__(
+        self,
+        finish: Finish,
+        open_twin: Callable[[], Loader],
+        place_on_host: Callable[[], Callable[[Any], Any] | None],
+        compiled: Callable[[Finish], Callable[[Batch], Batch]],
+    ) -> None:
+        """Place and compile by functions of the backend; `place_on_host` returns None unless its device is the host."""
+        self._finish = finish
+        self._owner = Owner()
+        self._open_twin, self._place_on_host, self._compiled = open_twin, place_on_host, compiled
+        self._is_closed = False
+
+    def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
+        """Yield the finished batches of a loader, as arrays of the Keras backend."""
+        place = self._place_on_host()
+        if place is not None and self._finish.ops and self.twin is None and not self._is_closed:
+            self._owner.require()
+            self.twin = self._open_twin()
+        source = loader if self.twin is None else self.twin
+        for batch in source.batches(epoch, start):
+            if place is None:
+                yield self._finished(batch)
+            else:
+                yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
+
+    @functools.cached_property
+    def _finished(self) -> Callable[[Batch], Batch]:
+        return self._compiled(self._finish)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self.twin is not None:
+            self.twin.close()
 
 
 class LoaderState(Value):
@@ -156,7 +209,7 @@ class Loader(abc.ABC):
             yield self.spec.packed(batch)
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
-    _finishing: Finishing | None = None
+    _finishing: LateFinish | None = None
 
     @property
     def _twin(self) -> Loader | None:
@@ -311,7 +364,7 @@ class LoadJob:
     finish: Finish  # the ops left for the device
     bad_sample_log: str  # the file that lists skipped samples
     identity: Callable[[], str]  # returns a digest of all that fixes the sequence of batches
-    finishing: Finishing  # finishes batches for a training without a Keras model
+    finishing: LateFinish  # finishes batches for a training without a Keras model
     setup: ModelSetup  # the settings on which the model's speed depends
 
 

@@ -23,11 +23,11 @@ from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import BadSampleLedger, Kernel
 from autopipe.pipeline.batching.pickling import pickled, unpickled
-from autopipe.pipeline.batching.stream import Owner, overtaken
+from autopipe.pipeline.batching.stream import overtaken
 from autopipe.pipeline.batching.streaming import require_memory
 from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.config import LoaderConfig
-from autopipe.pipeline.loader import Loader, LoadJob, Recipe, WorkloadLoader, closed
+from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe, WorkloadLoader, closed
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch
 

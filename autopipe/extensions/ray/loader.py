@@ -30,10 +30,9 @@ from autopipe.hardware import machine
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import answered, pickled
-from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.streaming import StreamingLoader, require_memory
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
-from autopipe.pipeline.loader import Loader, LoadJob, Recipe
+from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2  # batches asked of a worker: it makes one while the one before travels

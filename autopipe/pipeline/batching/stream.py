@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import multiprocessing
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -22,31 +21,10 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError, WorkloadError
 from autopipe.hardware import gpu
-from autopipe.pipeline.loader import closed
+from autopipe.pipeline.loader import Owner, closed
 from autopipe.workload.order import BatchOrder
 
-# -------------------- forking
-# A fork copies a loader's memory, not its threads, so only the process that opened it can use it.
-
-
-class Owner:
-    """Remembers the process that made it."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    @property
-    def is_here(self) -> bool:
-        return os.getpid() == self._pid
-
-    def require(self) -> None:
-        """Raise LoaderError in any other process: a child that was forked after the loader was opened."""
-        if not self.is_here:
-            raise LoaderError(
-                f"A loader can be read only by the process that opened it, {self._pid}, but process {os.getpid()}, "
-                "which was forked from it, tried to read it.",
-                hint="Build the loader in the process that reads it.",
-            )
+# -------------------- threads and forks
 
 
 @contextlib.contextmanager
@@ -131,13 +109,6 @@ class Task:
     indices: NDArray[np.int64]  # of all their samples
 
 
-@dataclasses.dataclass(slots=True)
-class Failure:
-    """In the place of a result: the error that ended its task."""
-
-    error: BaseException
-
-
 class BatchStream(Generic[T]):
     """Connects workers, which call `next_task` and `deliver`, with one consumer, which calls `take_epoch`."""
 
@@ -157,7 +128,8 @@ class BatchStream(Generic[T]):
         self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._out = 0  # batches given out and not yet taken
-        self._done: dict[tuple[int, int], tuple[int, T | Failure]] = {}  # by the first batch, with how many there are
+        # By the first batch, with how many there are; in the place of a result, the error that ended its task.
+        self._done: dict[tuple[int, int], tuple[int, T | BaseException]] = {}
         self._closed = False
         self._error: AutopipeError | None = None  # why it was closed
 
@@ -191,15 +163,12 @@ class BatchStream(Generic[T]):
                 self._work.wait()
             return not self._closed and task.run == self._run
 
-    def deliver(self, task: Task, result: T | Failure) -> None:
+    def deliver(self, task: Task, result: T | BaseException) -> None:
+        """Hand over a result, or the error that ended the task: the consumer gets it in the place of its batches."""
         with self._lock:
             if task.run == self._run and not self._closed:
                 self._done[task.epoch, task.batch] = (task.count, result)
                 self._ready.notify_all()  # one that was overtaken may be waiting, too
-
-    def fail(self, task: Task, error: BaseException) -> None:
-        """Hand over the error that ended a task; the consumer gets it in the place of its batches."""
-        self.deliver(task, Failure(error))
 
     def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
         """Yield the results of an epoch in order, from batch `start` on; `last`: no other epoch follows.
@@ -259,9 +228,9 @@ class BatchStream(Generic[T]):
             self._wanted = self._behind(wanted[0], wanted[1] + count)
             self._out -= count
             self._work.notify_all() if self._ahead else self._work.notify(count)
-            if isinstance(result, Failure):
+            if isinstance(result, BaseException):
                 self._last_epoch = -1  # a consumer that goes on after an error starts afresh
-                raise result.error
+                raise result
             return count, result
 
     def _together(self, most: int) -> int:

@@ -26,10 +26,10 @@ from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot, SlotPool
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
-from autopipe.pipeline.batching.stream import BatchStream, Owner, Task, starting
+from autopipe.pipeline.batching.stream import BatchStream, Task, starting
 from autopipe.pipeline.batching.traced import TracedStream
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
-from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, at_a_time
+from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, at_a_time
 from autopipe.workload.sample import Batch
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
@@ -254,7 +254,7 @@ class Worker:
                 f"There is no room for another batch: {type(error).__name__}: {error}.",
                 hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",
             )
-            self.stream.fail(task, full)
+            self.stream.deliver(task, full)
             return
         rows = len(task.indices)
         failure: BaseException | None = None
@@ -270,7 +270,7 @@ class Worker:
                 return
         assert failure is not None
         self.pool.release(slot)
-        self.stream.fail(task, failure)
+        self.stream.deliver(task, failure)
 
 
 def _shut_down(

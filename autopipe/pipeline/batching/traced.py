@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 from autopipe.errors import ConfigError
 from autopipe.hardware import disk
-from autopipe.pipeline.batching.stream import BatchStream, Failure, Task
+from autopipe.pipeline.batching.stream import BatchStream, Task
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
@@ -277,7 +277,7 @@ class TracedStream(BatchStream[T]):
             self._flying.pop((task.epoch, task.batch), None)
         return wanted
 
-    def deliver(self, task: Task, result: T | Failure) -> None:
+    def deliver(self, task: Task, result: T | BaseException) -> None:
         begun = self._flying.get((task.epoch, task.batch))
         if begun is not None:
             self._flying[task.epoch, task.batch] = (*begun, time.monotonic())

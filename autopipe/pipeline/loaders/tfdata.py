@@ -26,10 +26,9 @@ from autopipe.hardware import machine, processes
 from autopipe.pipeline.batching import readahead
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SlotPool
 from autopipe.pipeline.batching.kernel import Kernel, failure_of, refuse_skipping
-from autopipe.pipeline.batching.stream import Owner
 from autopipe.pipeline.batching.streaming import require_memory
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
-from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
+from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, closed
 from autopipe.workload.data import source as data_source
 from autopipe.workload.sample import Batch, Source
 

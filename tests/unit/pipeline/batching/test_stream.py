@@ -122,7 +122,7 @@ def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(str
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(list, started(stream, 0))
         first, second = given(stream), given(stream)
-        stream.fail(second, ValueError("broken"))
+        stream.deliver(second, ValueError("broken"))
         stream.deliver(first, "fine")
         with pytest.raises(ValueError, match="broken"):
             taken.result()
