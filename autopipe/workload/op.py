@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -174,7 +174,7 @@ class Op(abc.ABC):
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
         raise NotImplementedError
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterable[str]:
         """Return the op as lines of NumPy and OpenCV, or of TensorFlow, by TensorFlow's own op if it has one.
 
         They use the variables of the parts on which it acts, `autopipe.workload.plain_code.parts(step)`: "x" and "y",

@@ -149,7 +149,7 @@ def said(op: Op, step: Step, library: Library) -> Lines:
             break
         if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
             raise PlainCodeError(f"`{op.name}` says nothing of itself as plain code (`plain`)")
-    lines = op.plain(step, library)
+    lines = list(op.plain(step, library))
     if step.before.structure is not None:
         known, text = names(step.before), "\n".join(lines)
         if strange := [name for name in "xy" if name not in known and re.search(rf"(?<![\w.]){name}\b", text)]:

@@ -213,7 +213,7 @@ def plain(
 
         scope["tf"] = tf
     try:
-        lines = case.op.plain(step, dialect)
+        lines = list(case.op.plain(step, dialect))
     except PlainCodeError:
         return None
     parts = {part: value for part, value in zip("xy", sample, strict=True) if value is not None}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import cv2
@@ -35,12 +36,7 @@ from autopipe.workload.ops.pixels import (
     symmetric,
     to_levels,
 )
-from autopipe.workload.plain_code import (
-    Library,
-    Lines,
-    drawn_tensorflow,
-    parts,
-)
+from autopipe.workload.plain_code import Library, drawn_tensorflow, parts
 from autopipe.workload.sample import Field, FieldKind, Part
 
 _EXACT = 1 << 24  # whole numbers up to here are float32's own
@@ -98,18 +94,18 @@ class RandomBrightness(ImageOp):
             return between(self.factor, number), 0.0
         return 1.0, symmetric(self.delta, number)
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         limits = (-self.delta, self.delta) if self.factor is None else self.factor
         if library == "np":
-            found = [f"change = rng.uniform{limits}"]
+            yield f"change = rng.uniform{limits}"
             for part in parts(step):
                 change = "* change" if self.factor is not None else f"+ {plain_top(part)} * change"
-                found.append(f"{part} = {plain_levels(f'{part} {change}', part, library)}")
-            return found
+                yield f"{part} = {plain_levels(f'{part} {change}', part, library)}"
+            return
         drawn = [f"change = tf.random.uniform((), {limits[0]!r}, {limits[1]!r})"], "{} * change"
         if self.factor is None:
             drawn = drawn_tensorflow(step, "brightness", self.delta * float(plain_top(parts(step)[0])))
-        return plain_changed_tensorflow(*drawn, step)
+        yield from plain_changed_tensorflow(*drawn, step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,14 +155,15 @@ class RandomContrast(ImageOp):
             _put_levels(levels, arrays[part])
         return arrays
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         if library == "tf":
-            return plain_changed_tensorflow(*drawn_tensorflow(step, "contrast", self.lower, self.upper), step)
-        found = [f"factor = rng.uniform({self.lower!r}, {self.upper!r})"]
+            drawn = drawn_tensorflow(step, "contrast", self.lower, self.upper)
+            yield from plain_changed_tensorflow(*drawn, step)
+            return
+        yield f"factor = rng.uniform({self.lower!r}, {self.upper!r})"
         for part in parts(step):
-            found.append(f"mean = {part}.mean(axis=(0, 1))")
-            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', part, library)}")
-        return found
+            yield f"mean = {part}.mean(axis=(0, 1))"
+            yield f"{part} = {plain_levels(f'({part} - mean) * factor + mean', part, library)}"
 
 
 def _totals(array: NDArray[Any]) -> NDArray[Any]:
@@ -226,22 +223,20 @@ class _ColourOp(ImageOp):
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
         """Return the range to draw from in NumPy, code that applies the number to `hsv`, and TensorFlow's own op."""
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         limits, change, (name, arguments) = self._plain()
         if library == "tf":
-            found, call = drawn_tensorflow(step, name, *arguments)
-            return plain_changed_tensorflow(found, call, step, colours=True)
-        found = [f"change = rng.uniform{limits!r}"]
+            drawn = drawn_tensorflow(step, name, *arguments)
+            yield from plain_changed_tensorflow(*drawn, step, colours=True)
+            return
+        yield f"change = rng.uniform{limits!r}"
         for part in parts(step):
             top = plain_top(part)
             coloured = f"cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * np.float32({top})"
-            found += [
-                f"if {part}.shape[2:] == (3,):",
-                f"    hsv = cv2.cvtColor({part}.astype(np.float32) / np.float32({top}), cv2.COLOR_RGB2HSV)",
-                f"    {change}",
-                f"    {part} = {plain_levels(coloured, part, library)}",
-            ]
-        return found
+            yield f"if {part}.shape[2:] == (3,):"
+            yield f"    hsv = cv2.cvtColor({part}.astype(np.float32) / np.float32({top}), cv2.COLOR_RGB2HSV)"
+            yield f"    {change}"
+            yield f"    {part} = {plain_levels(coloured, part, library)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,9 +328,9 @@ class RandomGrayscale(ImageOp):
         grey = cv2.cvtColor(known, cv2.COLOR_RGB2GRAY)
         return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB).astype(array.dtype, copy=False)
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         drawn, chance = ("rng.random()", "is_grey and ") if library == "np" else ("tf.random.uniform(())", "")
-        found = [f"is_grey = {drawn} < {self.probability!r}"]
+        yield f"is_grey = {drawn} < {self.probability!r}"
         for part in parts(step):
             if library == "np":
                 known = part if part.is_integer else f"{part}.astype(np.float32)"
@@ -344,8 +339,7 @@ class RandomGrayscale(ImageOp):
             else:
                 grey = f"tf.repeat(tf.image.rgb_to_grayscale(tf.cast({part}, tf.float32)), 3, axis=-1)"
                 made = f"tf.where(is_grey, {plain_levels(grey, part, library)}, {part})"
-            found += [f"if {chance}{part}.shape[2:] == (3,):", f"    {part} = {made}"]
-        return found
+            yield from (f"if {chance}{part}.shape[2:] == (3,):", f"    {part} = {made}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,33 +370,27 @@ class GaussianBlur(ImageOp):
         blurred = cv2.GaussianBlur(array, (self.size, self.size), sigma, borderType=cv2.BORDER_REFLECT_101)
         return blurred if blurred.ndim == array.ndim else blurred[..., None]
 
-    def plain(self, step: Step, library: Library) -> Lines:
-        if library == "tf":
-            return self._plain_tensorflow(step)
-        found = [f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"]
-        for part in parts(step):
-            blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
-            found += ["if is_blurred:", *(f"    {line}" for line in (blurred, *part.channel_axis()))]
-        return found
-
-    def _plain_tensorflow(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
+        if library == "np":
+            yield f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"
+            for part in parts(step):
+                blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
+                yield "if is_blurred:"
+                yield from (f"    {line}" for line in (blurred, *part.channel_axis()))
+            return
         half = self.size // 2
-        found = [
-            f"is_blurred = tf.random.uniform(()) < {self.probability!r}",
-            f"sigma = tf.random.uniform((), {self.sigma[0]!r}, {self.sigma[1]!r})",
-            f"weights = tf.exp(-(tf.range({-half}.0, {half + 1}.0) ** 2) / (2.0 * sigma**2))",
-            "weights = weights[:, None] * weights[None, :]",
-        ]
+        yield f"is_blurred = tf.random.uniform(()) < {self.probability!r}"
+        yield f"sigma = tf.random.uniform((), {self.sigma[0]!r}, {self.sigma[1]!r})"
+        yield f"weights = tf.exp(-(tf.range({-half}.0, {half + 1}.0) ** 2) / (2.0 * sigma**2))"
+        yield "weights = weights[:, None] * weights[None, :]"
         for part in parts(step):
-            found += [
-                f"planes = tf.cast({part}{'[..., None]' if part.is_flat else ''}, tf.float32)",
-                "planes = tf.transpose(planes, (2, 0, 1))[..., None]  # each channel by itself",
-                "blurred, share = (",
-                '    tf.nn.conv2d(each, weights[..., None, None], 1, "SAME")',
-                "    for each in (planes, tf.ones_like(planes))",
-                ")",
-                "blurred = tf.transpose((blurred / share)[..., 0], (1, 2, 0))",
-                *(["blurred = blurred[..., 0]"] if part.is_flat else []),
-                f"{part} = tf.where(is_blurred, {plain_levels('blurred', part, 'tf')}, {part})",
-            ]
-        return found
+            yield f"planes = tf.cast({part}{'[..., None]' if part.is_flat else ''}, tf.float32)"
+            yield "planes = tf.transpose(planes, (2, 0, 1))[..., None]  # each channel by itself"
+            yield "blurred, share = ("
+            yield '    tf.nn.conv2d(each, weights[..., None, None], 1, "SAME")'
+            yield "    for each in (planes, tf.ones_like(planes))"
+            yield ")"
+            yield "blurred = tf.transpose((blurred / share)[..., 0], (1, 2, 0))"
+            if part.is_flat:
+                yield "blurred = blurred[..., 0]"
+            yield f"{part} = tf.where(is_blurred, {plain_levels('blurred', part, 'tf')}, {part})"

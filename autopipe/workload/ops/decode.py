@@ -159,44 +159,40 @@ class Decode(Op):
                 y = upright(y, orientation_of(sample[1]))
         return x, y
 
-    def plain(self, step: Step, library: Library) -> Lines:
-        return self._plain_tensorflow(step) if library == "tf" else self._plain_numpy(step)
-
-    def _plain_numpy(self, step: Step) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
+        if self.orientation == "exif" and library == "tf":
+            raise PlainCodeError("TensorFlow cannot rotate images as their EXIF tags say")
         if self.orientation == "exif" and self.reduce:
             raise PlainCodeError("no plain code both reduces images and rotates them as their EXIF tags say")
-        found = []
-        for part in _encoded(step):
-            if (is_image := (after := part.after).kind is FieldKind.IMAGE) and self.reduce:
-                found += _plain_reduced(part, self._least, self.channels)
+        for part in parts(step):
+            if part.field.kind is not FieldKind.ENCODED:
+                continue
+            if part.after.kind is FieldKind.IMAGE and self.reduce:
+                reduced = _plain_reduced if library == "np" else _plain_reduced_tensorflow
+                yield from reduced(part, self._least, self.channels)
             else:
-                is_grey = self.channels == 1 if is_image else after.rank != 3
-                is_deep = not is_image and _is_deep(after)
-                colour = "COLOR" if is_deep else "COLOR_RGB"  # of which OpenCV's TIFF decoder knows nothing in 16 bits
-                flags = f"cv2.IMREAD_{'GRAYSCALE' if is_grey else colour}"
-                flags += " | cv2.IMREAD_ANYDEPTH" if is_deep else ""
-                flags += "" if self.orientation == "exif" else " | cv2.IMREAD_IGNORE_ORIENTATION"
-                axis = "[..., None]" if is_image and is_grey else ""
-                found.append(f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}")
-                if is_deep and not is_grey:
-                    found.append(f"{part} = cv2.cvtColor({part}, cv2.COLOR_BGR2RGB)")
-        return found
+                yield from self._plain_numpy(part) if library == "np" else self._plain_tensorflow(part)
 
-    def _plain_tensorflow(self, step: Step) -> Lines:
-        if self.orientation == "exif":
-            raise PlainCodeError("TensorFlow cannot rotate images as their EXIF tags say")
-        found = []
-        for part in _encoded(step):
-            if (after := part.after).kind is not FieldKind.IMAGE:
-                how = "3" if after.rank == 3 else "1"
-                how += ", dtype=tf.uint16)" if _is_deep(after) else ")"
-                found.append(f"{part} = tf.io.decode_png({part}, channels={how}{'' if after.rank == 3 else '[..., 0]'}")
-            elif self.reduce:
-                found += _plain_reduced_tensorflow(part, self._least, self.channels)
-            else:
-                decoded = f"tf.io.decode_jpeg({part}, channels={self.channels})"
-                found.append(f"{part} = {decoded}  # PNG, too")
-        return found
+    def _plain_numpy(self, part: Variable) -> Iterator[str]:
+        is_image = part.after.kind is FieldKind.IMAGE
+        is_grey = self.channels == 1 if is_image else part.after.rank != 3
+        is_deep = not is_image and _is_deep(part.after)
+        colour = "COLOR" if is_deep else "COLOR_RGB"  # of which OpenCV's TIFF decoder knows nothing in 16 bits
+        flags = f"cv2.IMREAD_{'GRAYSCALE' if is_grey else colour}"
+        flags += " | cv2.IMREAD_ANYDEPTH" if is_deep else ""
+        flags += "" if self.orientation == "exif" else " | cv2.IMREAD_IGNORE_ORIENTATION"
+        axis = "[..., None]" if is_image and is_grey else ""
+        yield f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}"
+        if is_deep and not is_grey:
+            yield f"{part} = cv2.cvtColor({part}, cv2.COLOR_BGR2RGB)"
+
+    def _plain_tensorflow(self, part: Variable) -> Iterator[str]:
+        if part.after.kind is FieldKind.IMAGE:
+            yield f"{part} = tf.io.decode_jpeg({part}, channels={self.channels})  # PNG, too"
+        else:
+            channels, axis = ("3", "") if part.after.rank == 3 else ("1", "[..., 0]")
+            dtype = ", dtype=tf.uint16" if _is_deep(part.after) else ""
+            yield f"{part} = tf.io.decode_png({part}, channels={channels}{dtype}){axis}"
 
 
 def decode(
@@ -222,10 +218,6 @@ def decode(
     size = size if least is None else reduced(size, least)
     pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", size, strict=strict, out=out)
     return pixels[..., 0] if is_grey and channels is None else pixels
-
-
-def _encoded(step: Step) -> list[Variable]:
-    return [part for part in parts(step) if part.field.kind is FieldKind.ENCODED]
 
 
 def _is_deep(mask: Field) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 import cv2
@@ -28,13 +28,7 @@ from autopipe.workload.ops.pixels import (
     room_of,
     symmetric,
 )
-from autopipe.workload.plain_code import (
-    Library,
-    Lines,
-    drawn_tensorflow,
-    parts,
-    shape_lines,
-)
+from autopipe.workload.plain_code import Library, Lines, Variable, drawn_tensorflow, parts, shape_lines
 from autopipe.workload.sample import Field, FieldKind, Part
 
 
@@ -85,20 +79,19 @@ class RandomFlip(PixelOp):
             arrays[down] = arrays.take(down, axis=0)[:, ::-1]
         return arrays
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         ways = [("[:, ::-1]", "flip_left_right")] * self.horizontal + [("[::-1]", "flip_up_down")] * self.vertical
-        found, named = [], parts(step)
+        named = parts(step)
         for mirrored, name in ways:
             if library == "np":
                 turned = ", ".join(f"np.ascontiguousarray({part}{mirrored})" for part in named)
-                found += ["if rng.random() < 0.5:", f"    {', '.join(named)} = {turned}"]
+                yield from ("if rng.random() < 0.5:", f"    {', '.join(named)} = {turned}")
                 continue
             lines, call = drawn_tensorflow(step, name)
-            found += lines
+            yield from lines
             for part in named:
                 inner, outer = ("[..., None]", "[..., 0]") if part.is_flat else ("", "")
-                found.append(f"{part} = {call.format(part + inner)}{outer}")
-        return found
+                yield f"{part} = {call.format(part + inner)}{outer}"
 
 
 _BORDERS: Final = {
@@ -194,52 +187,43 @@ class RandomAffine(PixelOp):
         offset = rotated @ (across * width, down * height) + centre - matrix @ centre
         return np.column_stack([matrix, offset])
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
+        first = parts(step)[0]
+        if library == "np":
+            yield f"height, width = {first}.shape[:2]"
+            yield from self._plain_places("np", "rng.uniform({}, {})")
+            yield "places = np.array([[a, b, c], [d, e, f]])"
+        else:
+            yield f"height, width = tf.unstack(tf.cast(tf.shape({first})[:2], tf.float32))"
+            yield from self._plain_places("tf", "tf.random.uniform((), {}, {})")
+            yield "places = tf.stack((a, b, c, d, e, f, 0.0, 0.0))[None]"
+        for part in parts(step):
+            nearest = part.is_mask or self.interpolation == "nearest"
+            yield from self._plain_moved(part, nearest) if library == "np" else self._plain_transformed(part, nearest)
         if library == "tf":
-            return self._plain_tensorflow(step)
-        found = [
-            f"height, width = {parts(step)[0]}.shape[:2]",
-            *self._plain_places("np", "rng.uniform({}, {})"),
-            "places = np.array([[a, b, c], [d, e, f]])",
-        ]
-        for part in parts(step):
-            nearest = part.is_mask or self.interpolation == "nearest"
-            border = {"nearest": "REPLICATE"}.get(self.fill, self.fill.upper())
-            value = (plain_filling(self, part),) * 4
-            found += [
-                f"{part} = cv2.warpAffine(",
-                f"    {part},",
-                "    places,",
-                "    (width, height),",
-                f"    flags=cv2.INTER_{'NEAREST' if nearest else 'LINEAR'} | cv2.WARP_INVERSE_MAP,",
-                f"    borderMode=cv2.BORDER_{border},",
-                f"    borderValue={value!r},",
-                ")",
-                *part.channel_axis(),
-            ]
-        return found
+            yield from shape_lines(parts(step))
 
-    def _plain_tensorflow(self, step: Step) -> Lines:
-        found = [
-            f"height, width = tf.unstack(tf.cast(tf.shape({parts(step)[0]})[:2], tf.float32))",
-            *self._plain_places("tf", "tf.random.uniform((), {}, {})"),
-            "places = tf.stack((a, b, c, d, e, f, 0.0, 0.0))[None]",
-        ]
-        for part in parts(step):
-            axis = ", ..., None]" if part.is_flat else "]"
-            nearest = part.is_mask or self.interpolation == "nearest"
-            found += [
-                "moved = tf.raw_ops.ImageProjectiveTransformV3(",
-                f"    images=tf.cast({part}[None{axis}, tf.float32),",
-                "    transforms=places,",
-                f"    output_shape=tf.shape({part})[:2],",
-                f"    fill_value={float(plain_filling(self, part))!r},",
-                f'    interpolation="{"NEAREST" if nearest else "BILINEAR"}",',
-                f'    fill_mode="{self.fill.upper()}",',
-                f")[0{', ..., 0' if part.is_flat else ''}]",
-                f"{part} = {plain_levels('moved', part, 'tf')}",
-            ]
-        return [*found, *shape_lines(parts(step))]
+    def _plain_moved(self, part: Variable, nearest: bool) -> Iterator[str]:
+        yield f"{part} = cv2.warpAffine("
+        yield f"    {part},"
+        yield "    places,"
+        yield "    (width, height),"
+        yield f"    flags=cv2.INTER_{'NEAREST' if nearest else 'LINEAR'} | cv2.WARP_INVERSE_MAP,"
+        yield f"    borderMode=cv2.BORDER_{'REPLICATE' if self.fill == 'nearest' else self.fill.upper()},"
+        yield f"    borderValue={(plain_filling(self, part),) * 4!r},"
+        yield ")"
+        yield from part.channel_axis()
+
+    def _plain_transformed(self, part: Variable, nearest: bool) -> Iterator[str]:
+        yield "moved = tf.raw_ops.ImageProjectiveTransformV3("
+        yield f"    images=tf.cast({part}[None{', ..., None]' if part.is_flat else ']'}, tf.float32),"
+        yield "    transforms=places,"
+        yield f"    output_shape=tf.shape({part})[:2],"
+        yield f"    fill_value={float(plain_filling(self, part))!r},"
+        yield f'    interpolation="{"NEAREST" if nearest else "BILINEAR"}",'
+        yield f'    fill_mode="{self.fill.upper()}",'
+        yield f")[0{', ..., 0' if part.is_flat else ''}]"
+        yield f"{part} = {plain_levels('moved', part, 'tf')}"
 
     def _plain_places(self, library: str, drawn: str) -> Lines:
         def either_side(limit: float) -> str:
@@ -313,22 +297,20 @@ class RandomErasing(ImageOp):
                     hint=f'Choose a level that they hold, or put ap.Cast("float32") before ap.{self.name}.',
                 )
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         first = parts(step)[0]
         box = plain_box(first, self.area, self.ratio, library)
         if library == "np":
+            yield f"if rng.random() < {self.probability!r}:"
+            yield from (f"    {line}" for line in box)
             for part in parts(step):
-                painted = f"{part}[top : top + height, left : left + width] = {plain_filling(self, part)!r}"
-                box += [f"{part} = {part}.copy()", painted]
-            return [f"if rng.random() < {self.probability!r}:", *(f"    {line}" for line in box)]
-        found = [
-            *box,
-            f"rows, columns = tf.range(tf.shape({first})[0])[:, None], tf.range(tf.shape({first})[1])[None]",
-            "inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)",
-            f"inside &= tf.random.uniform(()) < {self.probability!r}",
-        ]
+                yield f"    {part} = {part}.copy()"
+                yield f"    {part}[top : top + height, left : left + width] = {plain_filling(self, part)!r}"
+            return
+        yield from box
+        yield f"rows, columns = tf.range(tf.shape({first})[0])[:, None], tf.range(tf.shape({first})[1])[None]"
+        yield "inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)"
+        yield f"inside &= tf.random.uniform(()) < {self.probability!r}"
         for part in parts(step):
             place = "inside" if part.is_flat else "inside[..., None]"
-            value = plain_filling(self, part)
-            found.append(f"{part} = tf.where({place}, tf.cast({value!r}, {part}.dtype), {part})")
-        return found
+            yield f"{part} = tf.where({place}, tf.cast({plain_filling(self, part)!r}, {part}.dtype), {part})"

@@ -8,6 +8,7 @@ it depends on how they round.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import cv2
@@ -29,7 +30,6 @@ from autopipe.workload.ops.pixels import (
 )
 from autopipe.workload.plain_code import (
     Library,
-    Lines,
     parts,
     quoted,
     shape_lines,
@@ -79,7 +79,7 @@ class Resize(_Sized):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         """TensorFlow's "area" and "bicubic" place pixels slightly differently."""
         return plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)
 
@@ -102,33 +102,28 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
     return smooth if smooth.ndim == array.ndim else smooth[..., None]
 
 
-def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Lines:
-    """Return lines that resize the parts of an op; height and width are code."""
+def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Iterator[str]:
+    """Yield lines that resize the parts of an op; height and width are code."""
     height, width = size
-    found = []
     for part in parts(step):
         if part.is_mask or interpolation == "nearest":
             counted, shape, picked = "np.arange", f"{part}.shape", f"{part}[rows][:, columns]"
             if library == "tf":
                 counted, shape = "tf.range", f"tf.shape({part})"
                 picked = f"tf.gather(tf.gather({part}, rows), columns, axis=1)"
-            found += [
-                f"rows = (2 * {counted}({height}) + 1) * {shape}[0] // {_twice(height)}",
-                f"columns = (2 * {counted}({width}) + 1) * {shape}[1] // {_twice(width)}",
-                f"{part} = {picked}",
-            ]
-            continue
-        if library == "tf":
+            yield f"rows = (2 * {counted}({height}) + 1) * {shape}[0] // {_twice(height)}"
+            yield f"columns = (2 * {counted}({width}) + 1) * {shape}[1] // {_twice(width)}"
+            yield f"{part} = {picked}"
+        elif library == "tf":
             method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
-            found.append(f"{part} = tf.image.resize({part}, ({height}, {width}){method})")
+            yield f"{part} = tf.image.resize({part}, ({height}, {width}){method})"
             if part.is_integer:  # means of pixels need not be saturated
                 cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
-                found.append(f"{part} = tf.{cast}(tf.round({part}), {part.tensor_type})")
-            continue
-        method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
-        smooth = f"cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
-        found += [f"{part} = {smooth}", *part.channel_axis()]
-    return found
+                yield f"{part} = tf.{cast}(tf.round({part}), {part.tensor_type})"
+        else:
+            method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
+            yield f"{part} = cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
+            yield from part.channel_axis()
 
 
 def _twice(size: str) -> str:
@@ -172,8 +167,7 @@ class Pad(_Sized):
         padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
         return padded
 
-    def plain(self, step: Step, library: Library) -> Lines:
-        found = []
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         for part in parts(step):
             value = plain_filling(self, part)
             if library == "np":
@@ -184,8 +178,7 @@ class Pad(_Sized):
                 missing = f"tf.unstack(tf.maximum(0, ({self.height}, {self.width}) - tf.shape({part})[:2]))"
                 edges = "[[top, down - top], [left, right - left]" + ("]" if part.is_flat else ", [0, 0]]")
                 padded = [f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))"]
-            found += [f"down, right = {missing}", "top, left = down // 2, right // 2", *padded]
-        return found
+            yield from (f"down, right = {missing}", "top, left = down // 2, right // 2", *padded)
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
@@ -228,22 +221,21 @@ class ResizeKeepingAspect(_Sized):
         fitted = resized(array, (height, width), how(self.interpolation, kind))
         return padded(fitted, (self.height, self.width), filling(self, kind, array.dtype))
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         before, maximum = f"{parts(step)[0]}.shape[:2]", "max"
         size = f"({self.height}, wide) if fills else (tall, {self.width})"
         if library == "tf":
             before, maximum = f"tf.unstack(tf.shape({parts(step)[0]})[:2])", "tf.maximum"
             size = f"tf.where(fills, {self.height}, tall), tf.where(fills, wide, {self.width})"
-        return [
-            f"down, across = {before}",
-            f"fills = {self.height} * across <= {self.width} * down",
-            f"tall = {maximum}(1, ({2 * self.width} * down + across) // (2 * across))",
-            f"wide = {maximum}(1, ({2 * self.height} * across + down) // (2 * down))",
-            f"height, width = {size}",
-            *plain_resized(step, ("height", "width"), self.interpolation, library),
-            *Pad(self.height, self.width, self.value, self.mask_value).plain(step, library),
-            *(shape_lines(parts(step)) if library == "tf" else []),
-        ]
+        yield f"down, across = {before}"
+        yield f"fills = {self.height} * across <= {self.width} * down"
+        yield f"tall = {maximum}(1, ({2 * self.width} * down + across) // (2 * across))"
+        yield f"wide = {maximum}(1, ({2 * self.height} * across + down) // (2 * down))"
+        yield f"height, width = {size}"
+        yield from plain_resized(step, ("height", "width"), self.interpolation, library)
+        yield from Pad(self.height, self.width, self.value, self.mask_value).plain(step, library)
+        if library == "tf":
+            yield from shape_lines(parts(step))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,21 +276,22 @@ class _Crop(_Sized):
         chosen: NDArray[Any] = cuts[np.arange(count), tops, lefts]
         return chosen
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         named = parts(step)
-        cuts = [f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named]
+        free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
         if library == "np":
             down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
             place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
-            return [f"top, left = {place}", *cuts]
-        free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
-        found = [f"top, left = tf.unstack(({free}) // 2)"]
-        if self.is_random:
-            found = [
-                f"free = tf.cast({free}, tf.float32)",
-                "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
-            ]
-        return [*found, *cuts, *shape_lines(named)]
+            yield f"top, left = {place}"
+        elif self.is_random:
+            yield f"free = tf.cast({free}, tf.float32)"
+            yield "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))"
+        else:
+            yield f"top, left = tf.unstack(({free}) // 2)"
+        for part in named:
+            yield f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]"
+        if library == "tf":
+            yield from shape_lines(named)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,20 +341,20 @@ class RandomResizedCrop(_Sized):
         cut = array[top : top + height, left : left + width]
         return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
 
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         first = parts(step)[0]
-        size = f"tf.concat([tf.shape({first}), [1]], 0)" if first.is_flat else f"tf.shape({first})"
-        box = [
-            "begin, extent, _ = tf.image.sample_distorted_bounding_box(",
-            f"    {size},",
-            "    [[[0.0, 0.0, 1.0, 1.0]]],",
-            "    min_object_covered=0.0,",
-            f"    aspect_ratio_range={self.ratio},",
-            f"    area_range={self.area},",
-            ")",
-            "top, left, height, width = begin[0], begin[1], extent[0], extent[1]",
-        ]
         if library == "np":
-            box = plain_box(first, self.area, self.ratio, library)
-        cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
-        return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)]
+            yield from plain_box(first, self.area, self.ratio, library)
+        else:
+            size = f"tf.concat([tf.shape({first}), [1]], 0)" if first.is_flat else f"tf.shape({first})"
+            yield "begin, extent, _ = tf.image.sample_distorted_bounding_box("
+            yield f"    {size},"
+            yield "    [[[0.0, 0.0, 1.0, 1.0]]],"
+            yield "    min_object_covered=0.0,"
+            yield f"    aspect_ratio_range={self.ratio},"
+            yield f"    area_range={self.area},"
+            yield ")"
+            yield "top, left, height, width = begin[0], begin[1], extent[0], extent[1]"
+        for part in parts(step):
+            yield f"{part} = {part}[top : top + height, left : left + width]"
+        yield from plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)
