@@ -183,7 +183,7 @@ class Op(abc.ABC):
         """
         raise PlainCodeError(f"`{type(self).__name__}` has no plain code (`plain`)")
 
-    def plain_batch(self, step: Step, library: Library) -> Lines:
+    def plain_batch(self, step: Step, library: Library) -> Iterable[str]:
         """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.
         Raise PlainCodeError if it has no plain form.
         """

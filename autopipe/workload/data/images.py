@@ -12,7 +12,7 @@ import warnings
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,11 @@ from autopipe.workload.data.paths import (
     EXTENSIONS,
     PLAIN_ENDINGS,
     PLAIN_IMAGES_IN,
-    Entry,
+    Found,
     is_url,
     located,
     short_digest,
 )
-from autopipe.workload.data.remote import Found
 from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -41,6 +40,9 @@ def samples() -> tuple[list[str], list[str]]:
     """Return the paths of every image and of its mask; sorted by name, they go together."""
     return images_in(IMAGES), images_in(MASKS)
 '''
+
+
+_ByStem: TypeAlias = dict[tuple[bytes, bytes], Found]  # by the folder and the name without its ending
 
 
 class ImagePairs:
@@ -119,16 +121,15 @@ class ImagePairs:
         )
 
 
-def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
-    found: dict[Entry, Found] = {}
+def _by_stem(root: bytes, suffix: bytes) -> _ByStem:
+    found: _ByStem = {}
     for entry in remote.walk(root, [b""])[0]:
-        directory, name = entry[:2]
-        stem = name[: name.rindex(b".")]
-        key = (directory, stem.removesuffix(suffix) if suffix else stem)
+        stem = entry.name[: entry.name.rindex(b".")]
+        key = (entry.directory, stem.removesuffix(suffix) if suffix else stem)
         if key in found:
             raise DataError(
-                f"Each name must occur once, but `{os.fsdecode(name)}` and `{os.fsdecode(found[key][1])}` "
-                f"in `{os.fsdecode(os.path.join(root, directory))}` differ only in their ending."  # noqa: PTH118
+                f"Each name must occur once, but `{os.fsdecode(entry.name)}` and `{os.fsdecode(found[key].name)}` "
+                f"in `{os.fsdecode(os.path.join(root, entry.directory))}` differ only in their ending."  # noqa: PTH118
             )
         found[key] = entry
     if not found:
@@ -136,7 +137,7 @@ def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
     return found
 
 
-def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: str, masks: str) -> DataError:
+def _unmatched(found: _ByStem, partners: _ByStem, images: str, masks: str) -> DataError:
     lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
     lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
     parts = [
@@ -150,12 +151,12 @@ def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: 
     return DataError(f"Each image must have a mask of the same name. {'. '.join(parts)}.", hint=hint)
 
 
-def _common_suffix(found: dict[Entry, Found], masks: list[Found]) -> str:
+def _common_suffix(found: _ByStem, masks: list[Found]) -> str:
     """Return the suffix of the first masks' names, if all of them have the same."""
     suffixes = set()
-    for directory, name in (mask[:2] for mask in masks[:5]):
-        stem = name[: name.rindex(b".")]
-        lengths = [n for n in range(len(stem) - 1, 0, -1) if (directory, stem[:n]) in found]
+    for mask in masks[:5]:
+        stem = mask.name[: mask.name.rindex(b".")]
+        lengths = [n for n in range(len(stem) - 1, 0, -1) if (mask.directory, stem[:n]) in found]
         suffixes.add(stem[lengths[0] :] if lengths else b"")
     return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
 

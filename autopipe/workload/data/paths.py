@@ -22,7 +22,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, cast
 from urllib.parse import unquote
 
 from autopipe.errors import BadSampleError, DataError, DataWarning, near, printable
@@ -166,7 +166,16 @@ def _script() -> tuple[str | None, int]:
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 OTHER_EXTENSIONS = ("avif", "gif", "heic", "heif", "jfif", "jp2", "jpe", "jxl", "pgm", "ppm")
 """Of images, too, which are left out; Keras takes GIF files."""
-Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the root), file name
+
+
+class Found(NamedTuple):
+    """A file of a listing, or an object behind a URL."""
+
+    directory: bytes  # below the root ("" for the root)
+    name: bytes
+    size: int = -1  # of an object, if it is known
+    tag: bytes = b""  # of an object: it changes with the content
+
 
 PLAIN_ENDINGS = "ENDINGS = (" + ", ".join(f'".{extension}"' for extension in EXTENSIONS) + ")"
 PLAIN_IMAGES_IN = '''
@@ -203,13 +212,14 @@ class PathList:
 
     remote: str | None = None
 
-    def __init__(self, root: str | os.PathLike[str] | bytes, entries: Iterable[Entry]) -> None:
+    def __init__(self, root: str | os.PathLike[str] | bytes, entries: Iterable[Found | tuple[bytes, bytes]]) -> None:
         given = os.fsencode(root)
         self.root = given if is_url(given) else os.path.abspath(given)  # noqa: PTH100  bytes, and no resolving of links
         numbers: dict[bytes, int] = {}
         names: list[bytes] = []
         self._directory = array("I")
-        for directory, name in entries:
+        for entry in entries:
+            directory, name = entry[:2]
             self._directory.append(numbers.setdefault(directory, len(numbers)))
             names.append(name)
         self.directories = tuple(numbers)
@@ -381,7 +391,7 @@ def _folders_in(folder: Path) -> list[str]:
         return []
 
 
-def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Entry]:
+def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Found]:
     """Yield every image below `root/start`, folder by folder in sorted order; links are followed, each folder once.
 
     Names of images of other kinds are added to `left_out`.
@@ -397,7 +407,7 @@ def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -
             continue
         seen.add((status.st_dev, status.st_ino))
         for name in images:
-            yield directory, name
+            yield Found(directory, name)
         pending.extend(_joined(directory, folder)[:-1] for folder in reversed(folders))
 
 

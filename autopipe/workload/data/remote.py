@@ -14,7 +14,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from autopipe import registry
 from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning
@@ -22,7 +22,7 @@ from autopipe.workload.data import paths
 from autopipe.workload.data.paths import (
     EXTENSIONS,
     OTHER_EXTENSIONS,
-    Entry,
+    Found,
     PathList,
     is_url,
     require_no_password,
@@ -38,7 +38,6 @@ IMAGES_ARE = f"Images are files that end in {', '.join(EXTENSIONS)}"
 _ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
 _OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
 _ASK_AT_MOST = 256  # objects to ask about without a listing; each is a request
-_UNKNOWN = -1
 _NO_LISTING = ("http", "https")
 _TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
 _TIMES = ("mtime", "modified", "created")  # if a file system has nothing better
@@ -84,15 +83,6 @@ def _reader(protocol: str) -> Reader:
     raise DataError(f"No package that is installed reads URLs such as `{protocol}://`.", hint=hint)
 
 
-class Object(NamedTuple):
-    """An object of a listing: its place below the root, size (-1: unknown), and a tag that changes with its content."""
-
-    directory: bytes
-    name: bytes
-    size: int = _UNKNOWN
-    tag: bytes = b""
-
-
 class ObjectList(PathList):
     """URLs, 20 bytes each and the object's own name. A pickle holds them and no connection.
 
@@ -101,7 +91,7 @@ class ObjectList(PathList):
         objects: in order.
     """
 
-    def __init__(self, root: str | bytes, objects: Iterable[Object]) -> None:
+    def __init__(self, root: str | bytes, objects: Iterable[Found]) -> None:
         self._sizes = array("q")
         tags = hashlib.sha256()
 
@@ -133,7 +123,7 @@ class ObjectList(PathList):
         url = self.path(index)
         content = reader(url).read(url, start=0)
         expected = self._sizes[index]
-        if expected not in (_UNKNOWN, len(content)):
+        if expected not in (-1, len(content)):
             raise BadSampleError(
                 f"`{self.text(index)}` has changed since it was listed: {len(content)} bytes came, not {expected}."
             )
@@ -144,7 +134,7 @@ class ObjectList(PathList):
         return []
 
     def mean_bytes(self) -> float:
-        known = [size for size in self._sizes if size != _UNKNOWN]
+        known = [size for size in self._sizes if size >= 0]
         return sum(known) / max(len(known), 1)
 
     def digest(self) -> str:
@@ -164,9 +154,6 @@ class ObjectList(PathList):
             tags.update(tag + b"\0")
         self._tags = tags.hexdigest()[:12]
         return len(looked), missing
-
-
-Found: TypeAlias = Entry | Object
 
 
 def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -214,11 +201,11 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
 def listed(root: bytes, found: Sequence[Found]) -> PathList:
     """Return the list of files below `root`; raise DataError if some are URLs and others are paths."""
     if is_url(root) or any(map(is_url, {each[0] for each in found})):
-        return ObjectList(root, (Object(*each) for each in found))
-    return PathList(root, (each[:2] for each in found))
+        return ObjectList(root, found)
+    return PathList(root, found)
 
 
-def _below(root: bytes, start: bytes, left_out: list[bytes]) -> list[Object]:
+def _below(root: bytes, start: bytes, left_out: list[bytes]) -> list[Found]:
     url = os.fsdecode(root if not start else b"%s/%s" % (root, start))
     inside = "" if not start else f"{os.fsdecode(start)}/"
 
@@ -254,7 +241,7 @@ def asked(urls: Sequence[str]) -> dict[str, Info]:
     return {url: info for url, info in infos.items() if info is not None}
 
 
-def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
+def named(infos: dict[str, Info]) -> tuple[bytes, list[Found]]:
     """Return the common URL of several objects, and each as an object below it."""
     root = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in infos])  # noqa: RUF071  commonpath eats "//"
     root = root.rpartition("/")[0]
@@ -291,9 +278,9 @@ def _beginnings(url: str, path: str) -> tuple[str, str]:
     return "".join(url.partition("://")[:2]), "/" if path.startswith("/") else ""
 
 
-def _object(inside: str, relative: str, info: Info) -> Object:
+def _object(inside: str, relative: str, info: Info) -> Found:
     directory, _, name = f"{inside}{relative}".rpartition("/")
-    return Object(os.fsencode(directory), os.fsencode(name), *size_and_tag(info))
+    return Found(os.fsencode(directory), os.fsencode(name), *size_and_tag(info))
 
 
 def _info(url: bytes) -> Info | None:

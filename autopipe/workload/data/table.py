@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
-from autopipe.workload.data.paths import is_url, located, short_digest, shown
+from autopipe.workload.data.paths import Found, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -186,7 +186,7 @@ class Table:
         if features:
             self.x_kind = {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
         base = os.fsencode(located(os.path.dirname(place) if root is None else root))  # noqa: PTH120  it may be a URL
-        self._paths = remote.listed(base, [os.fsencode(text).rpartition(b"/")[::2] for text in paths])
+        self._paths = remote.listed(base, [Found(*os.fsencode(text).rpartition(b"/")[::2]) for text in paths])
         self.remote = self._paths.remote
         self.y_kind: FieldKind | None = None
         self.classes: tuple[Any, ...] | None = None

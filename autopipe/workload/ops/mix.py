@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -78,27 +79,25 @@ class _Mixing(Op):
     def plain(self, step: Step, library: Library) -> Lines:
         raise PlainCodeError(f"`{type(self).__name__}` mixes the samples of a batch: see `plain_batch`")
 
-    def plain_batch(self, step: Step, library: Library) -> Lines:
+    def plain_batch(self, step: Step, library: Library) -> Iterator[str]:
         alpha = self.alpha
         if library == "np":
-            drawn = [
-                "order = rng.permutation(len(x))",
-                f"share = rng.beta({alpha}, {alpha}, len(x)).astype(np.float32)",
-            ]
-            chosen = f"share = np.where(rng.random(len(x)) < {self.probability}, share, np.float32(1))"
+            yield "order = rng.permutation(len(x))"
+            yield f"share = rng.beta({alpha}, {alpha}, len(x)).astype(np.float32)"
+            chosen = f"np.where(rng.random(len(x)) < {self.probability}, share, np.float32(1))"
         else:
-            drawn = [
-                "rows = tf.shape(x)[0]",
-                "order = tf.random.shuffle(tf.range(rows))",
-                f"one, other = tf.random.gamma((rows,), {alpha}), tf.random.gamma((rows,), {alpha})",
-                "share = tf.math.divide_no_nan(one, one + other)  # of a beta distribution",
-            ]
-            chosen = f"share = tf.where(tf.random.uniform((rows,)) < {self.probability}, share, 1.0)"
-        return [*drawn, *([chosen] if self.probability < 1 else []), *self._plain_mixed(step, library)]
+            yield "rows = tf.shape(x)[0]"
+            yield "order = tf.random.shuffle(tf.range(rows))"
+            yield f"one, other = tf.random.gamma((rows,), {alpha}), tf.random.gamma((rows,), {alpha})"
+            yield "share = tf.math.divide_no_nan(one, one + other)  # of a beta distribution"
+            chosen = f"tf.where(tf.random.uniform((rows,)) < {self.probability}, share, 1.0)"
+        if self.probability < 1:
+            yield f"share = {chosen}"
+        yield from self._plain_mixed(step, library)
 
     @abc.abstractmethod
-    def _plain_mixed(self, step: Step, library: Library) -> Lines:
-        """Return lines that mix with the samples at `order`, by the shares in `share`."""
+    def _plain_mixed(self, step: Step, library: Library) -> Iterator[str]:
+        """Yield lines that mix with the samples at `order`, by the shares in `share`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,8 +122,9 @@ class MixUp(_Mixing):
             if mine is not None and other is not None:
                 mine[row] = _sum(mine[row], other[row], share)
 
-    def _plain_mixed(self, step: Step, library: Library) -> Lines:
-        return [line for part in names(step.before) for line in _plain_sum(part, "share", library)]
+    def _plain_mixed(self, step: Step, library: Library) -> Iterator[str]:
+        for part in names(step.before):
+            yield from _plain_sum(part, "share", library)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,17 +152,16 @@ class CutMix(_Mixing):
         else:
             y[row] = _sum(y[row], others[1][row], 1 - tall * wide / (height * width))
 
-    def _plain_mixed(self, step: Step, library: Library) -> Lines:
-        found = list(_PLACES[library])
+    def _plain_mixed(self, step: Step, library: Library) -> Iterator[str]:
+        yield from _PLACES[library]
         for part in names(step.before):
-            field, image = part.field, step.before.x
-            if field.shape is None or image.shape is None or field.shape[:2] != image.shape[:2]:
-                found += _plain_sum(part, "kept", library)
+            shape, image = part.field.shape, step.before.x.shape
+            if shape is None or image is None or shape[:2] != image[:2]:
+                yield from _plain_sum(part, "kept", library)
                 continue
             others = f"{part}[order]" if library == "np" else f"tf.gather({part}, order)"
-            inside = "inside" if field.rank == 2 else "inside[..., None]"
-            found.append(f"{part} = {library}.where({inside}, {others}, {part})")
-        return found
+            inside = "inside" if part.is_flat else "inside[..., None]"
+            yield f"{part} = {library}.where({inside}, {others}, {part})"
 
 
 _INSIDE: Final = (

@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import cv2
@@ -69,22 +69,23 @@ def plain_levels(values: str, part: Variable, library: Library) -> str:
     return f"{levels}.astype({part}.dtype)"
 
 
-def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours: bool = False) -> Lines:
-    """Return lines of TensorFlow that change parts as floating point, by code with `{}` in the place of a part.
+def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours: bool = False) -> Iterator[str]:
+    """Yield lines of TensorFlow that change parts as floating point, by code with `{}` in the place of a part.
 
     `before` are the lines before them. A change of `colours` leaves other images alone, and no range of levels.
     """
-    found = list(before)
+    yield from before
     for part in parts(step):
-        field, is_float = part.field, part.tensor_type == "tf.float32"
+        shape, is_float = part.field.shape, part.tensor_type == "tf.float32"
+        if colours and shape is not None and shape[2:] != (3,):
+            continue
         lines = [f"{part} = {change.format(part if is_float else f'tf.cast({part}, tf.float32)')}"]
         if not is_float:
             levels = plain_levels(part, part, "tf")
             lines.append(f"{part} = {levels.replace('saturate_cast', 'cast', 1) if colours else levels}")
-        if colours and field.shape is None:
+        if colours and shape is None:
             lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
-        found += lines if not colours or field.shape is None or field.shape[2:] == (3,) else []
-    return found
+        yield from lines
 
 
 Range: TypeAlias = tuple[float, float]

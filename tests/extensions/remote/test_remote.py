@@ -22,8 +22,9 @@ from autopipe.measure.fingerprint import storage_of
 from autopipe.pipeline.storage.form import place
 from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 from autopipe.workload.data import source as data_source
+from autopipe.workload.data.paths import Found
 from autopipe.workload.data.records import frame, serialise
-from autopipe.workload.data.remote import Object, ObjectList
+from autopipe.workload.data.remote import ObjectList
 
 Put = Callable[..., str]
 
@@ -67,7 +68,7 @@ def test_a_folder_has_the_order_and_the_names_of_the_same_folder_on_a_disk(put: 
 
 def test_a_million_urls_take_well_under_64_bytes_each() -> None:
     objects = (
-        Object(b"n%08d" % (k // 1300), b"n%08d_%d.JPEG" % (k // 1300, k), 110_000 + k, b"%032x" % k)
+        Found(b"n%08d" % (k // 1300), b"n%08d_%d.JPEG" % (k // 1300, k), 110_000 + k, b"%032x" % k)
         for k in range(100_000)
     )
     assert len(pickle.dumps(ObjectList("s3://bucket/train", objects))) < 48 * 100_000

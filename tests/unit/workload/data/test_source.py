@@ -135,7 +135,7 @@ def test_walk_goes_folder_by_folder_in_sorted_order_follows_links_and_ends_in_a_
         write(tmp_path / name)
     (tmp_path / "root" / "linked").symlink_to(tmp_path / "real")
     (tmp_path / "root" / "loop").symlink_to(tmp_path / "root")
-    found = [b"/".join(filter(None, entry)) for entry in walk(os.fsencode(tmp_path / "root"))]
+    found = [b"/".join(filter(None, entry[:2])) for entry in walk(os.fsencode(tmp_path / "root"))]
     assert found == [b"0.jpg", b"a/3.jpg", b"a/deep/4.jpg", b"b/1.jpg", b"b/2.jpg", b"linked/5.jpg"]
 
 
