@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from autopipe import registry
@@ -145,9 +145,7 @@ def module(
     return _made(form.TEMPLATE, parts, form.texts(workload, asked, parts), _notes(asked, parts), own=own)
 
 
-def _made(
-    template: str, parts: Written, texts: Mapping[str, object], notes: Sequence[str], *, own: bool
-) -> PlainModule:
+def _made(template: str, parts: Written, texts: dict[str, object], notes: list[str], *, own: bool) -> PlainModule:
     common = {
         "title": "A plain input pipeline, which imports no autopipe.",
         "notes": textwrap.fill(" ".join(notes), 110, break_long_words=False, break_on_hyphens=False),

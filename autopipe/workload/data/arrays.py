@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import DataError, shortened
-from autopipe.workload.data.paths import is_url, located, short_digest, shown, spread
+from autopipe.workload.data.paths import Place, is_url, located, short_digest, shown, spread
 from autopipe.workload.plain_code import Library, PlainSource, columns, names, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, paths_of, triple
-from autopipe.workload.sample import Path as Place
+from autopipe.workload.sample import Path as PartPath
 
-ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
+ArrayLike: TypeAlias = NDArray[Any] | Place
 Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 
 _CHANNELS = (1, 3, 4)
@@ -136,7 +136,7 @@ class Arrays:
         )
 
 
-def _is_image(path: Place, part: Any) -> bool:
+def _is_image(path: PartPath, part: Any) -> bool:
     rows = _Rows(part, label(path)).array
     return looks_like_image(rows.shape[1:], rows.dtype)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
 from autopipe.workload.data.arrays import Arrays, part_kind
-from autopipe.workload.data.paths import located, spread
+from autopipe.workload.data.paths import Place, located, spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
 from autopipe.workload.data.source import sample_bytes
 from autopipe.workload.plain_code import Library, PlainSource
@@ -79,7 +79,7 @@ def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hi
 
 
 @contextlib.contextmanager
-def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+def read_as(path: Place, what: str) -> Iterator[None]:
     """Convert errors of a library to a DataError that names the file and says that it is no `what`."""
     try:
         yield
@@ -192,9 +192,7 @@ class NPZ(Arrays):
         >>> data = ap.NPZ("mnist.npz", x="x_train", y="y_train")   # doctest: +SKIP
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], x: Names = "x", y: Names | None = "y", sample_weight: Names | None = None
-    ) -> None:
+    def __init__(self, path: Place, x: Names = "x", y: Names | None = "y", sample_weight: Names | None = None) -> None:
         self._archive = Path(located(path))
         selection = Selection.of(x, y, sample_weight)
         files = _unpacked(self._archive, selection.columns)

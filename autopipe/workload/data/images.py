@@ -24,6 +24,7 @@ from autopipe.workload.data.paths import (
     PLAIN_ENDINGS,
     PLAIN_IMAGES_IN,
     Found,
+    Place,
     is_url,
     located,
     short_digest,
@@ -67,7 +68,7 @@ class ImagePairs:
     x_kind = FieldKind.ENCODED
     y_kind = FieldKind.ENCODED
 
-    def __init__(self, images: str | os.PathLike[str], masks: str | os.PathLike[str], *, mask_suffix: str = "") -> None:
+    def __init__(self, images: Place, masks: Place, *, mask_suffix: str = "") -> None:
         roots = os.fsencode(located(images)), os.fsencode(located(masks))
         if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
             raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
@@ -280,7 +281,7 @@ class ImageFolder:
 
     def __init__(  # noqa: PLR0913  # the arguments of Keras's image_dataset_from_directory
         self,
-        path: str | os.PathLike[str],
+        path: Place,
         *,
         class_names: Sequence[str] | None = None,
         labels: Literal["inferred"] | Sequence[int] | NDArray[np.integer] | None = "inferred",

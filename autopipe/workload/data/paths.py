@@ -22,13 +22,16 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
 from autopipe.errors import BadSampleError, DataError, DataWarning, near, printable
 
 # -------------------- URLs
 
+
+Place: TypeAlias = str | os.PathLike[str]
+"""A path or a URL, as a user gives it."""
 
 _URL = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN = re.compile(r"^[a-z0-9+.-]+::")
@@ -38,7 +41,7 @@ _QUERY = re.compile(r"\?[^\s'\"`>]*")
 _SECRET_USER = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@|(?<=http://)[^/@\s]+@|(?<=https://)[^/@\s]+@")
 
 
-def is_url(place: str | bytes | os.PathLike[str]) -> bool:
+def is_url(place: Place | bytes) -> bool:
     """Return True if a place is a URL, and not a path."""
     return _URL.match(os.fsencode(place)) is not None
 
@@ -50,7 +53,7 @@ def scheme(url: str | bytes) -> str:
     return found[1].decode().lower()
 
 
-def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
+def located(place: Place, *, warns: bool = True) -> str:
     """Return a place named in a script in its canonical form: a URL without its last slashes, or an absolute path; see
     `RULE`. Raise DataError if it is a URL with a password, a chain of URLs, or a URL converted to a Path.
 
@@ -71,7 +74,7 @@ def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
     return text.rstrip("/")
 
 
-def require_text(place: str | os.PathLike[str]) -> None:
+def require_text(place: Place) -> None:
     """Raise DataError for a URL that was converted to a Path, and thereby lost a slash."""
     if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
         raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
@@ -115,7 +118,7 @@ _NOBODYS = tuple(
 )
 
 
-def located_pattern(pattern: str | os.PathLike[str]) -> str:
+def located_pattern(pattern: Place) -> str:
     """Return the absolute pattern of a glob in a script, by the same rule."""
 
     def matches(absolute: str) -> bool:
@@ -212,7 +215,7 @@ class PathList:
 
     remote: str | None = None
 
-    def __init__(self, root: str | os.PathLike[str] | bytes, entries: Iterable[Found | tuple[bytes, bytes]]) -> None:
+    def __init__(self, root: Place | bytes, entries: Iterable[Found | tuple[bytes, bytes]]) -> None:
         given = os.fsencode(root)
         self.root = given if is_url(given) else os.path.abspath(given)  # noqa: PTH100  bytes, and no resolving of links
         numbers: dict[bytes, int] = {}

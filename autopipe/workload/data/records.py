@@ -29,6 +29,7 @@ from autopipe.workload.data import remote
 from autopipe.workload.data.paths import (
     RULE,
     PathList,
+    Place,
     is_url,
     located,
     located_pattern,
@@ -80,10 +81,8 @@ def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            return (
-                read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES),
-                read_at(descriptor, 4, end - 4),
-            )
+            data = read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES)
+            return data, read_at(descriptor, 4, end - 4)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -215,9 +214,7 @@ _MOST_FILES = 1_000_000
 _NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 
 
-def scanned(
-    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
+def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
     """Return the files, and the offsets of the records of each. Raise DataError as `record_offsets`, or if no file
     matches.
     """
@@ -234,7 +231,7 @@ def scanned(
     return files, (record_offsets(files.path(number)) for number in range(len(files)))
 
 
-def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Info]:
+def _urls(pattern: Place | Sequence[Place]) -> dict[str, Info]:
     if not isinstance(pattern, str | os.PathLike):
         places = [located(place) for place in pattern]
         return remote.asked(places) if any(map(is_url, places)) else {}
@@ -248,7 +245,7 @@ def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
     return found
 
 
-def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+def _matching(pattern: Place | Sequence[Place]) -> list[str]:
     if not isinstance(pattern, str | os.PathLike):
         if not pattern:
             raise DataError("`pattern` must name at least one file, but is an empty sequence.")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
-from autopipe.workload.data.paths import Found, is_url, located, short_digest, shown
+from autopipe.workload.data.paths import Found, Place, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -152,14 +152,14 @@ class Table:
 
     def __init__(  # noqa: PLR0913  # each names columns of the one table
         self,
-        csv: str | os.PathLike[str],
+        csv: Place,
         *,
         path: str = "path",
         label: str | Sequence[str] | None = "label",
         label_mode: Literal["auto", "class", "number"] = "auto",
         features: Sequence[str] = (),
         sample_weight: str | None = None,
-        root: str | os.PathLike[str] | None = None,
+        root: Place | None = None,
     ) -> None:
         if label_mode not in ("auto", "class", "number"):
             raise DataError(f'`label_mode` must be "auto", "class" or "number", but got {label_mode!r}.')

@@ -16,6 +16,7 @@ from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.data import records, source
 from autopipe.workload.data.arrays import looks_like_image
 from autopipe.workload.data.columns import missing_column
+from autopipe.workload.data.paths import Place
 from autopipe.workload.data.records import HEADER_BYTES, read_record, scanned
 from autopipe.workload.plain_code import Library, Lines, PlainSource, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec
@@ -67,7 +68,7 @@ class TFRecords:
 
     def __init__(
         self,
-        pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        pattern: Place | Sequence[Place],
         *,
         image_key: str = "image/encoded",
         label_key: str | None = "image/class/label",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
@@ -37,7 +38,7 @@ class _Mixing(Op):
     draws: ClassVar[int] = 6  # order, chance, two for the share, two for a place
 
     def __post_init__(self) -> None:
-        check_number(self, "alpha", most=float("inf"), above=True)
+        check_number(self, "alpha", most=math.inf, above=True)
         check_number(self, "probability", above=True)
 
     @property

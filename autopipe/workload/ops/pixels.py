@@ -141,34 +141,27 @@ def _side(most: int, wanted: float) -> int:
     return min(most, max(1, int(wanted + 0.5)))
 
 
-def checked_range(
-    op: object, name: str, *, least: float = 0.0, most: float = float("inf"), above: bool = False
-) -> None:
-    """Convert an op's range to two floats, or raise ConfigError; `above` excludes the limit `least` itself."""
+def checked_range(op: object, name: str, *, most: float = math.inf, above: bool = False) -> None:
+    """Convert an op's range to two floats, or raise ConfigError; it starts at 0, which `above` excludes."""
     value = getattr(op, name)
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, int | float) for end in value):
         lower, upper = (float(end) for end in value)
-        if least <= lower <= upper <= most and not (above and lower == least):
+        if 0 <= lower <= upper <= most and not (above and lower == 0):
             object.__setattr__(op, name, (lower, upper))
             return
-    limits = f"{'more than ' if above else 'at least '}{least:g}" + (
-        f", at most {most:g}" if most < float("inf") else ""
-    )
+    limits = ("more than 0" if above else "at least 0") + (f", at most {most:g}" if most < math.inf else "")
     raise ConfigError(
         f"`{name}` of {type(op).__name__} must be two numbers (lower, upper), {limits}, but got {name}={value!r}."
     )
 
 
-def check_number(op: object, name: str, *, least: float = 0.0, most: float = 1.0, above: bool = False) -> None:
-    """Raise ConfigError if a setting is no number from `least` to `most`."""
+def check_number(op: object, name: str, *, most: float = 1.0, above: bool = False) -> None:
+    """Raise ConfigError if a setting is no number from 0, which `above` excludes, to `most`."""
     value = getattr(op, name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and least <= value <= most and not (above and value == least):
-        return
-    bracket = "(" if above else "["
-    raise ConfigError(
-        f"`{name}` of {type(op).__name__} must be in {bracket}{least:g}, {most:g}], but got {name}={value!r}."
-    )
+    if not is_number or not 0 <= value <= most or (above and value == 0):
+        limits = f"{'(' if above else '['}0, {most:g}]"
+        raise ConfigError(f"`{name}` of {type(op).__name__} must be in {limits}, but got {name}={value!r}.")
 
 
 def check_whole(op: object, name: str, value: Any, of: str = "") -> None:

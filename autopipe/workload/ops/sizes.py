@@ -28,12 +28,7 @@ from autopipe.workload.ops.pixels import (
     plain_filling,
     room_of,
 )
-from autopipe.workload.plain_code import (
-    Library,
-    parts,
-    quoted,
-    shape_lines,
-)
+from autopipe.workload.plain_code import Library, parts, quoted, shape_lines
 from autopipe.workload.sample import Field, FieldKind, Part
 
 
