@@ -56,9 +56,7 @@ def test_a_function_is_its_code() -> None:
     assert ops_digest([Map(made(1))]) == ops_digest([Map(made(1))]) != ops_digest([Map(made(2))])
 
 
-def test_a_function_of_a_script_is_the_same_where_that_is_run_and_where_it_is_imported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_function_of_a_script_is_the_same_if_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     def digest_in(name: str) -> str:
         module = types.ModuleType(name)
         module.__file__ = "/project/train.py"

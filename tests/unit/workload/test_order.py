@@ -16,12 +16,6 @@ def order(**changes: object) -> BatchOrder:
     return BatchOrder(**{"count": 10, "batch_size": 4, "seed": 0, "shuffle": True, "drop_remainder": False, **changes})  # type: ignore[arg-type]
 
 
-def test_a_short_last_batch_counts_unless_it_is_dropped() -> None:
-    assert (order().batches, order().has_short_batch) == (3, True)
-    assert (order(drop_remainder=True).batches, order(drop_remainder=True).has_short_batch) == (2, False)
-    assert [order().batch_samples(batch) for batch in range(3)] == [4, 4, 2]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

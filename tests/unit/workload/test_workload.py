@@ -135,9 +135,7 @@ def test_every_source_starts_at_the_script(home: Path, source: str, monkeypatch:
     data.read(1)
 
 
-def test_a_pattern_starts_at_the_script_whatever_its_folder_is_called(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pattern_starts_at_the_script_whatever_that_is_called(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     code = "from autopipe.workload.data.paths import located_pattern\nfound = located_pattern('photos/*/0.png')"
     assert _imported(home, code).found == f"{home.parent}/home[[]1]/photos/*/0.png"

@@ -22,10 +22,6 @@ class Host(DeviceStrategy):
         self.looks_ahead = looks_ahead
         self.placed = 0
 
-    @classmethod
-    def accelerators(cls) -> int:
-        return 1
-
     def scope(self) -> Any:
         raise NotImplementedError
 
@@ -34,10 +30,8 @@ class Host(DeviceStrategy):
         return array
 
 
-def stream(
-    loader: ArrayLoader, steps: int, first: tuple[int, int] = (0, 0), placement: Placement | None = None
-) -> Stream:
-    return Stream(loader, placement or Placement(Host()), Fault(), first=first, steps=steps)
+def stream(loader: ArrayLoader, steps: int, placement: Placement | None = None) -> Stream:
+    return Stream(loader, placement or Placement(Host()), Fault(), first=(0, 0), steps=steps)
 
 
 def test_a_closed_stream_ends_the_loaders_iterator() -> None:

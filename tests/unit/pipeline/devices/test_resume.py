@@ -88,9 +88,8 @@ def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
         run(tmp_path, save_freq=save_freq, kill_at=cut)
     trainer, loader, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
     assert loader.asked[0][:2] == first
-    assert numbers.seen == [
-        divmod(number, BATCHES) for number in range(first[0] * BATCHES + first[1], EPOCHS * BATCHES)
-    ]
+    rest = range(first[0] * BATCHES + first[1], EPOCHS * BATCHES)
+    assert numbers.seen == [divmod(number, BATCHES) for number in rest]
     for one, other in zip(trainer.model.get_weights(), undisturbed(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert trainer.state_dict()["epoch"] == EPOCHS

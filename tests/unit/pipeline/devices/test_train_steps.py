@@ -70,9 +70,8 @@ def test_a_training_goes_on_in_mid_epoch() -> None:
 
 
 def test_class_weights_and_validation_count_as_with_single_steps() -> None:
-    single, several = (
-        trained(count, class_weight={0: 5.0, 1: 0.5}, validation=ArrayLoader(X, Y, 4)) for count in (1, 4)
-    )
+    weights = {0: 5.0, 1: 0.5}
+    single, several = (trained(count, class_weight=weights, validation=ArrayLoader(X, Y, 4)) for count in (1, 4))
     assert same(single, several)
     for name, values in single.model.history.history.items():
         assert several.model.history.history[name] == pytest.approx(values, rel=1e-4)
@@ -143,34 +142,6 @@ def compact(*, drop: bool = False) -> ArrayLoader:
 def finished() -> ArrayLoader:
     """A loader of the same batches, finished on the host."""
     return ArrayLoader((IMAGES * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y], 4)
-
-
-def test_a_finish_on_the_device_trains_what_a_finish_on_the_host_does() -> None:
-    on_device = Trainer(classifier(one_hot=True), compact()).fit(epochs=3, verbose=0)
-    on_host = Trainer(classifier(one_hot=True), finished()).fit(epochs=3, verbose=0)
-    for name in ("loss", "accuracy"):
-        np.testing.assert_allclose(on_device.history[name], on_host.history[name], rtol=1e-5)
-
-
-def test_a_callback_asks_the_model_about_data_of_its_own_which_are_finished_already() -> None:
-    model, ready = classifier(one_hot=True), finished()
-    trainer = Trainer(model, compact())
-    plain = ArrayLoader(IMAGES, Y, 4, shuffle=False, finish=compact().finish)
-    losses: list[list[float]] = []
-
-    class Asks(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            asked = model.evaluate(ready.x, ready.y, batch_size=4, verbose=0), trainer.evaluate(compact(), verbose=0)
-            losses.append([logs["val_loss"], *(loss for loss, _ in asked)])
-            by_trainer, by_model = trainer.predict(plain, verbose=0), model.predict(ready.x, verbose=0)
-            np.testing.assert_allclose(by_trainer, by_model, rtol=1e-5)
-
-    history = trainer.fit(epochs=2, validation=compact(), callbacks=[Asks()], verbose=0).history
-    assert [validated for validated, *_ in losses] == history["val_loss"]
-    expected = model.evaluate(ready.x, ready.y, batch_size=4, verbose=0)
-    np.testing.assert_allclose(trainer.evaluate(compact(), verbose=0), expected, rtol=1e-5)  # outside a training
-    for validated, *asked in losses:
-        assert asked == pytest.approx([validated, validated], rel=1e-5)
 
 
 def test_afterwards_the_model_is_as_its_owner_made_it() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -176,15 +175,6 @@ def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> N
         trainer.fit(validation=Workload(data=unread(), ops=[], batch_size=4), verbose=0)
 
 
-def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
-    trainer = Trainer(classifier(), loader())
-    plain = loader(7, shuffle=False)
-    np.testing.assert_allclose(trainer.predict(plain, verbose=0), trainer.model.predict(X, verbose=0), rtol=1e-5)
-    expected = trainer.model.evaluate(X, Y, verbose=0)
-    np.testing.assert_allclose(trainer.evaluate(plain, verbose=0), expected, rtol=1e-5)
-    assert trainer.evaluate(X, y=Y, verbose=0) == expected
-
-
 def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
     class Interrupts(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -249,20 +239,6 @@ def test_callbacks_see_keras_epochs_and_batches() -> None:
 
     Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
     assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
-
-
-def test_checkpoints_of_the_whole_model_and_of_weights_load(tmp_path: Path) -> None:
-    whole, weights = str(tmp_path / "{epoch}.keras"), str(tmp_path / "{epoch}.weights.h5")
-    checkpoints = [
-        keras.callbacks.ModelCheckpoint(whole),
-        keras.callbacks.ModelCheckpoint(weights, save_weights_only=True),
-    ]
-    trainer = Trainer(classifier(), loader())
-    trainer.fit(epochs=2, callbacks=checkpoints, verbose=0)
-    assert same_weights(keras.saving.load_model(tmp_path / "2.keras"), trainer.model)
-    fresh = classifier()
-    fresh.load_weights(tmp_path / "1.weights.h5")
-    assert same_weights(fresh, by_keras(1))
 
 
 def test_a_state_is_continued_with_the_next_batch() -> None:

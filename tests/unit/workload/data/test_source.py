@@ -64,9 +64,8 @@ def test_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> No
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
     data = Arrays({"left eye": tmp_path / "x.npy", "exposure_time": np.ones(4)}, np.zeros(4, np.int64))
     kept = {each.partition("=")[0] for each in source.undated(data.digest()).split()}
-    assert kept == {
-        f"{part}_{what}" for part in ("x.left_eye", "x.exposure_time", "y") for what in ("array", "content")
-    }
+    parts = ("x.left_eye", "x.exposure_time", "y")
+    assert kept == {f"{part}_{what}" for part in parts for what in ("array", "content")}
 
 
 class Shifted(Arrays):

@@ -39,9 +39,7 @@ def test_whole_numbers_of_any_length_are_labels_as_far_as_int64_holds_them(folde
     assert read_all(table(folder, text)) == [(b"1.jpg", 2**63 - 1), (b"2.jpg", -(2**63))]
     larger = f"path,label\n1.jpg,7\n\n2.jpg,{2**63}\n"
     for label in ("label", ["label", "label"]):
-        with pytest.raises(
-            DataError, match=r"`label` must be from -2.*, but row 4 has '9223372036854775808'\..*=\"class"
-        ):
+        with pytest.raises(DataError, match=r"`label` must be from -2.*, but row 4 has '9223372036854775808'.*=.class"):
             table(folder, larger, label=label)
     assert table(folder, larger, label_mode="class").classes == ("7", "9223372036854775808")
     assert table(folder, larger, label_mode="number").read(1) == (b"2.jpg", np.float32(2**63))
@@ -60,9 +58,7 @@ def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:
     assert (mixed.y_kind, mixed.read(1)) == (FieldKind.ARRAY, (b"2.jpg", np.float32(0.5)))
 
 
-@pytest.mark.parametrize(
-    "missing", ["nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "None", "nil", "1e300", "?", "-"]
-)
+@pytest.mark.parametrize("missing", [*"?-", "nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "None", "nil", "1e300"])
 def test_numbers_of_which_one_is_missing_are_no_classes(folder: Path, missing: str) -> None:
     said = f"`label` must hold finite numbers, but row 4 has '{re.escape(missing)}'"
     for others in ("1.5", "7"):
@@ -172,15 +168,9 @@ def test_columns_that_cannot_be_read_are_named(folder: Path, settings: dict[str,
             (f"path,label\n1.jpg,1\n{row}\n", rf"Row 3 of .* must have a path and a label.* its column `{empty}`")
             for row, empty in (("1.jpg", "label"), ("1.jpg,", "label"), (",3", "path"))
         ),
-        (
-            "path,label\n1.jpg,3,\n2.jpg, 4, 7\n",
-            r"Row 3 of .* a cell for each of the 2 columns, but has 3\. Put quotes",
-        ),
+        ("path,label\n1.jpg,3,\n2.jpg, 4, 7\n", r"Row 3 of .* a cell for each of the 2 columns, but has 3\. Put"),
         ("path,labels\n1.jpg,1\n", r"no column `label`; its columns are `path`, `labels`\. Did you mean `labels`"),
-        (
-            "path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n",
-            r"2 of 3 are missing: row 3: .*/no\.jpg; row 4: .*/nor\.jpg",
-        ),
+        ("path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n", r"2 of 3 are missing: row 3: .*/no\.jpg; row 4: .*/nor\.jpg"),
         ("path,label\nsub\\3.jpg,1\n", r"1 of 1 are missing.*sub\\3\.jpg.*Write `/` for the `\\` between folders"),
     ],
 )

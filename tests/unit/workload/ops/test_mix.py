@@ -64,9 +64,7 @@ def test_cutmix_puts_a_rectangle_of_another_sample_in(y: NDArray[Any] | None) ->
     x, mixed = made(CutMix(), y)
     for row, (other, share) in enumerate(zip(partners(), shares(1.0), strict=True)):
         tall, wide = (math.floor(side * math.sqrt(1 - share) + 0.5) for side in (8, 10))
-        top, left = (
-            math.floor(at * free) for at, free in zip(RANDOM[row, 4:], (8 - tall + 1, 10 - wide + 1), strict=True)
-        )
+        top, left = (math.floor(at) for at in RANDOM[row, 4:] * (8 - tall + 1, 10 - wide + 1))
         inside = np.zeros((8, 10), bool)
         inside[top : top + tall, left : left + wide] = True
         np.testing.assert_array_equal(x[row], np.where(inside[..., None], IMAGES[other], IMAGES[row]))
@@ -97,9 +95,7 @@ def test_a_sample_is_mixed_by_chance() -> None:
         ([OneHot(5), MixUp(), RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(
-    ops: list[Op], labels: Any, error: type[Exception], said: str
-) -> None:
+def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(ops: Any, labels: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         make_plan(Workload(data=Arrays(IMAGES, labels), ops=ops, batch_size=2))
 

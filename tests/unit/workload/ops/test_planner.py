@@ -76,9 +76,8 @@ def test_a_one_hot_mask_stays_before_ops_that_move_its_pixels(pairs: Path, palet
 
 
 def test_shapes_and_dtypes_are_found_by_looking(photos: Path) -> None:
-    plan = make_plan(
-        Workload(data=Table(photos / "labels.csv"), ops=[Decode(), Resize(8, 9), Rescale(1.0)], batch_size=2)
-    )
+    ops = [Decode(), Resize(8, 9), Rescale(1.0)]
+    plan = make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
     assert plan.source.x.kind is FieldKind.ENCODED
     assert (plan.cut(1).x.shape, plan.cut(1).x.rank) == (None, 3)
     assert (plan.compact.x.shape, str(plan.compact.x.dtype)) == ((8, 9, 3), "uint8")
