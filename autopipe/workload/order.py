@@ -67,6 +67,11 @@ def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, d
     return bits.astype(np.float64) * 2.0**-53
 
 
+def generator(random: NDArray[np.float64]) -> np.random.Generator:
+    """Return the generator of two of those numbers, for an op whose numbers follow another distribution."""
+    return np.random.Generator(np.random.Philox(key=[int(number * 2**53) for number in random]))
+
+
 def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """Return the shuffled order of `count` samples in an epoch: a permutation, shape (count,)."""
     key = int(_words(seed, epoch, _ORDER_STREAM)[0])

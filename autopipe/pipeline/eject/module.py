@@ -103,16 +103,10 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
 def module(
     workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True
 ) -> PlainModule:
-    """Return the file that feeds a workload, and its needs.
+    """Return the file that feeds a workload, and its needs. Raise PlainCodeError with every reason why it cannot be.
 
-    Args:
-        workload: what is trained.
-        config: how it is fed; or the name of a form, with its usual settings.
-        plan: the workload's, if it is known already.
-        own: True to import the user's own functions; else the runner of the code puts them into its module.
-
-    Raises:
-        PlainCodeError: plain code cannot express it; the message gives every reason.
+    `config` says how it is fed, or is the name of a form, with its usual settings. With `own`, the file imports the
+    user's own functions; else the runner of the code puts them into its module.
     """
     if isinstance(workload.data, WrappedData):
         texts, parts, said = forms.call(workload.data, config)

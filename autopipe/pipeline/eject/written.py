@@ -188,11 +188,9 @@ def _code(name: str, says: str, lines: Lines, arguments: str, returned: str) -> 
 
 
 def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]:
-    """Return the NumPy code of a sample, for the template of a class that reads them.
-
-    Returns:
-        The functions by their names, and under "opened" the beginning of the class; the lines before a sample exists;
-        and the sample, read and loaded, as an expression. `cached` keeps it in memory from then on.
+    """Return the NumPy code of a sample, for the template of a class that reads them: the functions by their names, and
+    under "opened" the beginning of the class; the lines before a sample exists; and the sample, read and loaded, as an
+    expression. `cached` keeps it in memory from then on.
     """
     source, made = parts.source, parts.finished
     loading, arguments = [*source.reading, *parts.prefix], ", ".join(source.arguments)
@@ -214,16 +212,8 @@ def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]
 
 
 def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
-    """Return the file: the filled template, with the imports that it needs and no gaps.
-
-    Args:
-        template: the file behind its imports and constants.
-        parts: the lines of ops and source.
-        texts: for the template.
-        own: True to import the user's own functions; else the runner of the code puts them into its module.
-
-    Raises:
-        PlainCodeError: one of them cannot be imported.
+    """Return the file: the filled template behind the imports that it needs and the constants, without gaps. With
+    `own`, it imports the user's own functions; raise PlainCodeError if one cannot be imported.
     """
     top = "\n".join(parts.constants)
     body = Template(_HEAD + template).substitute(texts, constants=top, functions=parts.source.functions)

@@ -199,7 +199,12 @@ class NPZ(Arrays):
         try:
             super().__init__(*(mapped(files.__getitem__, slot) for slot in selection.slots))
         except DataError as error:  # the user knows nothing of the files that it was unpacked to
-            raise _of_archive(error, self._archive, files) from error
+            said, hint = error.message, error.hint
+            for key, file in files.items():
+                named = f"The array `{key}` of `{self._archive}` must be one"
+                if (said := said.replace(f"`{file}` must be a .npy file", named)) != error.message:
+                    hint = "Write it again without objects: numpy.asarray(...) of each."
+            raise DataError(said, hint=hint) from error
 
     def __repr__(self) -> str:
         return f"NPZ({str(self._archive)!r}: {len(self)} rows)"
@@ -216,14 +221,6 @@ class NPZ(Arrays):
     def digest(self) -> str:
         own = " ".join(part for part in super().digest().split() if "time=" not in part)
         return f"{own} time={self._archive.stat().st_mtime_ns}"
-
-
-def _of_archive(error: DataError, archive: Path, files: dict[str, Path]) -> DataError:
-    named = error.message
-    for key, file in files.items():
-        named = named.replace(f"`{file}` must be a .npy file", f"The array `{key}` of `{archive}` must be one")
-    hint = error.hint if named == error.message else "Write it again without objects: numpy.asarray(...) of each."
-    return DataError(named, hint=hint)
 
 
 def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:

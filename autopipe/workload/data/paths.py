@@ -167,7 +167,8 @@ def _script() -> tuple[str | None, int]:
 
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
-OTHER_EXTENSIONS = ("avif", "gif", "heic", "heif", "jfif", "jp2", "jpe", "jxl", "pgm", "ppm")
+SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
+OTHER_SUFFIXES = (b".avif", b".gif", b".heic", b".heif", b".jfif", b".jp2", b".jpe", b".jxl", b".pgm", b".ppm")
 """Of images, too, which are left out; Keras takes GIF files."""
 
 
@@ -196,9 +197,7 @@ def images_in(folder: Path) -> list[str]:
 '''
 """`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
 
-_SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
 _LIKE_A_FILE = re.compile(rb"\.(?:[a-z]{2,5}|[A-Z]{2,5})$")  # as "001.Albatross" and "set.v2" are not
-_OTHER_SUFFIXES = tuple(b"." + extension.encode() for extension in OTHER_EXTENSIONS)
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
 
@@ -346,11 +345,11 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
                 name = entry.name
                 if name.startswith(b"."):
                     continue
-                if name.lower().endswith(_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
+                if name.lower().endswith(SUFFIXES) and (entry.is_symlink() or entry.is_file()):
                     images.append(name)
                 elif _is_folder(entry):
                     folders.append(name)
-                elif left_out is not None and name.lower().endswith(_OTHER_SUFFIXES):
+                elif left_out is not None and name.lower().endswith(OTHER_SUFFIXES):
                     left_out.append(name)
     except FileNotFoundError as error:
         missing = Path(os.fsdecode(directory))
@@ -373,7 +372,7 @@ def lost_links(directory: bytes) -> list[bytes]:
         called = {entry.name: (entry.name, os.readlink(entry.path)) for entry in lost}  # noqa: PTH115  bytes
 
     def is_file(name: bytes) -> bool:
-        return name.lower().endswith(_SUFFIXES) or _LIKE_A_FILE.search(name) is not None
+        return name.lower().endswith(SUFFIXES) or _LIKE_A_FILE.search(name) is not None
 
     return sorted(name for name, both in called.items() if not name.startswith(b".") and not any(map(is_file, both)))
 

@@ -21,7 +21,8 @@ from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning
 from autopipe.workload.data import paths
 from autopipe.workload.data.paths import (
     EXTENSIONS,
-    OTHER_EXTENSIONS,
+    OTHER_SUFFIXES,
+    SUFFIXES,
     Found,
     PathList,
     is_url,
@@ -35,8 +36,6 @@ from autopipe.workload.data.paths import (
 Info: TypeAlias = dict[str, Any]  # fsspec's metadata of an object; its keys differ from one file system to the next
 
 IMAGES_ARE = f"Images are files that end in {', '.join(EXTENSIONS)}"
-_ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
-_OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
 _ASK_AT_MOST = 256  # objects to ask about without a listing; each is a request
 _NO_LISTING = ("http", "https")
 _TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
@@ -166,13 +165,13 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     images: list[bytes] = []
     folders: list[bytes] = []
     for info in _listed(root, lambda system: _fresh(system).ls(os.fsdecode(root), detail=True)):
-        name = str(info["name"]).rstrip("/").rpartition("/")[2]
-        if not name or name.startswith("."):
+        name = os.fsencode(str(info["name"]).rstrip("/").rpartition("/")[2])
+        if not name or name.startswith(b"."):
             continue
         if info.get("type") == "directory":
-            folders.append(os.fsencode(name))
-        elif name.lower().endswith(_ENDINGS):
-            images.append(os.fsencode(name))
+            folders.append(name)
+        elif name.lower().endswith(SUFFIXES):
+            images.append(name)
     return sorted(images), sorted(set(folders))
 
 
@@ -215,8 +214,9 @@ def _below(root: bytes, start: bytes, left_out: list[bytes]) -> list[Found]:
         return {name.removeprefix(top): info for name, info in below if name.startswith(top)}
 
     below = {name: info for name, info in _listed(os.fsencode(url), found).items() if "/." not in f"/{name}"}
-    left_out += [os.fsencode(name) for name in below if name.lower().endswith(_OTHER_ENDINGS)]
-    objects = [_object(inside, name, info) for name, info in below.items() if name.lower().endswith(_ENDINGS)]
+    names = {name: os.fsencode(name).lower() for name in below}
+    left_out += [name for name in names.values() if name.endswith(OTHER_SUFFIXES)]
+    objects = [_object(inside, name, info) for name, info in below.items() if names[name].endswith(SUFFIXES)]
     return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
 
 

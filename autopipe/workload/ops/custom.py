@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
 from autopipe.workload.op import Op, Step
+from autopipe.workload.order import generator
 from autopipe.workload.plain_code import Library, Lines, Variable, names, parts, through_python
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
@@ -65,7 +66,7 @@ class Map(Op):
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
-        extra = (_generator(random),) if self.random else ()
+        extra = (generator(random),) if self.random else ()
         if self.on == "image":
             return _array(self.function(x, *extra)), y
         if self.on == "mask":
@@ -150,11 +151,6 @@ class Map(Op):
             call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
             given = f"{given}, seed"
         return through_python(call, given, made)
-
-
-def _generator(random: NDArray[np.float64]) -> np.random.Generator:
-    words = [int(number * 2**53) for number in random]
-    return np.random.Generator(np.random.Philox(key=words))
 
 
 def _array(value: Any) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from autopipe.errors import OpError, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels
+from autopipe.workload.order import generator
 from autopipe.workload.plain_code import Library, Lines, Variable, names
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
@@ -69,7 +70,7 @@ class _Mixing(Op):
         order = np.argsort(random[:, 0], kind="stable")
         others = x[order], None if y is None else y[order]
         for row in np.flatnonzero(random[:, 1] < self.probability).tolist():
-            share = _beta(self.alpha, random[row, 2:4])
+            share = float(generator(random[row, 2:4]).beta(self.alpha, self.alpha))
             self._mix((x, y), others, row, share, random[row, 4:])
         return x, y
 
@@ -209,9 +210,3 @@ def _plain_sum(part: Variable, share: str, library: Library) -> Lines:
 def _sum(one: NDArray[Any], other: NDArray[Any], share: float) -> NDArray[Any]:
     kept, rest = np.float32(share), np.float32(1 - share)
     return to_levels(one * kept + other * rest, one.dtype)
-
-
-def _beta(alpha: float, random: NDArray[np.float64]) -> float:
-    """Return a number of the beta distribution, a function of two uniform ones."""
-    words = [int(number * 2**53) for number in random]
-    return float(np.random.Generator(np.random.Philox(key=words)).beta(alpha, alpha))

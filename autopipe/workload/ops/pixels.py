@@ -103,10 +103,8 @@ def symmetric(limit: float, number: Any) -> Any:
 
 
 def box(size: tuple[int, int], area: Range, ratio: Range, random: Any) -> Box:
-    """Return a rectangle inside an image of `size`, from four random numbers: of its area, ratio, top and left.
-
-    The area is a share of the image; the ratio, of width to height, is drawn evenly on a logarithmic scale. A rectangle
-    that would be larger than the image is cut to it.
+    """Return a rectangle inside an image of `size`, to which it is cut, from four random numbers: of its area (a share
+    of the image), its ratio of width to height (drawn evenly on a logarithmic scale), its top and its left.
     """
     share, aspect = between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
     height = _side(size[0], (size[0] * size[1] * share / aspect) ** 0.5)
@@ -232,12 +230,8 @@ class PixelOp(Op):
         return False
 
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        """Return arrays of one shape after the op, to the bit equal to `pixels` of each.
-
-        Args:
-            arrays: the first axis counts them; may be overwritten and returned.
-            kind: of each array.
-            random: each one's numbers, shape (arrays, draws).
+        """Return arrays of one shape after the op, to the bit equal to `pixels` of each. They may be overwritten; the
+        first axis counts them, and their random numbers, shape (arrays, draws).
         """
         raise NotImplementedError
 
