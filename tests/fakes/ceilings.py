@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autopipe.measure.facts import Ceiling, OpCost
+from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
@@ -17,6 +17,13 @@ COSTS = (
     OpCost(name="Rescale", part="finish", seconds_per_image=0.05e-3),
 )
 THREADS = PipelineConfig(loader=Threads(workers=2))
+
+
+def reads(*rates: float, latency: float | None = None, cpu: float = 0.0001, **other: Any) -> ReadCosts:
+    """Return the costs of reads with these rates of 1, 4, 16, ... at a time."""
+    rungs = tuple(ReadRung(at_once=4**power, images_per_second=rate) for power, rate in enumerate(rates))
+    found = {"latency_seconds": latency or 1 / rates[0], "cpu_seconds": cpu, "bytes_per_image": 38_000.0, **other}
+    return ReadCosts(rungs=rungs, **found)
 
 
 def ceiling(model: float = 8400.0, model_core_seconds: float = 0.0, **other: Any) -> Ceiling:

@@ -1,8 +1,19 @@
-"""A report of a measurement, kept."""
+"""A report of a measurement, kept; and what is printed for people, as text."""
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console, RenderableType
+
 from autopipe.measure.outcome import Phase
+
+
+def printed(shown: RenderableType, width: int = 100) -> str:
+    """Return what a console of this width prints."""
+    written = io.StringIO()
+    Console(file=written, width=width).print(shown)
+    return written.getvalue()
 
 
 class Told:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from autopipe.errors import ConfigError
 from autopipe.extensions.scale import command, model
 from autopipe.extensions.scale.model import Interconnect, Limit, Measured
 from tests.fakes.ceilings import COSTS
 from tests.fakes.commands import autopipe, succeeded
+from tests.fakes.reports import printed
 
 TEN_GB = Interconnect(bytes_per_second=10e9, source="a test")
 
@@ -154,9 +153,7 @@ MEASURED = measured(
 
 def shown(*, virtual: bool = False) -> str:
     found = model.judge(MEASURED, [1, 2, 4], virtual=virtual, notes=["4 devices are predicted: there are 2"])
-    written = io.StringIO()
-    Console(file=written, width=120).print(command.render(found))
-    return written.getvalue()
+    return printed(command.render(found), 120)
 
 
 def test_each_number_of_devices_has_a_line_that_says_whether_it_was_measured() -> None:

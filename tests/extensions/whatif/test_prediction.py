@@ -10,21 +10,17 @@ import pytest
 
 from autopipe.extensions.whatif.prediction import Machine, Measured, WhatIf, correction, what_if
 from autopipe.measure.costs import Costs, predict
-from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
+from tests.fakes.ceilings import reads
 
 OPS = (
     OpCost(name="read", part="fixed", seconds_per_image=0.0001),
     OpCost(name="Decode", part="fixed", seconds_per_image=0.0009),
 )
-READS = ReadCosts(
-    latency_seconds=0.0101,
-    cpu_seconds=0.0001,
-    rungs=tuple(ReadRung(at_once=count, images_per_second=count / 0.0101) for count in (1, 4, 16, 64)),
-    bytes_per_image=38_000,
-)
+READS = reads(*(count / 0.0101 for count in (1, 4, 16, 64)))
 WAITING = (OPS[0].model_copy(update={"wait_seconds_per_image": 0.01}), OPS[1])
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 GIB = 2**30

@@ -10,11 +10,11 @@ import pytest
 
 from autopipe.measure.bottleneck import Bottleneck, bottleneck
 from autopipe.measure.costs import Kind, bounds
-from autopipe.measure.facts import OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
-from tests.fakes.ceilings import COSTS, THREADS, ceiling
+from tests.fakes.ceilings import COSTS, THREADS, ceiling, reads
 from tests.fakes.facts import facts
 
 
@@ -23,26 +23,17 @@ def op(name: str, seconds: float, wait: float = 0.0, part: str = "fixed", lock: 
     return OpCost.model_validate({"name": name, "part": part, **costs})
 
 
-def rungs(*rates: tuple[int, float], latency: float | None = None) -> ReadCosts:
-    return ReadCosts(
-        latency_seconds=1 / rates[0][1] if latency is None else latency,
-        cpu_seconds=0.00004,
-        rungs=tuple(ReadRung(at_once=count, images_per_second=rate) for count, rate in rates),
-        bytes_per_image=38_000,
-    )
-
-
-def waiting(reads: ReadCosts, wait: float = 0.02) -> dict[str, Any]:
-    return {"op_costs": (op("read", 0.04e-3, wait), *COSTS[1:]), "reads": reads}
+def waiting(found: ReadCosts, wait: float = 0.02) -> dict[str, Any]:
+    return {"op_costs": (op("read", 0.04e-3, wait), *COSTS[1:]), "reads": found}
 
 
 def threads(workers: int, read_ahead: int = 0) -> PipelineConfig:
     return PipelineConfig(loader=Threads(workers=workers, read_ahead=read_ahead))
 
 
-SLOW = rungs((1, 50.0), (4, 200.0), (16, 800.0), (64, 3200.0))
-FAST = rungs((1, 50.0), (4, 200.0), (16, 800.0), (64, 3200.0), (256, 9e3))
-NETWORK = rungs((1, 50.0), (4, 190.0), (16, 200.0))
+SLOW = reads(50.0, 200.0, 800.0, 3200.0, cpu=0.00004)
+FAST = reads(50.0, 200.0, 800.0, 3200.0, 9e3, cpu=0.00004)
+NETWORK = reads(50.0, 190.0, 200.0, cpu=0.00004)
 UNKNOWN: dict[str, Any] = {"op_costs": (), "cores": None}
 HALF = (op("read", 0.1e-3, 0.8e-3), op("Decode", 0.9e-3))  # workers wait for a part of their time
 LOCKED = (*COSTS, op("Map", 5e-3, part="fresh", lock=5e-3))
@@ -81,12 +72,12 @@ PART = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
         ({"model": 1000.0, **waiting(SLOW)}, THREADS, 95.0, Kind.STORAGE_LATENCY, None,
          ["20 ms", "2 at a time", "96.4", "20 reads", "1,000"]),
         ({"model": 1000.0, **waiting(NETWORK)}, THREADS, 95.0, Kind.STORAGE_LATENCY, None, ["no more than 200;"]),
-        ({"model": 1000.0, **waiting(rungs((1, 5.0), (4, 20.0), (16, 79.0)))}, THREADS, 9.0, Kind.STORAGE_LATENCY, None,
+        ({"model": 1000.0, **waiting(reads(5.0, 20.0, 79.0, cpu=0.00004))}, THREADS, 9.0, Kind.STORAGE_LATENCY, None,
          ["more than 16 were not measured", "-would feed"]),
-        ({"model": 1000.0, **waiting(rungs((1, 120.0), (4, 90.0)))}, threads(1), 100.0, Kind.STORAGE_BANDWIDTH, None,
+        ({"model": 1000.0, **waiting(reads(120.0, 90.0, cpu=0.00004))}, threads(1), 100.0, Kind.STORAGE_BANDWIDTH, None,
          ["-at a time"]),
         # Read slower than what trains from it; once "32 bring 309 images/s; more of them bring no more than 62".
-        ({"model": 1000.0, **waiting(rungs((1, 10.0), (4, 40.0), (16, 62.0), (64, 62.0)), 0.1)}, threads(32), 300.0,
+        ({"model": 1000.0, **waiting(reads(10.0, 40.0, 62.0, 62.0, cpu=0.00004), 0.1)}, threads(32), 300.0,
          Kind.STORAGE_LATENCY, None, ["32 at a time", "-no more than"]),
         ({"model": 1000.0, "bytes_per_image": 38_000.0, **waiting(NETWORK)}, threads(64), 190.0, Kind.STORAGE_BANDWIDTH,
          None, ["7.6 MB/s", "200 images/s", "38 MB/s"]),

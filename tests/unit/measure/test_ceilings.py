@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.measure import ceilings
 from autopipe.measure.costs import Costs
-from autopipe.measure.facts import OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.measure.reads import PageCache
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -21,14 +21,10 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.values import Rescale
 from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
+from tests.fakes.ceilings import reads
 from tests.fakes.reports import Told
 
-S3 = ReadCosts(
-    latency_seconds=0.1,
-    cpu_seconds=0.0005,
-    rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
-    bytes_per_image=1e5,
-)
+S3 = reads(10.0, 40.0, 160.0, 640.0, cpu=0.0005)
 
 
 class Loader:
@@ -53,13 +49,13 @@ class Loader:
         return found.value
 
 
-def costs(op_seconds: float, cores: float, reads: ReadCosts | None = None) -> Costs:
-    waits = 0.0 if reads is None else reads.wait_seconds
+def costs(op_seconds: float, cores: float, found: ReadCosts | None = None) -> Costs:
+    waits = 0.0 if found is None else found.wait_seconds
     ops = (
         OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
         OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
     )
-    return Costs(ops=ops, model_rates={ModelSetup(): math.inf}, cores=cores, reads=reads)
+    return Costs(ops=ops, model_rates={ModelSetup(): math.inf}, cores=cores, reads=found)
 
 
 def threads(workers: int, read_ahead: int = 0) -> PipelineConfig:

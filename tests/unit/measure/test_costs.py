@@ -11,13 +11,13 @@ import pytest
 from autopipe.measure import costs as cost_model
 from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.costs import Bounds, Costs, Kind, bounds
-from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
-from tests.fakes.ceilings import THREADS, ceiling
+from tests.fakes.ceilings import THREADS, ceiling, reads
 from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
 
@@ -44,18 +44,13 @@ def test_a_ceiling_survives_json_and_lends_what_it_knows_of_the_loader_to_anothe
     assert (other.compact_bytes, other.finished_bytes) == (100, 400)
 
 
-def reads(*rates: float, latency: float = 0.02, cpu: float = 0.0001) -> ReadCosts:
-    rungs = tuple(ReadRung(at_once=4**power, images_per_second=rate) for power, rate in enumerate(rates))
-    return ReadCosts(latency_seconds=latency, cpu_seconds=cpu, rungs=rungs, bytes_per_image=1000.0)
-
-
 def test_reads_have_a_latency_and_those_that_stop_gaining_a_bandwidth() -> None:
     gaining, narrow = reads(50, 200, 790, 3000), reads(50, 190, 200)
     assert (gaining.waits, gaining.saturated, gaining.at_once, gaining.images_per_second(20)) == (True, False, 64, 1000)
     assert (narrow.saturated, narrow.at_once) == (True, 4)
     assert (narrow.images_per_second(2), narrow.images_per_second(64)) == (100.0, 200.0)
     assert not reads(50, 190, 200, cpu=0.005).saturated  # for want of processors
-    assert not reads(20_000, latency=0.00005, cpu=0.00004).waits  # from memory
+    assert not reads(20_000, cpu=0.00004).waits  # from memory
 
 
 def test_more_reads_at_a_time_than_were_measured_promise_nothing() -> None:
@@ -80,12 +75,7 @@ COSTS = Costs(
     model_rates={ModelSetup(): 4000.0},
     transfer_seconds={ModelSetup(): 0.00003},
 )
-SLOW_READS = ReadCosts(
-    latency_seconds=0.0201,
-    cpu_seconds=0.0001,
-    rungs=tuple(ReadRung(at_once=count, images_per_second=count / 0.0201) for count in (1, 4, 16, 64)),
-    bytes_per_image=38_000,
-)
+SLOW_READS = reads(*(count / 0.0201 for count in (1, 4, 16, 64)))
 WAITING = dataclasses.replace(
     COSTS,
     ops=(OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02), *OPS[1:]),
@@ -209,8 +199,7 @@ def test_filling_a_cache_waits_for_every_sample() -> None:
 
 
 def test_the_storage_gives_no_more_than_its_bandwidth() -> None:
-    rungs = tuple(ReadRung(at_once=count, images_per_second=rate) for count, rate in ((1, 50), (4, 190), (16, 200)))
-    narrow = dataclasses.replace(WAITING, reads=SLOW_READS.model_copy(update={"rungs": rungs}))
+    narrow = dataclasses.replace(WAITING, reads=reads(50, 190, 200, latency=0.0201))
     assert rate(config(workers=64), narrow) == pytest.approx(200, rel=0.01)
     assert cost_model.reads_at_once(narrow) == 6
 

@@ -14,7 +14,7 @@ from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
 from autopipe.measure import reads
 from autopipe.measure.ceilings import made_in_time
-from autopipe.measure.facts import LoaderCeiling, ReadCosts, ReadRung
+from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.feed import Parts
 from autopipe.measure.reads import PageCache, Subset, read_costs
 from autopipe.pipeline.config import PipelineConfig
@@ -24,6 +24,7 @@ from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
+from tests.fakes import ceilings
 
 
 @pytest.fixture(autouse=True)
@@ -165,14 +166,8 @@ def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_e
 
 def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:
     """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
-    found = ReadCosts(
-        latency_seconds=0.1,
-        cpu_seconds=0.0001,
-        rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
-        bytes_per_image=1e5,
-    )
     alone = LoaderCeiling(loader_images_per_second=Estimate(value=600.0, low=590.0, high=610.0))
-    waiting = alone.model_copy(update={"reads": found})
+    waiting = alone.model_copy(update={"reads": ceilings.reads(10.0, 40.0, 160.0, 640.0)})
     assert [made_in_time(waiting, count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
     assert made_in_time(alone, 1) == 600.0
 

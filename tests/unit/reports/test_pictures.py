@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
 import runpy
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from autopipe.artifact import artifact as files
 from autopipe.reports import text
+from tests.fakes.reports import printed
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pictures.py"))
@@ -34,9 +33,7 @@ def test_there_are_no_others_and_each_that_a_page_shows_is_there() -> None:
 
 def test_the_readme_tells_the_recorded_run_as_a_tune_tells_it_today() -> None:
     result = files.read(SCRIPT["RECORDED"]).profiles[0].result
-    written = io.StringIO()
-    Console(file=written, width=102).print(text.render(result))
-    lines = [" ".join(line.split()) for line in written.getvalue().splitlines()]
+    lines = [" ".join(line.split()) for line in printed(text.render(result), 102).splitlines()]
     readme = [" ".join(line.split()) for line in (ROOT / "README.md").read_text().splitlines()]
     assert [line for line in lines if line not in readme] == []
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from typing import Any
 
 import pytest
 from replaying.synthetic import measurement
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.measure.facts import Ceiling, OpCost
@@ -30,6 +29,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
+from tests.fakes.reports import printed
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 CEILING = Ceiling(
@@ -50,9 +50,7 @@ CEILING = Ceiling(
 
 
 def lines(shown: RenderableType, width: int = 200) -> list[str]:
-    written = io.StringIO()
-    Console(file=written, width=width).print(shown)
-    return [line.rstrip() for line in written.getvalue().splitlines()]
+    return [line.rstrip() for line in printed(shown, width).splitlines()]
 
 
 def measured(config: PipelineConfig = CONFIG, simulated: SimulatedAccelerator | None = None) -> list[str]:

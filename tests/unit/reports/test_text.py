@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
 
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -19,6 +17,7 @@ from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.facts import known
 from tests.fakes.findings import payback
+from tests.fakes.reports import printed
 from tests.fakes.surface import Surface
 
 KEYS = [
@@ -36,6 +35,7 @@ KEYS = [
     "stopped",
     "trust",
     "warnings",
+    "artifact",
 ]
 
 
@@ -51,15 +51,9 @@ def result() -> Result:
     return searched()
 
 
-def shown(renderable: RenderableType, width: int = 100) -> str:
-    written = io.StringIO()
-    Console(file=written, width=width).print(renderable)
-    return written.getvalue()
-
-
 def said(found: Result, **changes: Any) -> str:
     """Return what is printed, its blanks as one."""
-    return " ".join(shown(text.render(found.model_copy(update=changes)), width=200).split())
+    return " ".join(printed(text.render(found.model_copy(update=changes)), width=200).split())
 
 
 def against(found: Result, **changes: Any) -> dict[str, Any]:
@@ -74,7 +68,7 @@ def of_winner(found: Result, **changes: Any) -> dict[str, Any]:
 
 
 def test_the_text_has_the_headline_each_rate_the_winner_the_limit_the_trust_and_why_it_stopped(result: Result) -> None:
-    lines = shown(text.render(result)).splitlines()
+    lines = printed(text.render(result)).splitlines()
     labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
     assert " -> " in " ".join(lines[:3])
     assert labels[labels.index("keras") :][:6] == ["keras", "tfdata", "the winner", "the model alone", "", "Winner"]
@@ -119,7 +113,7 @@ def test_a_search_without_a_gain_or_a_winner_says_so(result: Result) -> None:
     same = result.baselines[0].model_copy(update={"key": best.key, "config": best.config})
     assert "this very baseline" in said(result, baselines=(same,))
     nothing = result.model_copy(update={"winner": None})
-    assert shown(text.render(nothing)).strip() == "No configuration could be measured."
+    assert printed(text.render(nothing)).strip() == "No configuration could be measured."
     assert text.document(nothing, None)["best"] is None
 
 
@@ -161,7 +155,7 @@ def test_an_interval_that_means_nothing_is_not_printed(result: Result) -> None:
 
 def test_the_document_has_its_keys_and_is_json(result: Result) -> None:
     found = json.loads(json.dumps(text.document(result, "tuned/autopipe.json")))
-    assert list(found) == [*KEYS, "artifact"]
+    assert list(found) == KEYS
     assert set(found["images_per_second"]) == {"value", "low", "high", "proved"}
     assert found["baselines"]["keras"]["times_faster"] > 1
     assert found["ceiling"]["model_images_per_second"]["value"] > 0
@@ -187,8 +181,8 @@ def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baselin
 # ---------------------------------------------------------------- conversions
 
 
-def printed(found: Payback, width: int) -> list[str]:
-    return shown(text.paybacks([found]), width).splitlines()
+def lines(found: Payback, width: int) -> list[str]:
+    return printed(text.paybacks([found]), width).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +202,7 @@ def printed(found: Payback, width: int) -> list[str]:
     ],
 )
 def test_a_line_has_time_room_gain_and_epochs(found: Payback, line: str) -> None:
-    assert " ".join(printed(found, 140)[-1].split()) == line
+    assert " ".join(lines(found, 140)[-1].split()) == line
 
 
 def test_in_eighty_columns_each_form_is_one_line_in_which_nothing_is_cut_off() -> None:
@@ -220,6 +214,6 @@ def test_in_eighty_columns_each_form_is_one_line_in_which_nothing_is_cut_off() -
         saved_seconds=750.0,
         epochs=0.0,
     )
-    head, below, only = printed(wide, 80)
-    assert only.split() == printed(wide, 140)[-1].split()
+    head, below, only = lines(wide, 80)
+    assert only.split() == lines(wide, 140)[-1].split()
     assert "…" not in head + below + only

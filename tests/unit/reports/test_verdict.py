@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from autopipe.measure import stats
-from autopipe.measure.facts import ReadCosts, ReadRung, SampleTail
+from autopipe.measure.facts import SampleTail
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
 from autopipe.search.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
-from tests.fakes import findings, profiles
+from tests.fakes import ceilings, findings, profiles
 from tests.fakes.findings import payback
 from tests.fakes.profiles import baseline
 
@@ -344,9 +344,8 @@ def test_reads_of_which_few_take_most_of_the_time_are_told_of(samples: int, shar
     tail = SampleTail(
         samples=samples, p50_seconds=0.08, p95_seconds=0.1, p99_seconds=2.0, slowest_share=share, slowest="photo 7"
     )
-    rungs = tuple(ReadRung(at_once=many, images_per_second=12.0 * many) for many in (1, 4))
-    reads = ReadCosts(latency_seconds=0.08, cpu_seconds=0.001, rungs=rungs, bytes_per_image=4.0, tail=tail)
-    found = noted(ceiling=profiles.ceiling(1250.0).model_copy(update={"reads": reads}))
+    waiting = ceilings.reads(12.0, 48.0, latency=0.08, tail=tail)
+    found = noted(ceiling=profiles.ceiling(1250.0).model_copy(update={"reads": waiting}))
     assert len(found) == (said is not None)
     assert said is None or re.search(said, found[0])
 

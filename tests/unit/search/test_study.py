@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from autopipe.measure.costs import bounds
-from autopipe.measure.facts import Ceiling, Facts, Limits, ReadCosts, ReadRung
+from autopipe.measure.facts import Ceiling, Facts, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.space import Space
@@ -20,6 +20,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.trials import BudgetPlanned, ConfirmationStarted, Event, TrialFinished, TrialStarted
+from tests.fakes.ceilings import reads
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import PARAMETERS, Theirs, foreign, loader_bound, run, some, space_of
 
@@ -291,9 +292,8 @@ class Far(Surface):
     latency_seconds: float = 0.01
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        rungs = tuple(ReadRung(at_once=count, images_per_second=count / self.latency_seconds) for count in (1, 4, 16))
-        reads = ReadCosts(latency_seconds=self.latency_seconds, cpu_seconds=0.0001, rungs=rungs, bytes_per_image=1e5)
-        return [each.model_copy(update={"reads": reads}) for each in super().ceilings(setups)]
+        waiting = reads(*(count / self.latency_seconds for count in (1, 4, 16)))
+        return [each.model_copy(update={"reads": waiting}) for each in super().ceilings(setups)]
 
 
 @pytest.mark.parametrize("machine", [Surface, Far])
