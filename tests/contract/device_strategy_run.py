@@ -28,6 +28,7 @@ from tests.fakes.loader import ArrayLoader, blobs
 
 SIDE = 48  # a batch of 8 is then larger than what is copied for being small
 X, Y = blobs(64, side=SIDE)
+FINISHED = (X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y]
 _STEPS = (1, 1) if keras.backend.backend() == "torch" else (1, 3)  # Keras refuses several an execution on torch
 
 
@@ -96,7 +97,7 @@ class Asks(keras.callbacks.Callback):
         self.difference = 0.0
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        x, y = (X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y]
+        x, y = FINISHED
         by_trainer = self.asked.evaluate(SlotLoader(shuffle=False), verbose=0)
         by_model = self.model.evaluate(x, y, batch_size=8, verbose=0)
         self.losses.append([logs["val_loss"], by_trainer[0], by_model[0]])
@@ -131,48 +132,38 @@ def error_of(action: Any) -> str:
     return "none"
 
 
-def short(trainer: ap.Trainer, samples: str) -> Any:
+def short(trainer: ap.Trainer, samples: int) -> Any:
     """Return what is predicted for the first samples, or the error."""
     try:
-        return np.asarray(trainer.predict(ap.Arrays(X[: int(samples)]), verbose=0)).tolist()
+        return np.asarray(trainer.predict(ap.Arrays(X[:samples]), verbose=0)).tolist()
     except ap.AutopipeError as error:
         return str(error)
 
 
-def second_model(trainer: Callable[..., ap.Trainer]) -> list[float]:
-    """Return the losses of another model in the same process."""
-    validation = ((X[:16] / 255).astype(np.float32), np.eye(3, dtype=np.float32)[Y[:16]])
-    history = trainer(model=functools.partial(build, 5)).fit(validation=validation, verbose=0).history
-    return [*history["loss"], *history["val_loss"]]
-
-
 def several_steps(trainer: Callable[..., ap.Trainer], count: int) -> list[float]:
     """Return the weights after epochs of 8 batches, `count` of them an execution, and the losses of a validation."""
-
     trained = trainer(model=functools.partial(build, momentum=0.0, steps_per_execution=count))
     history = trained.fit(epochs=2, validation=SlotLoader(shuffle=False), verbose=0).history
     return [*weights(trained.model), *history["val_loss"]]
 
 
-def refusals(trainer: Callable[..., ap.Trainer], kind: Any, devices: int) -> dict[str, Any]:
-    """Return what is said to what several devices cannot do."""
-    uneven = ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
-    uneven.finish = SlotLoader().finish
-    return {
-        "other_count_error": error_of(lambda: kind(devices - 1)),
+def refusals(trainer: Callable[..., ap.Trainer], strategy: Any, devices: int) -> dict[str, Any]:
+    """Return what is said of a loader that fails, and to what several devices cannot share or do."""
+    failing, sevens, uneven = SlotLoader(), ArrayLoader(X, Y, 7), ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
+    failing.fails_at, failing.error = (0, 3), OpError("the op failed")
+    uneven.finish = sevens.finish = failing.finish
+    of_one = {
+        "loader_error": error_of(lambda: trainer(failing).fit(epochs=1, verbose=0)),
+        "uneven_batch_error": error_of(lambda: trainer(sevens)),
+    }
+    if devices == 1:
+        return of_one
+    return of_one | {
+        "too_many_devices_error": error_of(lambda: strategies.chosen(4096)),
+        "other_count_error": error_of(lambda: type(strategy)(devices - 1)),
         "model_errors": [error_of(functools.partial(trainer, model=make)) for make in (by_xla, accumulating)],
         "uneven_validation_error": error_of(lambda: trainer().fit(validation=uneven, verbose=0)),
-    }
-
-
-def loader_errors(trainer: Callable[..., ap.Trainer]) -> dict[str, str]:
-    """Return what is said of a loader that fails, and of batches that cannot be shared out."""
-    failing, uneven = SlotLoader(), ArrayLoader(X, Y, 7)
-    failing.fails_at, failing.error = (0, 3), OpError("the op failed")
-    uneven.finish = failing.finish
-    return {
-        "loader_error": error_of(lambda: trainer(failing).fit(epochs=1, verbose=0)),
-        "uneven_batch_error": error_of(lambda: trainer(uneven)),
+        "finished_model_error": error_of(lambda: models.build(build(), strategy=strategy)),
     }
 
 
@@ -180,10 +171,11 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     strategy = strategies.chosen(devices)
 
     def trainer(loader: ap.Loader | None = None, model: Any = build) -> ap.Trainer:
-        built = models.build(model, strategy=strategy)
-        return ap.Trainer(
-            built, loader or SlotLoader(), strategy=strategy, device_prefetch=2, evaluation_loader=in_order
-        )
+        built, loader = models.build(model, strategy=strategy), loader or SlotLoader()
+        return ap.Trainer(built, loader, strategy=strategy, device_prefetch=2, evaluation_loader=in_order)
+
+    def losses(made: ap.Trainer, **how: Any) -> Any:
+        return made.fit(**how, verbose=0).history["loss"]
 
     out: dict[str, Any] = {"virtual": strategies.virtual_devices(), "names": strategies.names(devices)}
     first = trainer()
@@ -196,7 +188,7 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["weights"] = weights(first.model)
     out["evaluated"] = first.evaluate(SlotLoader(shuffle=False), verbose=0)
     out["predicted"] = np.asarray(first.predict(SlotLoader(shuffle=False), verbose=0)).tolist()
-    out["short"] = {samples: short(first, samples) for samples in ("13", "9")}  # the last batch holds 5, or 1
+    out["short"] = {samples: short(first, samples) for samples in (13, 9)}  # the last batch holds 5, or 1
     traced = Counting.traced
     asks = Asks(first)
     first.fit(epochs=2, validation=SlotLoader(shuffle=False), callbacks=[asks], verbose=0)
@@ -205,10 +197,11 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     shadowed = {"train_step", "test_step", "predict_step", "evaluate", "_symbolic_build", "_maybe_symbolic_build"}
     out["leftover_attributes"] = sorted(shadowed & set(vars(first.model)))
 
-    def on_host() -> ArrayLoader:
-        return ArrayLoader((X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y], 8)
-
-    out["host_loss"] = trainer(on_host()).fit(epochs=3, verbose=0).history["loss"]
+    out["host_loss"] = losses(trainer(ArrayLoader(*FINISHED, 8)), epochs=3)
+    other, validation = trainer(model=functools.partial(build, 5)), (FINISHED[0][:16], FINISHED[1][:16])
+    history = other.fit(validation=validation, verbose=0).history
+    out["second_model"] = [*history["loss"], *history["val_loss"]]
+    out["several_steps"] = [several_steps(trainer, count) for count in _STEPS]
 
     def backup() -> keras.callbacks.Callback:
         return keras.callbacks.BackupAndRestore(str(folder / "backup"), save_freq=2)
@@ -221,19 +214,10 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["resumed_at"] = rest.asked[0][:2]
     out["resumed_weights"] = weights(resumed.model)
 
-    out |= loader_errors(trainer)
-    out["too_many_devices_error"] = (
-        error_of(lambda: strategies.chosen(4096)) if devices > 1 else "ModelError: not asked"
-    )
-    out |= {"second_model": second_model(trainer), "several_steps": [several_steps(trainer, n) for n in _STEPS]}
-    if devices > 1:
-        out |= refusals(trainer, type(strategy), devices)
-        out["finished_model_error"] = error_of(lambda: models.build(build(), strategy=strategy))
+    out |= refusals(trainer, strategy, devices)
     for name, batch in (("resident", (strategy.place(X[:8]), strategy.place(Y[:8]))), ("repeated", (X[:8], Y[:8]))):
-        same = ResidentLoader(batch, rest.spec, rest.finish, 8)
-        out[name] = trainer(same).fit(steps_per_epoch=3, verbose=0).history["loss"]
-    simulated = trainer(model=ap.SimulatedAccelerator(1e-4, 8))
-    out["simulated"] = simulated.fit(epochs=1, verbose=0).history
+        out[name] = losses(trainer(ResidentLoader(batch, rest.spec, rest.finish, 8)), steps_per_epoch=3)
+    out["simulated"] = trainer(model=ap.SimulatedAccelerator(1e-4, 8)).fit(epochs=1, verbose=0).history
     return out
 
 

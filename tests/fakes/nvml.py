@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class NVMLError(Exception):
@@ -40,54 +41,44 @@ class FakeNvml:
 
     NVMLError = NVMLError
 
+    def __getattribute__(self, name: str) -> Any:
+        if name in object.__getattribute__(self, "failing"):
+            raise NVMLError("Not Supported")
+        if name.startswith("nvml") and name != "nvmlInit" and not self.initialised:
+            raise NVMLError("Uninitialized")
+        return object.__getattribute__(self, name)
+
     def nvmlInit(self) -> None:
-        self._check("nvmlInit")
         self.initialised += 1
 
     def nvmlShutdown(self) -> None:
-        self._check("nvmlShutdown")
         self.initialised -= 1
 
     def nvmlSystemGetDriverVersion(self) -> str:
-        self._check("nvmlSystemGetDriverVersion")
         return "570.12"
 
     def nvmlDeviceGetCount(self) -> int:
-        self._check("nvmlDeviceGetCount")
         return len(self.devices)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
-        self._check("nvmlDeviceGetHandleByIndex")
         return self.devices[index]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Device:
-        self._check("nvmlDeviceGetHandleByUUID")
         if uuid != "MIG-cccc3333":
             raise NVMLError("Not Found")
         return Device(name="NVIDIA A100 MIG 1g.5gb", uuid=uuid, total=5 * 2**30)
 
     def nvmlDeviceGetUUID(self, device: Device) -> str:
-        self._check("nvmlDeviceGetUUID")
         return device.uuid
 
     def nvmlDeviceGetName(self, device: Device) -> str:
-        self._check("nvmlDeviceGetName")
         return device.name
 
     def nvmlDeviceGetMemoryInfo(self, device: Device) -> Device:
-        self._check("nvmlDeviceGetMemoryInfo")
         return device
 
     def nvmlDeviceGetUtilizationRates(self, device: Device) -> Device:
-        self._check("nvmlDeviceGetUtilizationRates")
         return device
 
     def nvmlDeviceGetPowerUsage(self, device: Device) -> int:
-        self._check("nvmlDeviceGetPowerUsage")
         return device.milliwatts
-
-    def _check(self, function: str) -> None:
-        if function in self.failing:
-            raise NVMLError("Not Supported")
-        if not self.initialised and function != "nvmlInit":
-            raise NVMLError("Uninitialized")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autopipe.artifact import artifact as files
+from autopipe.artifact import codegen
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpRecord, WorkloadDigest
@@ -110,7 +111,7 @@ def artifact(*profiles: Profile, **changes: Any) -> Artifact:
 
 
 def of_this_machine(folder: Path, *, below: str = ".", **changes: Any) -> Path:
-    """Write `train.py` into a folder, and beside or below it an artefact that was tuned here, just now, on JAX."""
+    """Write `train.py` into a folder, and beside or below it what a tune here, just now, on JAX would have written."""
     (folder / "train.py").write_text(TRAIN)
     workload = load_workload(f"{folder / 'train.py'}:workload")
     here = {
@@ -119,6 +120,8 @@ def of_this_machine(folder: Path, *, below: str = ".", **changes: Any) -> Path:
         "images_per_second": about(1.0),
         "measured_at": datetime.datetime.now(datetime.UTC),
     }
-    known = artifact(profile(**here | changes), workload=FileReference(path=os.path.relpath("train.py", below)))
+    named = FileReference(path=os.path.relpath("train.py", below), origin=str(folder / "train.py"))
     (folder / below).mkdir(exist_ok=True)
+    (folder / below / "tuned_pipeline.py").write_text(codegen.text_for(named, "autopipe.json"))
+    known = artifact(profile(**here | changes), workload=named)
     return files.write(known, folder / below / "autopipe.json")

@@ -5,7 +5,6 @@ Runs on JAX, which is imported in a second; few commands, because each starts a 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import signal
 import subprocess
@@ -13,12 +12,11 @@ import sys
 from pathlib import Path
 from typing import Self
 
-import cv2
-import numpy as np
 import pytest
 
 from autopipe.artifact import artifact as files
-from tests.fakes.commands import environment
+from tests.fakes.commands import Done, autopipe, environment, succeeded
+from tests.fakes.images import in_classes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -66,61 +64,42 @@ main()
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    status: int
-    out: str
-    said: list[str]
-
-
 class Running:
     """A command that runs, and what it has said so far on stderr."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
-        self._out = home / "stdout"
-        with self._out.open("w") as out:
-            command = [sys.executable, "-c", COMMAND, *arguments]
-            self.process = subprocess.Popen(
-                command, cwd=home, env=environment(), stdout=out, stderr=subprocess.PIPE, text=True
-            )
-        self.said: list[str] = []
+        command, pipe = [sys.executable, "-c", COMMAND, *arguments], subprocess.PIPE
+        self.process = subprocess.Popen(command, cwd=home, env=environment(), stdout=pipe, stderr=pipe, text=True)
+        self._said = ""
 
     def until(self, label: str) -> None:
         """Read stderr up to a line that begins with `label`."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(line)
+            self._said += line
             if line.startswith(label):
                 return
-        raise AssertionError(f"no line began with {label!r}:\n{''.join(self.said)}")
+        raise AssertionError(f"no line began with {label!r}:\n{self._said}")
+
+    def interrupted(self) -> Done:
+        """Press Ctrl-C, and wait for the end."""
+        self.process.send_signal(signal.SIGINT)
+        out, said = self.process.communicate()
+        return Done(self.process.args, self.process.returncode, out, self._said + said)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self.process.stderr is not None
-        self.process.terminate()
-        self.process.wait()
-        self.process.stderr.close()
-
-    def end(self) -> Ended:
-        """Wait for its end."""
-        assert self.process.stderr is not None
-        self.said += self.process.stderr
-        return Ended(self.process.wait(), self._out.read_text(), self.said)
+        self.process.kill()
+        self.process.communicate()
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small workload, a small space and sixty small photos."""
     folder = tmp_path_factory.mktemp("home")
-    rng = np.random.default_rng(0)
-    for number in range(60):
-        path = folder / "photos" / f"class {number % 2}" / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(path), rng.integers(0, 256, (64, 80, 3), np.uint8))
+    in_classes(folder / "photos", 60, (64, 80), suffix=".jpg")
     (folder / "train.py").write_text(TRAIN)
     (folder / "space.yaml").write_text(SPACE)
     return folder
@@ -129,95 +108,93 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TUNE = ("tune", "train.py:workload", "--space", "space.yaml", "--trials", "6", "-v", "--json")
 
 
-def ended(home: Path, *arguments: str) -> Ended:
-    with Running(home, *arguments) as running:
-        return running.end()
-
-
 @pytest.fixture(scope="module")
-def interrupted(home: Path) -> Ended:
+def interrupted(home: Path) -> Done:
     """A tune whose child died of kill -9 in a trial, and that was interrupted after one more."""
     with Running(home, *TUNE, "--budget", "10m") as tune:
         tune.until("ceiling")
         (home / "kill").touch()
         tune.until("failed")
         tune.until("trial")
-        tune.process.send_signal(signal.SIGINT)
-        return tune.end()
+        return tune.interrupted()
 
 
-def test_a_killed_child_is_one_failed_trial_and_the_study_goes_on(interrupted: Ended) -> None:
-    (failed,) = [line for line in interrupted.said if line.startswith("failed")]
+def test_a_killed_child_is_one_failed_trial_and_the_study_goes_on(interrupted: Done) -> None:
+    (failed,) = [line for line in interrupted.stderr.splitlines() if line.startswith("failed")]
     assert "crashed in" in failed
-    assert "Traceback" not in "".join(interrupted.said)
+    assert "Traceback" not in interrupted.stderr
 
 
-def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupted: Ended) -> None:
-    assert interrupted.status == 130
-    document = json.loads(interrupted.out)
+def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupted: Done) -> None:
+    assert interrupted.returncode == 130
+    document = json.loads(interrupted.stdout)
     assert document["best"]["loader"]["kind"] in ("threads", "tfdata")
     assert not document["images_per_second"]["proved"]
     assert document["warnings"][0].startswith("The search was interrupted")
     assert files.read(home / "tuned" / "autopipe.json").profiles[0].winner.config == document["best"]
     assert (home / "tuned" / "tuned_pipeline.py").exists()
-    assert interrupted.said[-1] == "interrupted\n"
+    assert interrupted.stderr.splitlines()[-1] == "interrupted"
 
 
 def test_ctrl_c_before_anything_is_measured_writes_nothing(home: Path) -> None:
-    with Running(
-        home, "tune", "train.py:workload", "--space", "space.yaml", "--budget", "30s", "--out", "none"
-    ) as tune:
+    with Running(home, *TUNE[:4], "--budget", "30s", "--out", "none") as tune:
         tune.until("ceiling")
-        tune.process.send_signal(signal.SIGINT)
-        stopped = tune.end()
-    assert (stopped.status, stopped.out) == (130, "")
-    assert "interrupted before any configuration could be measured" in stopped.said[-1]
-    assert not any("best" in said for said in stopped.said)
+        stopped = tune.interrupted()
+    assert (stopped.returncode, stopped.stdout) == (130, "")
+    assert "interrupted before any configuration could be measured" in stopped.stderr.splitlines()[-1]
+    assert not any("best" in line for line in stopped.stderr.splitlines())
     assert not list((home / "none").glob("*.json")) + list((home / "none").glob("*.py"))
 
 
+def test_a_workload_that_cannot_be_trained_is_told_before_anything_is_measured(home: Path) -> None:
+    (home / "small.py").write_text(TRAIN.replace("Input((16, 16, 3))", "Input((8, 8, 3))"))
+    refused = autopipe("tune", "small.py:workload", "--out", "none", cwd=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "error: " in refused.stderr
+    assert "(None, 8, 8, 3), but gets (None, 16, 16, 3)" in refused.stderr
+    assert "hint: Change the ops" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 @pytest.fixture(scope="module")
-def resumed(home: Path, interrupted: Ended) -> Ended:
+def resumed(home: Path, interrupted: Done) -> Done:
     """The same command again."""
-    return ended(home, *TUNE, "--budget", "5m")
+    return autopipe(*TUNE, "--budget", "5m", cwd=home)
 
 
-def test_the_same_command_goes_on_and_proves_the_best(home: Path, interrupted: Ended, resumed: Ended) -> None:
-    assert resumed.status == 0, "".join(resumed.said)
-    assert any(line.startswith("resumed") for line in resumed.said)
-    document = json.loads(resumed.out)
+def test_the_same_command_goes_on_and_proves_the_best(home: Path, interrupted: Done, resumed: Done) -> None:
+    document = json.loads(succeeded(resumed).stdout)
+    assert any(line.startswith("resumed") for line in resumed.stderr.splitlines())
     assert document["images_per_second"]["proved"]
-    assert document["trials"] > json.loads(interrupted.out)["trials"]
+    assert document["trials"] > json.loads(interrupted.stdout)["trials"]
     assert document["failed"] == 1
     assert document["artifact"] == "tuned/autopipe.json"
     assert files.read(home / "tuned" / "autopipe.json").profiles[0].winner.config == document["best"]
 
 
-def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, resumed: Ended) -> None:
+def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, resumed: Done) -> None:
     (home / "other.py").write_text(TRAIN.replace("batch_size=8", "batch_size=4"))
-    refused = ended(home, "tune", "other.py:workload", *TUNE[2:])
-    said = "".join(refused.said)
-    assert (refused.status, refused.out) == (2, "")
-    assert "belongs to another workload" in said
-    assert "Use --fresh to start a new one" in said
+    refused = autopipe("tune", "other.py:workload", *TUNE[2:], cwd=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "belongs to another workload" in refused.stderr
+    assert "Use --fresh to start a new one" in refused.stderr
 
 
-def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resumed: Ended) -> None:
+def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resumed: Done) -> None:
     (home / "train.py").write_text(TRAIN.replace("Dense(2)", "Dense(3)"))
-    check = ended(home, "check", "tuned/autopipe.json", "--quick", "--json")
-    assert (check.status, json.loads(check.out)["verdict"]) == (4, "stale")
-    assert "model" in json.loads(check.out)["reasons"][0]
+    check = autopipe("check", "tuned/autopipe.json", "--quick", "--json", cwd=home)
+    assert (check.returncode, json.loads(check.stdout)["verdict"]) == (4, "stale")
+    assert "model" in json.loads(check.stdout)["reasons"][0]
     again = ("retune", "tuned/autopipe.json", "--if-stale", "--budget", "20s", "--json", "--exit-code")
-    would = ended(home, *again, "--dry-run")
-    assert would.status == 0, "".join(would.said)
-    assert json.loads(would.out)["would"]
-    retuned = ended(home, *again)
-    assert retuned.status in (0, 6), "".join(retuned.said)
-    document = json.loads(retuned.out)
-    assert (retuned.status == 6) == document["kept"]
-    assert any(line.startswith("as before") and f"--space {home / 'space.yaml'}" in line for line in retuned.said)
+    assert json.loads(succeeded(autopipe(*again, "--dry-run", cwd=home)).stdout)["would"]
+    retuned = autopipe(*again, cwd=home)
+    assert retuned.returncode in (0, 6), retuned.stderr
+    document = json.loads(retuned.stdout)
+    assert (retuned.returncode == 6) == document["kept"]
+    before = [line for line in retuned.stderr.splitlines() if line.startswith("as before")]
+    assert any(f"--space {home / 'space.yaml'}" in line for line in before)
     assert document["retuned"]
     profiles = files.read(home / "tuned" / "autopipe.json").profiles
     assert [each.winner.config for each in profiles] == [document["config"]]
-    fits = ended(home, *again)
-    assert (fits.status, json.loads(fits.out)["retuned"]) == (7, False)
+    fits = autopipe(*again, cwd=home)
+    assert (fits.returncode, json.loads(fits.stdout)["retuned"]) == (7, False)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import cv2
-import numpy as np
 import pytest
 
 from tests.fakes.commands import content, python, succeeded
+from tests.fakes.images import in_classes
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +24,8 @@ workload = ap.Workload(data=ap.ImageFolder({folder!r}), ops=[ap.Decode(), ap.Res
 @pytest.fixture
 def named(tmp_path: Path) -> str:
     """A workload of 40 images, by its name."""
-    rng = np.random.default_rng(0)
-    for number in range(40):
-        path = tmp_path / "photos" / f"class_{number % 2}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(path), rng.integers(0, 256, (12, 10, 3), np.uint8))
-    (tmp_path / "train.py").write_text(TRAIN.format(folder=str(tmp_path / "photos")))
+    folder = in_classes(tmp_path / "photos", 40, (12, 10))
+    (tmp_path / "train.py").write_text(TRAIN.format(folder=str(folder)))
     return f"{tmp_path / 'train.py'}:workload"
 
 

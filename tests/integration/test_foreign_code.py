@@ -19,6 +19,7 @@ from autopipe.measure import feed
 from autopipe.measure.session import Session
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
+from tests.fakes.images import in_classes
 from tests.fakes.reports import Told
 from tests.integration.test_measure import IMAGES, LABELS, PHASES, QUICK, classifier
 
@@ -34,9 +35,7 @@ def workload(model: Any = None, *ops: Any) -> ap.Workload:
 
 def photos(folder: Path, *random: Any, batch_size: int) -> ap.Workload:
     """Return a workload of seventy images of two classes."""
-    for number in range(70):
-        (folder / str(number % 2)).mkdir(exist_ok=True)
-        cv2.imwrite(str(folder / str(number % 2) / f"{number}.png"), IMAGES[number])
+    in_classes(folder, 70, (8, 8))
     ops = [ap.Decode(), ap.Resize(8, 8), *random, ap.Rescale(1 / 255)]
     return ap.Workload(data=ap.ImageFolder(folder), ops=ops, model=classifier(), batch_size=batch_size)
 

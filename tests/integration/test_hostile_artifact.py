@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import autopipe as ap
-from autopipe.artifact import codegen, factory
+from autopipe.artifact import codegen
 from autopipe.artifact.artifact import stored
 from autopipe.artifact.schema import FileReference
 from autopipe.errors import ArtifactError, WorkloadError
 from autopipe.measure import fingerprint
 from tests.fakes.commands import forgotten
-from tests.fakes.profiles import digest, profile
+from tests.fakes.profiles import of_this_machine
 from tests.fakes.workload_script import TRAIN
 
 EVIL = """
@@ -42,18 +42,13 @@ def use_load(artifact: Path) -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A workload with functions beside it, its artefact and module in tuned/, and a file to be tricked into running."""
     home = tmp_path / "home"
-    folder = home / "tuned"
-    folder.mkdir(parents=True)
+    home.mkdir()
+    with forgotten(tmp_path):
+        of_this_machine(home, below="tuned", hardware=fingerprint.detect())
     functions = "\ndef make():\n    return workload\n\ndef danger():\n    open(__file__ + '.ran', 'w').close()\n"
     (home / "train.py").write_text(TRAIN + functions)
-    (home / "evil.py").write_text(EVIL)
-    (folder / "evil.py").write_text(EVIL)
-    tuned = factory.of_profile(
-        profile(hardware=fingerprint.detect(), workload=digest(samples=256, batch_size=4)),
-        lambda: pytest.fail("imported"),
-        named=FileReference(path=str(home / "train.py")),
-    )
-    codegen.write(tuned, folder)
+    for place in (home, home / "tuned"):
+        (place / "evil.py").write_text(EVIL)
     monkeypatch.chdir(home)
     with forgotten(tmp_path):
         yield home
@@ -136,5 +131,4 @@ def test_a_function_that_the_module_names_is_called(project: Path, monkeypatch: 
     path = _edit(project, named.model_dump(exclude_none=True))
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(named, path.name))
     monkeypatch.chdir("/")
-    with pytest.warns(factory.ProfileWarning, match="Rescale was added"):
-        use_module(path)
+    use_module(path)

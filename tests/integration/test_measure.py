@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-import cv2
 import keras
 import numpy as np
 import pytest
@@ -22,7 +21,9 @@ from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes.images import in_classes
 from tests.fakes.reports import Told
+from tests.fakes.sources import Made
 
 pytestmark = pytest.mark.slow
 
@@ -52,34 +53,16 @@ def classifier(*first: Any, kind: type[keras.Sequential] = keras.Sequential, **c
     return build
 
 
-class OneGone:
-    def __len__(self) -> int:
-        return 64
+def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
+    marker, here = tmp_path / "died", os.getpid()
 
-    def read(self, index: int) -> Any:
-        if index == len(self) - 1:
-            raise FileNotFoundError("gone.jpg")
-        return IMAGES[index], LABELS[index]
-
-
-class DiesOnce:
-    """Ends the first worker process that reads the last sample."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker, self._here = marker, os.getpid()
-
-    def __len__(self) -> int:
-        return 64
-
-    def read(self, index: int) -> Any:
-        if index == 63 and os.getpid() != self._here and not self._marker.exists():
-            self._marker.touch()
+    def read(index: int) -> Any:
+        if index == 63 and os.getpid() != here and not marker.exists():
+            marker.touch()
             os._exit(1)
         return IMAGES[index], LABELS[index]
 
-
-def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
-    session = Session(dataclasses.replace(workload(), data=DiesOnce(tmp_path / "died")))
+    session = Session(dataclasses.replace(workload(), data=Made(64, read)))
     config = ap.PipelineConfig(loader=ap.Processes(workers=1))
     first, second = (session.measure(config, QUICK, Told()).warnings for _ in range(2))
     session.close()
@@ -88,8 +71,13 @@ def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
 
 
 def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Path) -> None:
+    def read(index: int) -> Any:
+        if index == 63:
+            raise FileNotFoundError("gone.jpg")
+        return IMAGES[index], LABELS[index]
+
     skipping = workload(on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"), batch_size=64)
-    session = Session(dataclasses.replace(skipping, data=OneGone()))
+    session = Session(dataclasses.replace(skipping, data=Made(64, read)))
     assert len(session.describe(Told()).sizes) == 15
     assert session.measure(THREADS, QUICK, Told()).images_per_second.value > 0
     session.close()
@@ -214,11 +202,7 @@ def test_a_trial_that_cannot_win_ends_before_it_may() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Forty images of two classes."""
-    for number in range(40):
-        place = tmp_path / f"class{number % 2}"
-        place.mkdir(exist_ok=True)
-        cv2.imwrite(str(place / f"{number}.png"), np.full((20, 20, 3), number, np.uint8))
-    return tmp_path
+    return in_classes(tmp_path, 40, (20, 20))
 
 
 def photos(folder: Path, **other: Any) -> ap.Workload:

@@ -9,11 +9,10 @@ import re
 import shlex
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
 from tests.fakes.commands import ROOT, Done, in_shell, python, succeeded
+from tests.fakes.images import in_classes
 from tests.fakes.profiles import of_this_machine
 
 FOLLOWED = [ROOT / "README.md", ROOT / "docs" / "train.md"]
@@ -41,12 +40,7 @@ def _run(folder: Path, *arguments: str, shell: str | None = None) -> Done:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with photos in ten classes, and the README's workload as train.py."""
     folder = tmp_path_factory.mktemp("project")
-    generator = np.random.default_rng(0)
-    for number in range(40):
-        place = folder / "photos" / f"class_{number % 10}"
-        place.mkdir(parents=True, exist_ok=True)
-        image = cv2.resize(generator.integers(0, 256, (6, 8, 3), np.uint8), (96, 72))
-        cv2.imwrite(str(place / f"{number}.jpg"), image)
+    in_classes(folder / "photos", 40, (72, 96), classes=10, suffix=".jpg")
     (folder / "train.py").write_text(PYTHON[0])
     assert "workload = ap.Workload(" in PYTHON[0]
     return folder

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.commands import ROOT, Done
+from tests.fakes.commands import ROOT, Done, autopipe, succeeded
 
 RECIPES = ROOT / "examples" / "retune"
 PAGE = (RECIPES / "README.md").read_text()
@@ -67,27 +66,27 @@ SHELL: dict[str, Callable[[], str]] = {
 }
 
 
-def _run(command: str, code: int, project: Path) -> Done:
-    """Run a recipe's command in a project whose `autopipe` ends with this code."""
+def with_program(project: Path, line: str) -> Path:
+    """Put an `autopipe` of this line of shell, and the script for afterwards, where recipes look for them."""
     program = project / ".venv" / "bin" / "autopipe"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\necho "$@" >>{project}/asked\nexit {code}\n')
+    program.write_text(f"#!/bin/sh\n{line}\n")
     program.chmod(0o755)
     (project / "after_retune.sh").symlink_to(RECIPES / "after_retune.sh")
-    environment = {
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "ON_CHANGED": "echo published",
-        "TMPDIR": str(project),
-        "AUTOPIPE_ARTIFACT": "tuned/autopipe.json",
-    }
-    done = subprocess.run(
-        ["sh", "-c", command.replace("/srv/project", str(project))],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return project
+
+
+def ran(command: str, project: Path, **variables: str) -> Done:
+    """Run a recipe's command in a project."""
+    path = {"PATH": f"{project}/.venv/bin:{os.environ['PATH']}", "ON_CHANGED": "echo published"}
+    line = ["sh", "-c", command.replace("/srv/project", str(project))]
+    return subprocess.run(line, cwd=project, env=path | variables, capture_output=True, text=True, check=False)
+
+
+def ended(command: str, code: int, project: Path) -> Done:
+    """Run a recipe's command in a project whose `autopipe` ends with this code."""
+    with_program(project, f'echo "$@" >>{project}/asked\nexit {code}')
+    done = ran(command, project, TMPDIR=str(project), AUTOPIPE_ARTIFACT="tuned/autopipe.json")
     assert (project / "asked").read_text().startswith("retune tuned/autopipe.json --if-stale ")
     return done
 
@@ -97,22 +96,22 @@ def _run(command: str, code: int, project: Path) -> Done:
 def test_a_recipe_publishes_a_change_is_quiet_about_nothing_and_fails_where_the_retune_did(
     recipe: str, code: int, tmp_path: Path
 ) -> None:
-    ended = _run(SHELL[recipe](), code, tmp_path)
-    assert ("published tuned/autopipe.json\n" in ended.stdout) == (code == CHANGED)
-    assert (ended.stdout + ended.stderr == "") == (code == NOTHING)
+    done = ended(SHELL[recipe](), code, tmp_path)
+    assert ("published tuned/autopipe.json\n" in done.stdout) == (code == CHANGED)
+    assert (done.stdout + done.stderr == "") == (code == NOTHING)
     failed = {"service": 9, "training_job": 0}.get(recipe, code)
-    assert ended.returncode == (failed if code in (UNMEASURED, MISUSED) else 0)
+    assert done.returncode == (failed if code in (UNMEASURED, MISUSED) else 0)
     if recipe == "training_job" and code in (UNMEASURED, MISUSED):
-        assert "training with the profile that is there" in ended.stderr
+        assert "training with the profile that is there" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("code", "came"), [(CHANGED, "changed"), (KEPT, "kept"), (NOTHING, "fits"), (UNMEASURED, "failed"), (127, "failed")]
 )
 def test_the_task_prolog_tells_slurm_what_came_of_it_and_never_fails(code: int, came: str, tmp_path: Path) -> None:
-    ended = _run(str(RECIPES / "slurm_task_prolog.sh"), code, tmp_path)
-    exported, *printed = ended.stdout.splitlines()
-    assert (ended.returncode, exported) == (0, f"export AUTOPIPE_RETUNE={came}")
+    done = ended(str(RECIPES / "slurm_task_prolog.sh"), code, tmp_path)
+    exported, *printed = done.stdout.splitlines()
+    assert (done.returncode, exported) == (0, f"export AUTOPIPE_RETUNE={came}")
     assert [line.split()[0] for line in printed] == (["print"] if came == "failed" else [])
 
 
@@ -141,9 +140,8 @@ def test_a_pod_retunes_with_the_limits_and_the_node_of_the_training(name: str) -
 
 
 def test_the_dag_skips_what_follows_where_nothing_changed() -> None:
-    calls = [
-        each for each in ast.walk(ast.parse((RECIPES / "airflow_dag.py").read_text())) if isinstance(each, ast.Call)
-    ]
+    code = ast.parse((RECIPES / "airflow_dag.py").read_text())
+    calls = [each for each in ast.walk(code) if isinstance(each, ast.Call)]
     given = [{keyword.arg: keyword.value for keyword in call.keywords} for call in calls]
     (retune,) = [each for each in given if "skip_on_exit_code" in each]
     assert ast.literal_eval(retune["skip_on_exit_code"]) == [KEPT, NOTHING]
@@ -153,9 +151,7 @@ def test_the_dag_skips_what_follows_where_nothing_changed() -> None:
 def test_every_option_exists() -> None:
     lines = [line for path in RECIPES.iterdir() if path.is_file() for line in path.read_text().splitlines()]
     options = {word for line in lines if "autopipe retune" in line for word in re.findall(r"--[a-z-]+", line)}
-    shown = subprocess.run(
-        [sys.executable, "-m", "autopipe", "retune", "--help"], capture_output=True, text=True, check=True
-    )
+    shown = succeeded(autopipe("retune", "--help"))
     assert options == {"--if-stale", "--exit-code", "--budget"}
     assert [option for option in options if option not in shown.stdout] == []
 

@@ -22,7 +22,6 @@ SCRIPT = textwrap.dedent(
     from pathlib import Path
 
     from autopipe.search import lock
-    from autopipe.search.measurer import Effort
     from tests.fakes import searches
     from tests.fakes.surface import Surface
 
@@ -41,12 +40,11 @@ SCRIPT = textwrap.dedent(
             self._call()
             return super().ceilings(setups)
 
-        def measure(self, config, *, effort=Effort.SEARCH, must_reach=None):
+        def before(self, config, effort):
             if wait:
                 print("measuring", flush=True)
                 sys.stdin.readline()
             self._call()
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
     surface = Mortal(quirks=1, model_rate=60_000.0)
     def show(event):

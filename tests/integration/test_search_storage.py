@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import resource
 import shutil
 import sqlite3
 import subprocess
-import sys
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import optuna
@@ -50,14 +48,6 @@ def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> N
     assert ended.result.unsaved is None
 
 
-def test_a_file_that_is_removed_costs_no_result(tmp_path: Path, unharmed: Searched) -> None:
-    ended, told = searched(url(tmp_path), lambda: (tmp_path / "study.db").unlink())
-    assert lost(told) == [f"`{tmp_path / 'study.db'}` is gone"]
-    assert ended.result.unsaved == lost(told)[0]
-    assert same(ended, unharmed)
-    assert not (tmp_path / "study.db").exists()
-
-
 def lock(folder: Path) -> sqlite3.Connection:
     other = sqlite3.connect(folder / "study.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -92,68 +82,52 @@ def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unha
     assert [each.values for each in written(tmp_path)] == [each.values for each in unharmed.study.trials]
 
 
-FULL = textwrap.dedent(
-    """
-    import sys
-    from pathlib import Path
-    from tests.fakes.searches import searched
-    from tests.integration.test_search_storage import lost, url
-
-    folder, how = Path(sys.argv[1]), sys.argv[2]
-
-    def fill():
-        if how == "disk":
-            with (folder / "filler").open("wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(bytes(512))
-                except OSError:
-                    pass
-        else:
-            import resource
-            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db-wal").stat().st_size, -1))
-
-    ended, told = searched(url(folder), fill)
-    print(lost(told), ended.result.proved, sum(row.value is not None for row in ended.rows))
-    """
-)
+def remove(folder: Path) -> None:
+    (folder / "study.db").unlink()
 
 
-def full(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(
-        [sys.executable, "-c", FULL, str(folder), how], env=environment, capture_output=True, text=True, check=False
-    )
+def limit(folder: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db-wal").stat().st_size, FILES[1]))
+
+
+def fill(folder: Path) -> None:
+    with (folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(512))
+
+
+FILES = resource.getrlimit(resource.RLIMIT_FSIZE)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 600 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting needs root")
-    return folder
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # the study may still be open
 
 
-def test_a_full_disk_costs_no_result(small_disk: Path, unharmed: Searched) -> None:
+@pytest.mark.parametrize(
+    ("disk", "harm", "said"),
+    [("tmp_path", remove, "is gone"), ("tmp_path", limit, "disk"), ("small_disk", fill, "the disk is full")],
+)
+def test_a_file_that_can_be_written_no_longer_costs_no_result(
+    disk: str, harm: Callable[[Path], None], said: str, unharmed: Searched, request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(disk)
     try:
-        ended = full(small_disk, "disk")
+        ended, told = searched(url(folder), lambda: harm(folder))
     finally:
-        subprocess.run(["umount", str(small_disk)], check=True)
-    assert ended.stdout == f"['the disk is full'] True {len(unharmed.rows)}\n", ended.stderr
-    assert ended.stderr == ""
-
-
-def test_a_limit_of_a_files_size_costs_no_result(tmp_path: Path, unharmed: Searched) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ended = full(tmp_path, "limit")
-    assert resource.getrlimit(resource.RLIMIT_FSIZE) == before
-    reason, _, rest = ended.stdout.partition("]")
-    assert rest == f" True {len(unharmed.rows)}\n", ended.stderr
-    assert "disk" in reason
-    assert ended.stderr == ""
+        resource.setrlimit(resource.RLIMIT_FSIZE, FILES)
+    (reason,) = lost(told)
+    assert said in reason
+    assert ended.result.unsaved == reason
+    assert same(ended, unharmed)
+    assert harm is not remove or not (folder / "study.db").exists()
 
 
 def test_a_study_that_cannot_be_opened_is_refused_with_the_reason(tmp_path: Path) -> None:

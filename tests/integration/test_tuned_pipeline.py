@@ -9,29 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.artifact import codegen, factory
-from autopipe.artifact.schema import FileReference
+from autopipe.artifact import factory
 from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
-from autopipe.measure.trial.workload_import import load_workload
 from tests.fakes.commands import ROOT, forgotten, python, succeeded
-from tests.fakes.profiles import HALVED, digest, profile
-
-TRAIN = """
-import numpy as np
-import autopipe as ap
-
-def build_model():
-    import keras
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
-
-workload = ap.Workload(
-    data=ap.Arrays(np.arange(64, dtype="float32").reshape(16, 4), np.arange(16, dtype="float32")[:, None]),
-    ops=[ap.Rescale(0.5)], batch_size=4, model=build_model,
-)
-"""
+from tests.fakes.profiles import of_this_machine
+from tests.fakes.workload_script import TRAIN
 
 
 @pytest.fixture(params=["tuned"])
@@ -40,16 +23,10 @@ def project(
 ) -> Iterator[tuple[Path, Path]]:
     """The folder of a workload file, and that of its artefact: below it, unless a test says otherwise."""
     home = tmp_path / "home"
-    folder = home / request.param
-    folder.mkdir(parents=True)
-    (home / "train.py").write_text(TRAIN)
-    here = profile(
-        hardware=fingerprint.detect().model_copy(update={"keras_backend": BACKEND}),
-        workload=digest(samples=16, batch_size=4, op_list=HALVED),
-    )
-    named = FileReference(path=str(home / "train.py"))
-    tuned = factory.of_profile(here, lambda: load_workload(f"{home / 'train.py'}:workload"), named=named)
-    codegen.write(tuned, folder)
+    home.mkdir()
+    here = fingerprint.detect().model_copy(update={"keras_backend": BACKEND})
+    with forgotten(tmp_path):
+        folder = of_this_machine(home, below=request.param, hardware=here).parent
     monkeypatch.chdir("/")
     with forgotten(tmp_path):
         yield home, folder
@@ -78,7 +55,7 @@ def test_it_works_after_the_project_was_moved(project: tuple[Path, Path], tmp_pa
     home, folder = project
     home.rename(tmp_path / "new")
     moved = tmp_path / "new" / folder.relative_to(home)
-    assert _use(moved) == (16, 2)
+    assert _use(moved) == (256, 2)
 
 
 @side_by_side_too
@@ -88,7 +65,7 @@ def test_it_works_after_its_folder_was_moved_alone(project: tuple[Path, Path], t
     shutil.copytree(folder, moved)
     if folder.name == "tuned":
         shutil.rmtree(folder)
-    assert _use(moved) == (16, 2)
+    assert _use(moved) == (256, 2)
 
 
 def test_it_imports_no_framework_and_no_workload_before_it_is_used(project: tuple[Path, Path]) -> None:
@@ -118,7 +95,7 @@ if __name__ == "__main__":
         print(pool.map(count, [(0, 2), (1, 2)]))
 """)
     done = python(script, cwd="/", backend=BACKEND)
-    assert (done.returncode, done.stdout) == (0, "[8, 8]\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "[128, 128]\n"), done.stderr
 
 
 def test_it_works_in_a_notebook(project: tuple[Path, Path], tmp_path: Path) -> None:
@@ -132,7 +109,7 @@ def test_it_works_in_a_notebook(project: tuple[Path, Path], tmp_path: Path) -> N
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "16"
+    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "256"
 
 
 def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Path, Path]) -> None:
@@ -140,7 +117,7 @@ def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Pa
     home, folder = project
     (home / "train.py").write_text(TRAIN.replace("batch_size=4", "batch_size=8"))
     with pytest.warns(factory.ProfileWarning, match="the batch size was 4 and is 8"):
-        assert _use(folder) == (16, 2)
+        assert _use(folder) == (256, 2)
 
 
 @pytest.mark.slow

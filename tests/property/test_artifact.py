@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
-from autopipe.artifact.schema import Artifact
+from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware
@@ -153,3 +155,36 @@ def test_merging_with_itself_changes_nothing_more(machines: list[Hardware]) -> N
     artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
     once = pick.merge([artifact])
     assert pick.merge([once, once]) == once
+
+
+_PROFILES = st.builds(
+    lambda cores, days, rate: profiles.profile(
+        hardware=profiles.hardware(cores=cores),
+        measured_at=profiles.NOON + datetime.timedelta(days=days),
+        images_per_second=profiles.about(rate),
+    ),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.sampled_from([500.0, 1000.0, 2000.0]),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(_PROFILES, min_size=1, max_size=100), st.randoms(use_true_random=False))
+def test_the_order_of_artefacts_does_not_matter_and_the_latest_stays(found: list[Profile], random: Random) -> None:
+    artifacts = [profiles.artifact(each) for each in found]
+    shuffled = random.sample(artifacts, len(artifacts))
+    one, other = (sorted(pick.merge(each).profiles, key=str) for each in (artifacts, shuffled))
+    assert one == other
+    every = {each.hardware.cores for each in found}
+    latest = {cores: max(each.measured_at for each in found if each.hardware.cores == cores) for cores in every}
+    assert {each.hardware.cores: each.measured_at for each in one} == latest
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(_PROFILES, min_size=2, max_size=12), st.integers(1, 11))
+def test_merging_in_two_steps_is_merging_at_once(found: list[Profile], cut: int) -> None:
+    artifacts = [profiles.artifact(each) for each in found]
+    cut = min(cut, len(artifacts) - 1)
+    twice = pick.merge([pick.merge(artifacts[:cut]), pick.merge(artifacts[cut:])])
+    assert sorted(twice.profiles, key=str) == sorted(pick.merge(artifacts).profiles, key=str)

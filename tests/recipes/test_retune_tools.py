@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +18,9 @@ import pytest
 import yaml
 
 from autopipe.artifact import artifact as files
-from tests.fakes.commands import ROOT
+from tests.fakes.commands import Done, environment
 from tests.fakes.profiles import of_this_machine
-from tests.integration.test_retune_recipes import RECIPES, SHELL
+from tests.integration.test_retune_recipes import RECIPES, SHELL, ran, with_program
 
 BIN = Path(sys.executable).parent
 TODAY = datetime.datetime.now(datetime.UTC)
@@ -30,32 +29,16 @@ LONG_AGO = TODAY - datetime.timedelta(days=400)
 
 def _project(folder: Path, options: str = "") -> Path:
     """Return a project with the real program, which gets these options too, where the recipes look for it."""
-    return _with_program(folder, f'exec {sys.executable} -m autopipe "$@" {options}')
-
-
-def _with_program(folder: Path, line: str) -> Path:
-    program = folder / ".venv" / "bin" / "autopipe"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\n{line}\n")
-    program.chmod(0o755)
-    shutil.copy(RECIPES / "after_retune.sh", folder)
-    return folder
+    return with_program(folder, f'exec {sys.executable} -m autopipe "$@" {options}')
 
 
 def _tuned(project: Path, measured_at: datetime.datetime) -> Path:
     return of_this_machine(project, below="tuned", measured_at=measured_at)
 
 
-def _run(command: str, project: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{project}/.venv/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        ["sh", "-c", command.replace("/srv/project", str(project))],
-        cwd=project,
-        env={**environment, "KERAS_BACKEND": "jax", "ON_CHANGED": "echo published"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _run(recipe: str, project: Path) -> Done:
+    path = f"{project}/.venv/bin:{os.environ['PATH']}"
+    return ran(SHELL[recipe](), project, **environment(PATH=path, ON_CHANGED="echo published"))
 
 
 def test_shellcheck_finds_nothing() -> None:
@@ -106,7 +89,7 @@ print(json.dumps([dag.dag_id, sorted(retune.downstream_task_ids), ended]))
 
 
 def test_airflow_imports_the_dag_and_skips_what_follows_unless_there_is_a_change(tmp_path: Path) -> None:
-    projects = [_with_program(tmp_path / str(code), f"exit {code}") for code in (0, 6, 7, 3)]
+    projects = [with_program(tmp_path / str(code), f"exit {code}") for code in (0, 6, 7, 3)]
     done = subprocess.run(
         [BIN.parent / "airflow" / "bin" / "python", "-c", AIRFLOW, RECIPES / "airflow_dag.py", *projects],
         env={"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(tmp_path)},
@@ -124,7 +107,7 @@ def test_airflow_imports_the_dag_and_skips_what_follows_unless_there_is_a_change
 def test_a_profile_that_fits_is_left_as_it_is(recipe: str, tmp_path: Path) -> None:
     path = _tuned(_project(tmp_path), TODAY)
     before = path.read_text()
-    done = _run(SHELL[recipe](), tmp_path)
+    done = _run(recipe, tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert path.read_text() == before
 
@@ -132,7 +115,7 @@ def test_a_profile_that_fits_is_left_as_it_is(recipe: str, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_profile_that_is_old_would_be_renewed(tmp_path: Path) -> None:
     _tuned(_project(tmp_path, "--dry-run"), LONG_AGO)
-    done = _run(SHELL["service"](), tmp_path)
+    done = _run("service", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "published tuned/autopipe.json" in done.stdout
     assert "would     retune: it was measured 400 days ago" in done.stderr
@@ -141,7 +124,7 @@ def test_a_profile_that_is_old_would_be_renewed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_profile_that_is_old_is_renewed(tmp_path: Path) -> None:
     path = _tuned(_project(tmp_path, "--trials 2 --budget 30s"), LONG_AGO)
-    done = _run(SHELL["cronjob"](), tmp_path)
+    done = _run("cronjob", tmp_path)
     assert done.returncode == 0, done.stderr
     assert files.read(path).profiles[0].measured_at >= TODAY
     assert ("published" in done.stdout) == ("the former configuration stays" not in done.stdout)

@@ -38,17 +38,8 @@ class Noted:
         generator = np.random.default_rng(index)
         return generator.integers(0, 255, (6, 6, 3)).astype(np.uint8), np.int64(index % 3)
 
-    def name(self, index: int) -> str:
-        return str(index)
-
-    def files(self, indices: Any = None) -> list[str]:
-        return []
-
     def digest(self) -> str:
         return "noted"
-
-    def mean_bytes(self) -> float:
-        return 108.0
 
 
 def build() -> Any:
@@ -67,6 +58,7 @@ def weights(model: Any) -> list[float]:
 
 def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
     import keras
+    from keras.callbacks import BackupAndRestore
 
     ops = [ap.RandomFlip(), ap.Rescale(1 / 255)]
     data = Noted(str(folder / f"read-{rank}.txt"))
@@ -88,25 +80,23 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
             trainer.fit(epochs=1000, callbacks=[steps], verbose=0)
         checkpoint = keras.callbacks.ModelCheckpoint(str(folder / f"rank-{rank}.keras"))
         validation = dataclasses.replace(data, notes=os.devnull)
+        initial = {}
         if task == "resumed":
             trainer.model.load_weights(folder / "half.weights.h5")
             trainer.load_state_dict(json.loads((folder / "state.json").read_text()))
-            history = trainer.fit(epochs=EPOCHS, initial_epoch=0, callbacks=[steps], verbose=0)
-            return {"weights": weights(trainer.model), "steps": steps.count, "history": history.history}
-        if task == "backup":
-            trainer.fit(
-                epochs=1, callbacks=[keras.callbacks.BackupAndRestore(backups, delete_checkpoint=False)], verbose=0
-            )
+            initial = {"initial_epoch": 0}
+        elif task == "backup":
+            trainer.fit(epochs=1, callbacks=[BackupAndRestore(backups, delete_checkpoint=False)], verbose=0)
             with ap.build_trainer(workload, config) as again:
-                again.fit(epochs=EPOCHS, callbacks=[keras.callbacks.BackupAndRestore(backups), steps], verbose=0)
+                again.fit(epochs=EPOCHS, callbacks=[BackupAndRestore(backups), steps], verbose=0)
                 return {"weights": weights(again.model), "steps": steps.count}
-        if task == "half":
+        elif task == "half":
             trainer.fit(epochs=1, steps_per_epoch=2, verbose=0)
             if rank == 0:
                 trainer.model.save_weights(folder / "half.weights.h5")
                 (folder / "state.json").write_text(json.dumps(trainer.state_dict()))
             return {}
-        history = trainer.fit(epochs=EPOCHS, validation=validation, callbacks=[steps, checkpoint], verbose=0)
+        history = trainer.fit(epochs=EPOCHS, validation=validation, callbacks=[steps, checkpoint], verbose=0, **initial)
         return {
             "weights": weights(trainer.model),
             "steps": steps.count,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,30 +15,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, environment
+
 SAMPLES, BATCH, EPOCHS = 26, 8, 2
 BATCHES = 4
 pytestmark = pytest.mark.timeout(300)
 
 
-def _free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
-def _start(rank: int, ranks: int, port: int, folder: Path, task: str) -> subprocess.Popen[str]:
-    numbers = [str(each) for each in (rank, ranks, port)]
-    command = [sys.executable, "-m", "tests.servers.jax_process_run", *numbers, str(folder), task]
-    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
-
-
 @contextlib.contextmanager
 def started(ranks: int, folder: Path, task: str) -> Iterator[list[subprocess.Popen[str]]]:
     """Start so many processes; none of them is left at the end."""
-    port = _free_port()
-    processes = [_start(rank, ranks, port, folder, task) for rank in range(ranks)]
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    lines = [[rank, ranks, port, folder, task] for rank in range(ranks)]
+    commands = [[sys.executable, "-m", "tests.servers.jax_process_run", *map(str, line)] for line in lines]
+    own = {"cwd": ROOT, "env": environment("jax"), "stderr": subprocess.PIPE}
+    processes = [subprocess.Popen(command, **own, text=True) for command in commands]  # type: ignore[call-overload]  # own's values are of several types
     try:
         yield processes
     finally:

@@ -32,7 +32,6 @@ SCRIPT = textwrap.dedent(
 
     from autopipe.search import searching, storage
     from autopipe.search.trials import ConfirmationStarted, StudyJoined, TrialGivenBack
-    from autopipe.search.measurer import Effort
     from autopipe.search.settings import Settings
     from tests.fakes import searches
     from tests.fakes.profiles import hardware
@@ -46,12 +45,11 @@ SCRIPT = textwrap.dedent(
 
     class Waiting(Surface):
         # Measures when it is told to.
-        def measure(self, config, *, effort=Effort.SEARCH, must_reach=None):
+        def before(self, config, effort):
             global free
             if not free:
                 says("measures", config.key())
                 free = sys.stdin.readline().strip() == "on"
-            return super().measure(config, effort=effort, must_reach=must_reach)
 
     def tell(event):
         if isinstance(event, (StudyJoined, ConfirmationStarted, TrialGivenBack)):

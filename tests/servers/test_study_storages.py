@@ -12,7 +12,7 @@ import sqlalchemy
 from autopipe.search import storage
 from autopipe.search.conclusion import Searched
 from autopipe.search.record import best_elsewhere
-from tests.fakes.searches import same, searched
+from tests.fakes.searches import nothing, same, searched
 from tests.servers.grpc_proxy import served
 from tests.servers.postgres import Postgres, started
 
@@ -34,20 +34,14 @@ def kept(url: str, name: str) -> list[float | None]:
     return [each.value for each in optuna.load_study(study_name=name, storage=storage.open_storage(url)).trials]
 
 
-def test_a_search_in_postgresql_finds_the_same_and_keeps_it(postgres: Postgres, unharmed: Searched) -> None:
-    found, _ = searched(postgres.url, name="plain")
-    assert same(found, unharmed)
-    assert found.result.unsaved is None
-    assert kept(postgres.url, "plain") == [each.value for each in unharmed.study.trials]
-
-
-def test_a_server_that_is_killed_and_restarted_in_mid_study_loses_no_trial(
-    postgres: Postgres, unharmed: Searched
+@pytest.mark.parametrize("harm", ["nothing", "restart"])
+def test_a_search_in_postgresql_finds_the_same_and_keeps_it_also_if_the_server_is_killed_and_restarted(
+    postgres: Postgres, unharmed: Searched, harm: str
 ) -> None:
-    found, _ = searched(postgres.url, postgres.restart, name="restarted")
+    found, _ = searched(postgres.url, getattr(postgres, harm, nothing), name=harm)
     assert same(found, unharmed)
     assert found.result.unsaved is None
-    assert kept(postgres.url, "restarted") == [each.value for each in unharmed.study.trials]
+    assert kept(postgres.url, harm) == [each.value for each in unharmed.study.trials]
 
 
 def test_a_connection_that_breaks_at_any_statement_loses_no_trial(postgres: Postgres, unharmed: Searched) -> None:

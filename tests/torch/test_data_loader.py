@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,8 @@ from autopipe.errors import LoaderError
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from tests.fakes.commands import autopipe, succeeded
 
-ROOT = Path(__file__).parents[2]
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
 
@@ -92,22 +89,12 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
-def run(backend: str, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "autopipe", *arguments]
-    done = subprocess.run(
-        command, cwd=script.parent, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_a_training_by_a_data_loader_is_diagnosed(backend: str, script: Path) -> None:
-    done = run(backend, script, "diagnose", "--json", "--steps", "12", "train.py")
-    watched = json.loads(done.stdout)
+    line = ("diagnose", "--json", "--steps", "12", "train.py")
+    watched = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend=backend)).stdout)
     assert (watched["data"], watched["backend"]) == ("torch DataLoader", backend)
     assert watched["steps"] > 0
     assert watched["waiting_seconds"] > 0
@@ -116,16 +103,16 @@ def test_a_training_by_a_data_loader_is_diagnosed(backend: str, script: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_a_wrapped_data_loader_is_measured(backend: str, script: Path) -> None:
-    done = run(backend, script, "measure", "train.py:workload", "--json", "--seconds", "0.5")
-    measured = json.loads(done.stdout)
-    assert measured["images_per_second"]["value"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-def test_the_models_own_step_is_timed_on_torch(mode: str, script: Path) -> None:
-    done = run("torch", script, "measure", "train.py:workload", "--mode", mode, "--json", "--seconds", "0.5")
-    assert json.loads(done.stdout)["step_seconds"]["value"] > 0
+@pytest.mark.parametrize(
+    ("backend", "mode", "found"),
+    [
+        *((backend, (), "images_per_second") for backend in ("tensorflow", "jax", "torch")),
+        *(("torch", ("--mode", mode), "step_seconds") for mode in ("train", "evaluate", "predict")),
+    ],
+)
+def test_a_wrapped_data_loader_and_the_models_own_step_on_torch_are_measured(
+    backend: str, mode: tuple[str, ...], found: str, script: Path
+) -> None:
+    line = ("measure", "train.py:workload", *mode, "--json", "--seconds", "0.5")
+    measured = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend=backend)).stdout)
+    assert measured[found]["value"] > 0

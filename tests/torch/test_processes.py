@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import python, succeeded
 
 RANK = """
 import numpy as np, keras
@@ -30,13 +27,6 @@ except ModelError as error:
 @pytest.mark.slow
 def test_each_of_two_processes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "rank.py")]
-    done = subprocess.run(
-        [sys.executable, *launch],
-        env=os.environ | {"KERAS_BACKEND": "torch", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", tmp_path / "rank.py"]
+    done = succeeded(python(*launch, backend="torch"))
     assert done.stdout.count("trains in one process on the torch backend, but torch.distributed connects 2.") == 2
