@@ -233,16 +233,19 @@ class Session:
         return 0.0 if self._costs is None else costs.trial_reading_seconds(config, self._costs, self.facts.workload)
 
     def ranked(self) -> Sequence[Candidate]:
-        """Return the candidates, the best prediction first; of equal ones the one whose cache is filled sooner."""
+        """Return the candidates, the best prediction first; of equal ones the one whose cache is filled sooner, then
+        the one with the longest queue, on which predictions do not depend.
+        """
         if not self._ranked:
             self._ranked = sorted(self.trimmed.candidates, key=self._rank)
         return self._ranked
 
-    def _rank(self, candidate: Candidate) -> tuple[float, float, float, str]:
+    def _rank(self, candidate: Candidate) -> tuple[float, float, float, int, str]:
+        config = candidate.config
         if not self.can_predict or not self.settings.seeding:
-            return 0.0, 0.0, 0.0, candidate.key
-        promise = self.promise(candidate.config)
-        return -round(math.log(promise) / _EQUAL), self.reading_seconds(candidate.config), -promise, candidate.key
+            return 0.0, 0.0, 0.0, 0, candidate.key
+        promise, queue = self.promise(config), config.loader.buffered_batches() or 0
+        return -round(math.log(promise) / _EQUAL), self.reading_seconds(config), -promise, -queue, candidate.key
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
         if self.settings.epochs is None or rate <= 0:
