@@ -13,12 +13,10 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import filelock
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import factory, pick
+from autopipe.artifact import factory, pick, schema
 from autopipe.artifact.factory import ProfileWarning, Tuned
-from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, AutopipeError, ConfigError
 from autopipe.measure import fingerprint
-from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.trial import protocol
 from autopipe.reports import profile_report
 from autopipe.workload import digests
@@ -117,8 +115,8 @@ def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allo
         raise nothing_measured(done.result)
 
 
-def _is_known(path: Path, here: Hardware) -> bool:
-    return pick.nearest(files.read(path), here)[1].level is MatchLevel.SAME
+def _is_known(path: Path, here: fingerprint.Hardware) -> bool:
+    return pick.nearest(files.read(path), here)[1].level is fingerprint.MatchLevel.SAME
 
 
 # -------------------- report
@@ -182,14 +180,14 @@ def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
     return of_file(located(tuned))
 
 
-def of_file(path: Path, *, use: Callable[[Profile], str] = lambda profile: "") -> Report:
+def of_file(path: Path, *, use: Callable[[schema.Profile], str] = lambda profile: "") -> Report:
     """Make the report of the profile in an artefact whose machine is most like this one; see `of_profile`."""
     artifact = files.read(path)
     profile = pick.nearest(artifact, fingerprint.detect())[0]
     return of_profile(artifact, profile, use=use(profile))
 
 
-def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:
+def of_profile(artifact: schema.Artifact, profile: schema.Profile, *, use: str = "") -> Report:
     """Make the report of one profile; `use` is the command that trains with it, if it is known."""
     page = profile_report.html_page(artifact, profile, use=use)
     return Report(html=page, document=profile_report.document(artifact, profile))

@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from autopipe.api.tuning import unfit
-from autopipe.artifact import artifact, codegen, drift, factory, pick
+from autopipe.artifact import artifact, codegen, drift, factory, pick, schema
 from autopipe.artifact.artifact import Stored
-from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.drift import Rates, Result, Verdict
-from autopipe.artifact.factory import ProfileWarning, Tuned
-from autopipe.artifact.schema import Profile
 from autopipe.errors import NothingMeasuredError
-from autopipe.hardware import machine
-from autopipe.hardware.gpu import keras_backend
+from autopipe.hardware import gpu, machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
@@ -74,7 +70,7 @@ class Retuned:
     checked: Result | None = None  # the check before, if requested; if it fits, nothing was done
     would: bool = False  # a search would have been run, but for a dry run
     result: SearchResult | None = None  # of the search; None if there was none
-    profile: Profile | None = None  # this machine's now; None if nothing was written
+    profile: schema.Profile | None = None  # this machine's now; None if nothing was written
     kept: bool = False  # the former configuration stays, because no other was proved faster
     converted: bool = False  # the samples that the profile's configuration reads lie converted beside it
 
@@ -88,7 +84,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     if_drifted: bool = False,
     workload: str | None = None,
     allow_outside: bool = False,
-) -> Tuned:
+) -> factory.Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
 
     If nothing can be measured, the present profile is used, with a warning that gives the reason.
@@ -128,7 +124,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         if done.result.interrupted:
             raise error
         said = f"The retune of `{stored.path}` failed, so the present profile is used: {error}"
-        warnings.warn(said, ProfileWarning, stacklevel=2)
+        warnings.warn(said, factory.ProfileWarning, stacklevel=2)
     named = stored.workload if isinstance(stored.workload, Workload) else stored.workload.text
     return factory.load(path, workload=named, shown=profile_report.piece)
 
@@ -147,7 +143,7 @@ def run(
     began = time.monotonic() if settings.began is None else settings.began
     searching.refuse_in_trial()
     there = machine.detect()
-    request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=keras_backend()))[0].request
+    request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=gpu.keras_backend()))[0].request
     settings = retune_settings(request, settings, given, stored.path.parent)
     require_possible(settings)
     watcher.on_request(settings)
@@ -177,7 +173,7 @@ def run(
         settings = dataclasses.replace(settings, began=began + queue.seconds, study_name=name, known=known)
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
         found, asked = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
-    profile = profile_of(found.result, described, here, asked, retune=True)
+    profile = codegen.profile_of(found.result, described, here, asked, retune=True)
     kept = config is not None and (profile is None or profile.winner.key == config.key())
     converted = False
     if profile is not None:
@@ -186,7 +182,7 @@ def run(
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
 
 
-def _written(stored: Stored, profile: Profile) -> Profile:
+def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
     artifact.renew(stored.artifact, profile, stored.path)
     if stored.given is not None:
         codegen.point(stored.path, stored.given)

@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from autopipe import registry
-from autopipe.artifact import factory, reference
-from autopipe.artifact.codegen import profile_of
-from autopipe.artifact.factory import Tuned
-from autopipe.artifact.schema import Reference
+from autopipe.artifact import codegen, factory, reference, schema
 from autopipe.errors import ConfigError, near, shortened
 from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
@@ -69,7 +66,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     only: Mapping[str, Value | Sequence[Value]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
     on_event: OnEvent | None = None,
-) -> Tuned:
+) -> factory.Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
 
     The trials run in child processes, to which a workload object travels by cloudpickle: everything that its functions
@@ -167,9 +164,9 @@ def run(
     settings: Settings,
     watcher: Watcher,
     *,
-    named: Reference | None = None,
+    named: schema.Reference | None = None,
     folder: Path | None = None,
-) -> tuple[Result, Tuned | None]:
+) -> tuple[Result, factory.Tuned | None]:
     """Run a tune, and return the result of the search and the tuned pipeline.
 
     `named` is the source of the workload, if it is an object that a command made. `folder` is for converted samples,
@@ -188,7 +185,7 @@ def run(
     with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
         site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
         found, asked = searching.search(runner, site, settings, watcher.on_search)
-    profile = profile_of(found.result, site.described, site.hardware, asked)
+    profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
     if profile is None:
         return found.result, None
     notes = registry.loaded("autopipe.study_notes", "note of a study")

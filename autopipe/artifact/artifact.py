@@ -24,8 +24,7 @@ import pydantic_core
 from autopipe.artifact import pick, reference
 from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Profile
 from autopipe.errors import ArtifactError, near, shortened
-from autopipe.hardware import disk
-from autopipe.hardware.machine import size_text
+from autopipe.hardware import disk, machine
 from autopipe.measure.trial import protocol
 from autopipe.workload.workload import Workload
 
@@ -50,7 +49,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
 def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
     """Parse an artefact; raises ArtifactError if the text is no artefact. Messages call it `name`."""
     if len(text) > MAX_BYTES:
-        raise ArtifactError(f"`{name}` is larger than {size_text(MAX_BYTES)}, which no artefact is.")
+        raise ArtifactError(f"`{name}` is larger than {machine.size_text(MAX_BYTES)}, which no artefact is.")
     try:
         content = pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError as error:

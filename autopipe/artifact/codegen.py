@@ -17,10 +17,8 @@ from typing import Final
 from autopipe import again
 from autopipe._version import __version__
 from autopipe.artifact import artifact as files
-from autopipe.artifact import pick, reference
+from autopipe.artifact import converting, factory, pick, reference
 from autopipe.artifact.artifact import Stored
-from autopipe.artifact.converting import imported
-from autopipe.artifact.factory import Tuned
 from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import Profile, Reference
 from autopipe.errors import ArtifactError, ConfigError, PlainCodeError, near
@@ -95,7 +93,7 @@ def text_for(named: Reference | None, artifact: str) -> str:
     )
 
 
-def write(tuned: Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
+def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Write the artefact and the module beside it, in place of older ones, and return both paths; raises ArtifactError
     if the folder cannot be written to.
     """
@@ -159,7 +157,7 @@ def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Differen
     workload is imported, which raises WorkloadError if it does not exist.
     """
     artifact = files.read(path)
-    digest = fingerprint.workload_digest(imported(workload))
+    digest = fingerprint.workload_digest(converting.imported(workload))
     differences = fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
     return point(path, workload), differences
 
@@ -195,7 +193,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
     configuration that it can express.
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
-    workload = imported(stored.workload)
+    workload = converting.imported(stored.workload)
     try:
         return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
     except PlainCodeError as error:
@@ -229,4 +227,4 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
     except KeyError:
         known = ", ".join(module.FORMS)
         raise ConfigError(f"`--to` must be one of {known}, but got {to!r}.{near(to, module.FORMS)}") from None
-    return module.eject(imported(named), to)
+    return module.eject(converting.imported(named), to)

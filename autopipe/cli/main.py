@@ -23,8 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from autopipe import _version, registry
-from autopipe.cli import artifacts, data, measure, tune
-from autopipe.cli.options import ungrouped
+from autopipe.cli import artifacts, data, measure, options, tune
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
@@ -95,14 +94,14 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for heading, functions in _GROUPS.items():
         for function in functions:
-            app.command(function.__name__, rich_help_panel=heading)(ungrouped(function))
+            app.command(function.__name__, rich_help_panel=heading)(options.ungrouped(function))
     app.command("schema", hidden=True)(artifacts.schema)  # for programs that read artefacts, not for users of `--help`
     for name, module in sorted(registry.loaded("autopipe.commands", "command")):
         app.command(
             name.replace("_", "-"),
             context_settings=getattr(module, "CONTEXT", None),
             rich_help_panel=getattr(module, "GROUP", _OTHERS),
-        )(ungrouped(getattr(module, name)))
+        )(options.ungrouped(getattr(module, name)))
     return app
 
 

@@ -13,10 +13,7 @@ from pathlib import Path
 from autopipe import again
 from autopipe.api import loading
 from autopipe.artifact import artifact as files
-from autopipe.artifact import codegen, pick, reference
-from autopipe.artifact.factory import Tuned
-from autopipe.artifact.reference import MODULE_NAME
-from autopipe.artifact.schema import Profile
+from autopipe.artifact import codegen, factory, pick, reference, schema
 from autopipe.cli import screen
 from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
@@ -71,7 +68,7 @@ def _room(folder: Path) -> Iterator[None]:
         yield
 
 
-def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:
+def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:
     """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders; if there is none, the
     error's hint holds the configuration itself.
     """
@@ -88,7 +85,7 @@ def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:
     )
 
 
-def write_report(artifact: Path, profile: Profile) -> Path | None:
+def write_report(artifact: Path, profile: schema.Profile) -> Path | None:
     """Write the report of a profile beside its artefact.
 
     Returns None if there is no room: `autopipe report` can write the report later, from the artefact.
@@ -100,12 +97,12 @@ def write_report(artifact: Path, profile: Profile) -> Path | None:
         return None
 
 
-def use_beside(artifact: Path, profile: Profile) -> str:
+def use_beside(artifact: Path, profile: schema.Profile) -> str:
     """Return the command that trains with the generated module beside an artefact; "" if there is no module.
 
     If an accelerator was simulated, there may be no model: then the command reads the batches of an epoch.
     """
-    module = artifact.with_name(MODULE_NAME)
+    module = artifact.with_name(reference.MODULE_NAME)
     if not module.is_file():
         return ""
     simulated = profile.request.simulate is not None
@@ -120,7 +117,7 @@ def folder_of(storage_url: str | None) -> list[Path]:
     return [Path(file).parent] if sqlite and file else []
 
 
-def say_next(artifact: Path, profile: Profile, workload: str | None, arguments: Sequence[str]) -> None:
+def say_next(artifact: Path, profile: schema.Profile, workload: str | None, arguments: Sequence[str]) -> None:
     """Write the report of a profile, and print its place and the next commands.
 
     `workload` is its name on a command line, quoted for a shell; None if no samples have to be converted. `arguments`

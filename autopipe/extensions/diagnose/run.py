@@ -19,11 +19,8 @@ import keras
 from autopipe import frameworks
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import watched
-from autopipe.extensions.diagnose.watched import Watched
-from autopipe.hardware import machine
-from autopipe.hardware.processes import Sampler
-from autopipe.measure.bench import calls, copied, wait_for_device
-from autopipe.measure.outcome import Resources
+from autopipe.hardware import machine, processes
+from autopipe.measure import bench, outcome
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.workload.workload import standing_in
 
@@ -147,7 +144,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def __init__(
         self,
-        told: Callable[[Watched], None],
+        told: Callable[[watched.Watched], None],
         look: Look | None = None,
         *,
         data: str | None = None,
@@ -165,7 +162,7 @@ class Onlooker(keras.callbacks.Callback):
         self._seen: Any = None
         self._owners: Any = None
         self._steps = StepClock(clock)
-        self._sampler: Sampler | None = None
+        self._sampler: processes.Sampler | None = None
         self._batch: Any = None
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -187,7 +184,7 @@ class Onlooker(keras.callbacks.Callback):
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
-        self._sampler = Sampler()
+        self._sampler = processes.Sampler()
         self._sampler.start()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -236,7 +233,7 @@ class Onlooker(keras.callbacks.Callback):
         logs = result[0] if state else result
         enough = not self._done and self._look.is_enough(self._steps.steps)
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
-            wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
+            bench.wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
         self._steps.step_ended(self._images)
         if enough:
             self._tell(tuple(result[1:]) if state else ())
@@ -256,11 +253,11 @@ class Onlooker(keras.callbacks.Callback):
     def _tell(self, state: tuple[Any, ...]) -> None:
         self._done = True
         assert self._sampler is not None
-        resources = Resources.of(self._sampler.stop())
+        resources = outcome.Resources.of(self._sampler.stop())
         seen = steady(self._steps.steps)
         rows = _rows(self._batch)
         rates, warnings = self._alone(state)
-        found = Watched(
+        found = watched.Watched(
             **self._report,
             backend=keras.backend.backend(),
             batch_size=self._batch_size,
@@ -290,7 +287,7 @@ class Onlooker(keras.callbacks.Callback):
             with contextlib.nullcontext() if state else unchanged(self.model):
                 functions = [self._owners, *([function_without(self.model, layers)] if layers else [])]
                 for function in functions:
-                    seen = calls(function, copied(state), batch, self._look.alone_seconds)
+                    seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
                     rates.append(per_call * seen.fastest)
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
             line = (str(error).splitlines() or [type(error).__name__])[0]
@@ -403,7 +400,7 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
     return Onlooker(_print, Look(seconds=seconds, steps=steps))
 
 
-def _print(found: Watched) -> None:
+def _print(found: watched.Watched) -> None:
     from autopipe.reports.terminal import Console
 
     console: Any = Console()

@@ -13,8 +13,7 @@ import pydantic
 from rich.table import Table
 
 from autopipe.measure.outcome import Resources
-from autopipe.reports import wording
-from autopipe.reports.terminal import labelled
+from autopipe.reports import terminal, wording
 from autopipe.values import Value
 
 MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
@@ -124,7 +123,7 @@ _NOTEWORTHY = 0.1  # of the model's time, that its augmentation takes
 
 def render(watched: Watched) -> Table:
     """Return the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
-    return labelled(rows(watched))
+    return terminal.labelled(rows(watched))
 
 
 def rows(watched: Watched) -> list[tuple[str, str]]:

@@ -25,12 +25,9 @@ from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
-from autopipe.reports import page, wording
+from autopipe.reports import page, terminal, wording
 from autopipe.reports.page import Column, Row, Table
-from autopipe.reports.terminal import labelled
-from autopipe.search import record
-from autopipe.search.record import Kept
-from autopipe.search.storage import path_of_journal
+from autopipe.search import record, storage
 
 _FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")  # a storage in a file, in whose name SQLAlchemy reads `%20`
 _UNKNOWN = "-"
@@ -86,7 +83,7 @@ def of_storage(url: str, now: datetime.datetime) -> list[Member]:
     return _compared(found)
 
 
-def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
+def old(url: str, older_than_days: float, now: datetime.datetime) -> list[record.Kept]:
     """Return the studies whose last trial is older than that; one without a trial may just be beginning."""
     try:
         oldest = now - datetime.timedelta(days=older_than_days)
@@ -96,9 +93,9 @@ def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
     return [each for each, time in times if time is None or time < oldest]
 
 
-def _studies(url: str) -> list[Kept]:
+def _studies(url: str) -> list[record.Kept]:
     found = _FILE.match(url)
-    kept_in = path_of_journal(url) if url.startswith("journal://") else unquote(found[1]) if found else None
+    kept_in = storage.path_of_journal(url) if url.startswith("journal://") else unquote(found[1]) if found else None
     if kept_in is not None and not Path(kept_in).exists():  # opening it would make it
         raise ConfigError(
             f"There is no study in `{url}`: no such file.",
@@ -124,7 +121,7 @@ def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, no
     )
 
 
-def _studied(kept: Kept, here: Hardware, now: datetime.datetime) -> Member:
+def _studied(kept: record.Kept, here: Hardware, now: datetime.datetime) -> Member:
     try:
         machine = Hardware.model_validate_json(kept.hardware) if kept.hardware else None
     except pydantic.ValidationError:
@@ -199,7 +196,7 @@ def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> 
     if width < _WIDE:
         blocks: list[RenderableType] = []
         for cells in table.cells():
-            blocks += [labelled(zip(titles, cells, strict=True)), Text()]
+            blocks += [terminal.labelled(zip(titles, cells, strict=True)), Text()]
         return Group(*blocks)
     shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     for column in table.columns:

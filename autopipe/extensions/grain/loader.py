@@ -18,13 +18,9 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, LoaderError, extra_module, worker_failure
-from autopipe.hardware import processes
-from autopipe.hardware.machine import size_text
+from autopipe.hardware import machine, processes
+from autopipe.pipeline.batching import kernel, pickling, stream, streaming
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
-from autopipe.pipeline.batching.kernel import BadSampleLedger, Kernel
-from autopipe.pipeline.batching.pickling import pickled, unpickled
-from autopipe.pipeline.batching.stream import overtaken
-from autopipe.pipeline.batching.streaming import require_memory
 from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe, WorkloadLoader, closed
@@ -83,7 +79,7 @@ class Grain(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         extra_module("grain", "grain")
         knobs = self.model_copy(update={"buffer_size": job.setup.queue_size(self.buffer_size)}).normalised()
-        require_memory(job, knobs.buffered_batches() + 2)
+        streaming.require_memory(job, knobs.buffered_batches() + 2)
         if self.workers:
             _require_shared_memory(job, knobs.buffered_batches() + 2)
         processes.one_opencv_thread()
@@ -97,8 +93,8 @@ def _require_shared_memory(job: LoadJob, batches: int) -> None:
         free = room.f_bavail * room.f_frsize
         if needed > free:
             raise LoaderError(
-                f"Grain's worker processes need {size_text(needed)} in {_SHARED_MEMORY} ({batches} batches), "
-                f"but {size_text(free)} are free.",
+                f"Grain's worker processes need {machine.size_text(needed)} in {_SHARED_MEMORY} ({batches} batches), "
+                f"but {machine.size_text(free)} are free.",
                 hint="Use workers=0, a smaller buffer_size or the `processes` loader; in Docker, a larger --shm-size.",
             )
 
@@ -109,9 +105,9 @@ class _GrainLoader(WorkloadLoader):
     def __init__(self, job: LoadJob, knobs: Grain, cache: MemoryCache | None) -> None:
         super().__init__(job, knobs.buffered_batches())
         self._knobs = knobs
-        packed = pickled(job.recipe, "Grain") if knobs.workers else None
+        packed = pickling.pickled(job.recipe, "Grain") if knobs.workers else None
         self._batches = _Batches(job.recipe, job.order, cache, packed)
-        self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
+        self._ledger = kernel.BadSampleLedger(job.bad_sample_log, job.order.samples)
         self._owner = Owner()
         self._turn = 0
         self._closed = False
@@ -131,7 +127,7 @@ class _GrainLoader(WorkloadLoader):
         for number in range(epoch * len(self) + start, (epoch + 1) * len(self)):
             self._require_open()
             if turn != self._turn:
-                raise overtaken(epoch)
+                raise stream.overtaken(epoch)
             batch, bad = self._take(number)
             self._ledger.record(epoch, bad)
             yield batch
@@ -208,7 +204,7 @@ class _Batches:
         self._order = order
         self._cache = cache  # its memory lives as long as it does
         self._packed = packed
-        self._kernel = Kernel(traced(recipe), cache)
+        self._kernel = kernel.Kernel(traced(recipe), cache)
         self._indices: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -242,7 +238,7 @@ class _Batches:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         packed, order, where, first = state
-        recipe: Recipe = unpickled(packed)
+        recipe: Recipe = pickling.unpickled(packed)
         block = None if where is None else SharedBlock(where[1], os.open(where[0], os.O_RDWR))
         made = _Batches(recipe, order, MemoryCache.of(recipe, block), None)
         self.__dict__.update(made.__dict__, first=first)

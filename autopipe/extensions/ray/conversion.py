@@ -20,7 +20,6 @@ from autopipe.pipeline.storage import convert as conversions
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress
 from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, Storage
-from autopipe.pipeline.storage.layout import Manifest
 
 _PARTS_A_CORE = 4  # so that all cores end at about the same time
 _RETRIES = 3  # of a part whose node was lost
@@ -99,7 +98,7 @@ def _part(
         return RemoteFailure.of(told(error))
 
 
-def _finished(folder: Place, conversion: Conversion) -> Manifest:
+def _finished(folder: Place, conversion: Conversion) -> layout.Manifest:
     try:
         manifest = conversions.finish(folder)
     except (StorageError, FileNotFoundError) as error:

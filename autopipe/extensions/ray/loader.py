@@ -27,10 +27,9 @@ from autopipe.extensions.ray import cluster as clusters
 from autopipe.extensions.ray.cluster import LOCAL, Cluster
 from autopipe.extensions.ray.node import SHARED_DATA, Hello, Maker, SlotPlace, Training
 from autopipe.hardware import machine
+from autopipe.pipeline.batching import pickling, streaming
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
-from autopipe.pipeline.batching.pickling import answered, pickled
-from autopipe.pipeline.batching.streaming import StreamingLoader, require_memory
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe
 
@@ -93,9 +92,9 @@ class Ray(LoaderConfig):
         queue_size = job.setup.queue_size(self.queue_size)
         here = dataclasses.replace(job, recipe=dataclasses.replace(recipe, cached=0.0))
         held = self.held_batches(recipe.spec.bytes * job.order.batch_size, job.setup) + 1
-        require_memory(here, held)
+        streaming.require_memory(here, held)
         cache_bytes = MemoryCache.bytes_needed(recipe)
-        packed, layout = pickled(recipe, "Ray"), RowLayout(recipe.spec, job.order.batch_size)
+        packed, layout = pickling.pickled(recipe, "Ray"), RowLayout(recipe.spec, job.order.batch_size)
         store_bytes = 2 * _AT_A_TIME * self.workers * layout.size + 2 * len(packed)
         cluster = clusters.join(self.address, store_bytes=store_bytes)
         with contextlib.ExitStack() as undo:
@@ -108,7 +107,7 @@ class Ray(LoaderConfig):
             return loader
 
 
-class _RayLoader(StreamingLoader):
+class _RayLoader(streaming.StreamingLoader):
     def __init__(self, job: LoadJob, team: Team, fillers: Sequence[_Filler], queue_size: int) -> None:
         self._leave = weakref.finalize(self, _leave, Owner(), team)  # made first, so it runs last
         super().__init__(job, [filler for filler in fillers for _ in range(_AT_A_TIME)], queue_size)
@@ -180,7 +179,7 @@ class _Filler:
                 self.lost += 1
 
     def _taken(self, answer: Any, slot: Slot, epoch: int) -> list[BadSample]:
-        made, bad = answered(answer)
+        made, bad = pickling.answered(answer)
         if made is not None:
             slot.block.array(made.shape, made.dtype)[:] = made
         for sample in bad:
@@ -257,7 +256,7 @@ class Team:
             )
         for number, hello in enumerate(hellos):
             with self._noted(number, lost):
-                found[number] = answered(ray.get(hello))
+                found[number] = pickling.answered(ray.get(hello))
         clusters.require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
         _require_memory([(workers[number].node, hello) for number, hello in found.items()], cache_bytes)
         for number in {workers[number].node: number for number in found}.values():

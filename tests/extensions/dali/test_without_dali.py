@@ -15,10 +15,8 @@ from autopipe.hardware import gpu
 from autopipe.measure.facts import Impossible
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import library
-from autopipe.search.feasible import trim
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.table import Table
+from autopipe.search import feasible, library
+from autopipe.workload.data import arrays, table
 from autopipe.workload.op import Op
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan
@@ -31,7 +29,7 @@ ANY_JPEG = Decode(strict=False)
 
 
 def workload(photos: Path, *ops: Op, **changes: Any) -> Workload:
-    return Workload(data=Table(photos / "labels.csv"), ops=[*ops, Resize(8, 8)], batch_size=4, **changes)
+    return Workload(data=table.Table(photos / "labels.csv"), ops=[*ops, Resize(8, 8)], batch_size=4, **changes)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +61,7 @@ class Two:
 
 @pytest.mark.parametrize(
     ("data", "why"),
-    [(Arrays(np.zeros((8, 9, 9, 3), np.uint8)), "decodes image files"), (Two(), "samples have several parts")],
+    [(arrays.Arrays(np.zeros((8, 9, 9, 3), np.uint8)), "decodes image files"), (Two(), "samples have several parts")],
 )
 def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, why: str) -> None:
     work = Workload(data=data, ops=[Resize(8, 8)], batch_size=4)
@@ -90,7 +88,7 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
     work = workload(photos, ANY_JPEG)
     ruled_out = Dali.impossible(make_plan(work)).items()
     known = facts(impossible=[Impossible(parameter=name, value=value, reason=why) for (name, value), why in ruled_out])
-    trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known)
+    trimmed = feasible.trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known)
     assert {candidate.params["dali.device"] for candidate in trimmed.candidates} == {"cpu"}
     assert "dali.device gpu: no NVIDIA card is seen here" in {drop.reason for drop in trimmed.left_out}
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):

@@ -12,8 +12,7 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact.schema import FileReference
 from autopipe.errors import ConfigError
 from autopipe.extensions.fleet import members
-from autopipe.measure import fingerprint
-from autopipe.measure.outcome import Measurement
+from autopipe.measure import fingerprint, outcome
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import library, study
@@ -124,7 +123,7 @@ def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
     url, surface = f"sqlite:///{tmp_path}/study.db", Surface(decode_seconds=0.004, sample_count=50_000, noise=0.002)
     settings = Settings(trials=6, clock=surface.clock, storage=url, epochs=1, digests={"workload": "w"})
     ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).rows
-    rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, Measurement)}
+    rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, outcome.Measurement)}
     (member,) = members.of_storage(url, TOMORROW)
     assert member.images_per_second in rates
 

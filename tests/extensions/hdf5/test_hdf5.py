@@ -16,8 +16,7 @@ from h5py._objects import phil
 
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops import geometry, planner
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 from tests.fakes import damage
@@ -63,12 +62,12 @@ def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "set.h5", "w") as file:
         file["photos"], file["numbers"], file["price"] = pixels, np.zeros((4, 5), np.float32), np.arange(4)
     data = HDF5(tmp_path / "set.h5", {"numbers": "numbers", "image": "photos"}, "price", "price")
-    plan = make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    plan = planner.make_plan(Workload(data=data, ops=[geometry.RandomFlip()], batch_size=2))
     assert plan.source.labels == ("x.image", "y", "x.numbers", "sample_weight")
     assert (plan.source.x.kind, plan.source.y and plan.source.y.kind) == (FieldKind.IMAGE, FieldKind.LABEL)
     pair = HDF5(tmp_path / "set.h5", ["photos", "numbers"], None)
     assert [part.shape for part in pair.read(0)[0]] == [(2, 2, 3), (5,)]
-    assert make_plan(Workload(data=pair, ops=[], batch_size=2)).source.labels == ("x.0", "y", "x.1")
+    assert planner.make_plan(Workload(data=pair, ops=[], batch_size=2)).source.labels == ("x.0", "y", "x.1")
 
 
 def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:

@@ -25,15 +25,10 @@ from autopipe.extensions.ray.node import Hello
 from autopipe.hardware import machine
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.loader import Recipe
+from autopipe.workload import op, workload
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.op import Op
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import RandomCrop
-from autopipe.workload.ops.values import MaskToClass
+from autopipe.workload.ops import custom, geometry, planner, sizes, values
 from autopipe.workload.sample import FieldKind
-from autopipe.workload.workload import Workload
 from tests.unit.cli.conftest import Autopipe
 
 
@@ -339,8 +334,8 @@ def refused_now_and_then(image: Any, rng: np.random.Generator) -> Any:
     return image
 
 
-def recipe(data: Images, ops: list[Op]) -> Recipe:
-    plan = make_plan(Workload(data=data, ops=ops, batch_size=2, on_bad_sample="skip"))
+def recipe(data: Images, ops: list[op.Op]) -> Recipe:
+    plan = planner.make_plan(workload.Workload(data=data, ops=ops, batch_size=2, on_bad_sample="skip"))
     return Recipe(
         source=data,
         steps=plan.prefix + plan.body,
@@ -362,12 +357,12 @@ def taken(made: Recipe, epoch: int, bad: list[BadSample]) -> list[BadSample]:
 @pytest.mark.parametrize(
     ("data", "ops"),
     [
-        (Images(small=True), [RandomCrop(6, 6)]),
-        (Images(strange=True), [RandomFlip(), MaskToClass([(0, 0, 0)], unknown=None)]),
+        (Images(small=True), [sizes.RandomCrop(6, 6)]),
+        (Images(strange=True), [geometry.RandomFlip(), values.MaskToClass([(0, 0, 0)], unknown=None)]),
     ],
     ids=["by a random op", "behind a random op"],
 )
-def test_a_sample_that_random_ops_or_later_ones_refuse_is_skipped(data: Images, ops: list[Op]) -> None:
+def test_a_sample_that_random_ops_or_later_ones_refuse_is_skipped(data: Images, ops: list[op.Op]) -> None:
     made = recipe(data, ops)
     kernel = Kernel(made)
     bad = kernel.fill(0, np.arange(4), kernel.spec.empty(4))
@@ -376,7 +371,7 @@ def test_a_sample_that_random_ops_or_later_ones_refuse_is_skipped(data: Images, 
 
 
 def test_a_sample_is_made_again_as_in_its_epoch() -> None:
-    made = recipe(Images(), [Map(refused_now_and_then, random=True)])
+    made = recipe(Images(), [custom.Map(refused_now_and_then, random=True)])
     kernel = Kernel(made)
     found = [bool(kernel.fill(epoch, np.array([BAD]), kernel.spec.empty(1))) for epoch in range(12)]
     assert set(found) == {True, False}

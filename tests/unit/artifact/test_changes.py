@@ -12,7 +12,6 @@ import pytest
 import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
-from autopipe.artifact.factory import ProfileWarning, Tuned
 from autopipe.measure import fingerprint
 from autopipe.workload.op import Op
 from autopipe.workload.workload import Workload
@@ -64,7 +63,7 @@ def test_a_script_that_is_run_and_one_that_is_imported_have_the_same_ops(monkeyp
     assert fingerprint.compare_workload(before, fingerprint.workload_digest(now)) == ()
 
 
-def _tuned(folder: Path, now: Workload, **known: object) -> Tuned:
+def _tuned(folder: Path, now: Workload, **known: object) -> factory.Tuned:
     digest = fingerprint.workload_digest(workload()).model_copy(update=known)
     path = files.write(artifact(profile(workload=digest)), folder / "autopipe.json")
     return factory.load(path, here=hardware(), workload=now)
@@ -73,7 +72,7 @@ def _tuned(folder: Path, now: Workload, **known: object) -> Tuned:
 def test_it_is_told_when_a_loader_is_made_but_not_of_the_same_workload(tmp_path: Path) -> None:
     now = workload((OPS[0], OPS[2]), batch_size=4)
     expected = r"changed since it was tuned: RandomFlip was removed, the batch size was 2 and is 4\..*retune"
-    with pytest.warns(ProfileWarning, match=expected) as caught:
+    with pytest.warns(factory.ProfileWarning, match=expected) as caught:
         _tuned(tmp_path, now).make_loader().close()
     assert str(tmp_path / "autopipe.json") in str(caught[0].message)
     assert caught[0].filename == __file__

@@ -17,13 +17,11 @@ from autopipe.api import retuning
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.drift import Rates, Result, Verdict, judge, with_rates
 from autopipe.artifact.schema import Profile
-from autopipe.measure.facts import Ceiling
-from autopipe.measure.fingerprint import Hardware
+from autopipe.measure import facts, fingerprint
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.search import lock
-from autopipe.search.searching import workload_digest
+from autopipe.search import lock, searching
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile
@@ -167,11 +165,11 @@ class Machine:
     asked: list[str] = dataclasses.field(default_factory=list)
     wanted: list[JsonObject] = dataclasses.field(default_factory=list)
 
-    def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+    def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> facts.Ceiling:
         rate = 1000.0 * self.paces[len(self.asked) // 2][0]
         self.asked.append("model")
         self.wanted.append(options or {})
-        return Ceiling(model_images_per_second=within(rate), model_core_seconds_per_image=0.0, **setup._asdict())
+        return facts.Ceiling(model_images_per_second=within(rate), model_core_seconds_per_image=0.0, **setup._asdict())
 
     def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement:
         rate = SHARE * 1000.0 * self.paces[len(self.asked) // 2][1]
@@ -184,10 +182,10 @@ def _own_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
 
 
-def measured(machine: Any, here: Hardware | None = None) -> Result:
+def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
     known = shaken(
         alone=1000 * SHARE / 0.74,
-        workload=workload_digest(DESCRIBED),
+        workload=searching.workload_digest(DESCRIBED),
         measured_at=datetime.datetime.now(datetime.UTC),
     )
     stored = Stored(

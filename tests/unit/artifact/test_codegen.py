@@ -15,8 +15,7 @@ from autopipe.artifact import codegen, factory
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError
 from autopipe.hardware import machine
-from autopipe.measure import fingerprint
-from autopipe.measure.outcome import StepTime
+from autopipe.measure import fingerprint, outcome
 from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.mode import Mode
@@ -76,9 +75,9 @@ def test_the_module_passes_the_linter_and_the_formatter(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def step(mode: Mode, seconds: float = 0.004) -> StepTime:
+def step(mode: Mode, seconds: float = 0.004) -> outcome.StepTime:
     took = Estimate(value=seconds, low=seconds, high=seconds)
-    return StepTime(mode=mode, batch_size=32, step_seconds=took, first_call_seconds=1.0, backend="none")
+    return outcome.StepTime(mode=mode, batch_size=32, step_seconds=took, first_call_seconds=1.0, backend="none")
 
 
 def written(folder: Path, **changes: Any) -> Path:

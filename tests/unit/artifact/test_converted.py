@@ -10,19 +10,15 @@ import pytest
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
-from autopipe.artifact.factory import Tuned
 from autopipe.errors import StorageError
-from autopipe.measure import fingerprint
-from autopipe.measure.facts import Description
-from autopipe.measure.session import cut_sizes
+from autopipe.measure import facts, fingerprint, session
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.source import first_digest
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops import custom, planner
 from autopipe.workload.workload import Workload
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
@@ -39,21 +35,21 @@ def doubled(numbers: np.ndarray) -> np.ndarray:
     return 2 * numbers
 
 
-def tuned(folder: Path, made: Workload) -> Tuned:
+def tuned(folder: Path, made: Workload) -> factory.Tuned:
     path = files.write(
         artifact(profile(workload=digest(batch_size=2), config=config(storage="array"))), folder / "autopipe.json"
     )
     return factory.load(path, here=hardware(), workload=made)
 
 
-def described(made: Workload) -> Description:
-    plan = make_plan(made)
+def described(made: Workload) -> facts.Description:
+    plan = planner.make_plan(made)
     told = {"samples": len(made.data), "data_digest": first_digest(made.data), "first_ops": fingerprint.first_ops(plan)}
-    return DESCRIBED.model_copy(update={**told, "cuts": cut_sizes(made, plan)})
+    return DESCRIBED.model_copy(update={**told, "cuts": session.cut_sizes(made, plan)})
 
 
 def converted(made: Workload, folder: Path) -> None:
-    convert(conversion_of(made, make_plan(made), ARRAY), ARRAY, folder)
+    convert(conversion_of(made, planner.make_plan(made), ARRAY), ARRAY, folder)
 
 
 def test_the_set_beside_the_artefact_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
@@ -91,7 +87,7 @@ def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_descriptio
     assert fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"cut": 0}))
     assert not fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"storage": "files"}))
     assert not fingerprint.is_beside(tmp_path, described(workload(times=2)), array)
-    scaled = dataclasses.replace(made, ops=[Map(doubled)])
+    scaled = dataclasses.replace(made, ops=[custom.Map(doubled)])
     assert not fingerprint.is_beside(tmp_path, described(scaled), array)
     shard, *_ = (tmp_path / "converted" / "array").glob("x-*.bin")
     shard.write_bytes(b"")

@@ -15,9 +15,7 @@ from autopipe.hardware import machine
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject.forms import cached_bytes
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject, module
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.loaders.wrapped import Foreign
+from autopipe.pipeline.loaders import tfdata, threads, wrapped
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.table import Table
@@ -35,7 +33,7 @@ from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
-LOADERS = [TfData(num_parallel_calls=2), Foreign(code="keras-workers")]
+LOADERS = [tfdata.TfData(num_parallel_calls=2), wrapped.Foreign(code="keras-workers")]
 ROWS = Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
 
 
@@ -57,14 +55,14 @@ def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader:
     masked = eject(work(pairs, Decode(), MaskToClass(((0, 0, 0),)), OneHot(2)), config)
     photos = ImageFolder(write_images(tmp_path / "photos", "cat/1.png", "cat/2.png"))
     labelled = eject(work(photos, Decode(), Resize(4, 4), OneHot(2)), config)
-    axes = "(2, 0, 1)" if isinstance(loader, TfData) else "(0, 3, 1, 2)"  # of a sample, and of a batch
+    axes = "(2, 0, 1)" if isinstance(loader, tfdata.TfData) else "(0, 3, 1, 2)"  # of a sample, and of a batch
     assert [part for part in "xy" if f"transpose({part}, {axes})" in masked] == ["x", "y"]
     assert [part for part in "xy" if f"transpose({part}, {axes})" in labelled] == ["x"]
 
 
 def loaded(data: ImageFolder, *ops: Any, **config: Any) -> list[str]:
     """Return the lines on a sample of tf.data code, from the first op on."""
-    loader = PipelineConfig(loader=TfData(), **config)
+    loader = PipelineConfig(loader=tfdata.TfData(), **config)
     code = eject(work(data, Decode(), *ops, Rescale(1 / 255)), loader)
     assert code.count("map(") == (2 if config else 1)
     lines = code.partition("read_file(x)\n")[2].partition("\ndef make_dataset")[0].splitlines()
@@ -197,7 +195,7 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
 def test_every_reason_against_it_is_said() -> None:
     workload = work(ROWS, Map(lambda x: x), on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
-        eject(workload, PipelineConfig(loader=Threads(workers=2), storage="array"))
+        eject(workload, PipelineConfig(loader=threads.Threads(workers=2), storage="array"))
     for reason in ("the `threads` loader is autopipe's own", "storage='array'", "bad samples"):
         assert reason in error.value.message
     with pytest.raises(

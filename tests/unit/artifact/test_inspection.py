@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from autopipe.artifact.verifying import BadFile, inspect
 from autopipe.errors import DataError
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops import custom, planner
 from autopipe.workload.workload import Workload
 
 COUNT = 1000
@@ -55,7 +54,7 @@ def source() -> Played:
 
 def conversion(source: Played, *ops: Any) -> Conversion:
     workload = Workload(data=source, ops=ops, batch_size=4)
-    plan = make_plan(workload)
+    plan = planner.make_plan(workload)
     source.read_once.clear()
     return Conversion.of(workload, plan, len(plan.prefix))
 
@@ -66,7 +65,7 @@ def test_every_sample_is_looked_at_and_each_bad_one_is_named_with_its_reason(sou
             raise ValueError("no sevens")
         return image
 
-    looked = conversion(source, Map(refuse))
+    looked = conversion(source, custom.Map(refuse))
     source.bad = {70, 999}
     found = inspect(looked, tmp_path / "journal", workers=3)
     assert source.read_once == set(range(COUNT))

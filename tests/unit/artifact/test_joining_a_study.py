@@ -9,12 +9,9 @@ import optuna
 import pytest
 
 from autopipe.errors import ConfigError
-from autopipe.measure.facts import Limits
-from autopipe.measure.fingerprint import Hardware
-from autopipe.search import searching
-from autopipe.search.record import ENDED
+from autopipe.measure import facts, fingerprint
+from autopipe.search import record, searching, trials
 from autopipe.search.settings import Settings
-from autopipe.search.trials import Event, NotJoined
 from tests.fakes.profiles import GIB, hardware
 
 
@@ -23,15 +20,15 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(storage=f"sqlite:///{tmp_path}/studies.db", join=True, digests={"workload": "w", "data": "d"})
 
 
-def begin(settings: Settings, machine: Hardware, *, ended: bool = False) -> tuple[str, list[str]]:
+def begin(settings: Settings, machine: fingerprint.Hardware, *, ended: bool = False) -> tuple[str, list[str]]:
     """Begin the study that such a machine takes part in; return its name, and why others are not joined."""
-    told: list[Event] = []
+    told: list[trials.Event] = []
     joined = searching.joined(settings, machine, told.append)
     study = optuna.create_study(storage=joined.storage, study_name=joined.study_name, load_if_exists=True)
     study.set_user_attr("digests", dict(joined.digests))
     if ended:
-        study.set_user_attr(ENDED, "2026-01-01")
-    return joined.study_name, [each for event in told if isinstance(event, NotJoined) for each in event.reasons]
+        study.set_user_attr(record.ENDED, "2026-01-01")
+    return joined.study_name, [each for event in told if isinstance(event, trials.NotJoined) for each in event.reasons]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +72,7 @@ def test_another_machine_begins_its_own_and_is_told_why(settings: Settings) -> N
 
 def test_what_is_asked_for_something_else_begins_its_own_and_is_told_why(settings: Settings) -> None:
     name, _ = begin(settings, hardware())
-    asked = dataclasses.replace(settings, epochs=30, limits=Limits(only={"cache": ("none",)}))
+    asked = dataclasses.replace(settings, epochs=30, limits=facts.Limits(only={"cache": ("none",)}))
     other, reasons = begin(asked, hardware())
     assert other != name
     assert "epochs nothing there, 30 here" in reasons[0]

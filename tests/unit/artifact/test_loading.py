@@ -11,9 +11,8 @@ import pytest
 import autopipe as ap
 from autopipe.api import retuning
 from autopipe.artifact import artifact as files
-from autopipe.artifact import codegen
+from autopipe.artifact import codegen, factory
 from autopipe.artifact.artifact import Stored, stored
-from autopipe.artifact.factory import ProfileWarning
 from autopipe.artifact.schema import FileReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError, ConfigError, TrialError
 from autopipe.measure import fingerprint
@@ -75,7 +74,7 @@ def test_where_a_retune_comes_to_nothing_the_nearest_is_taken(path: Path, monkey
         raise TrialError("the study is another workload's")
 
     monkeypatch.setattr(retuning, "run", fails)
-    with pytest.warns(ProfileWarning) as warnings:
+    with pytest.warns(factory.ProfileWarning) as warnings:
         tuned = ap.load(path, on_new_hardware="retune")
     assert "a retune failed: the study is another workload's" in str(warnings[0].message)
     assert tuned.profile == files.read(path).profiles[0]
@@ -86,14 +85,14 @@ def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest
     space = library.load("quick", {"cores": 2, "gpus": 0})
     result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     monkeypatch.setattr(retuning, "run", lambda *_, **__: retuning.Retuned(result=result))
-    with pytest.warns(ProfileWarning) as warnings:
+    with pytest.warns(factory.ProfileWarning) as warnings:
         ap.load(path, on_new_hardware="retune")
     assert "a retune failed: No configuration could be measured" in str(warnings[0].message)
 
 
 def test_a_trials_import_does_not_retune(path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(protocol.IN_TRIAL, "1")
-    with pytest.warns(ProfileWarning):
+    with pytest.warns(factory.ProfileWarning):
         ap.load(path, on_new_hardware="retune")
     assert retunes == []
 

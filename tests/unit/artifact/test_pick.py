@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.artifact import pick
-from autopipe.artifact.schema import Profile
+from autopipe.artifact import pick, schema
 from autopipe.errors import ArtifactError
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.pipeline.config import PipelineConfig
@@ -25,7 +24,7 @@ THREE = artifact(SMALL, HERE, GPUS)
         (hardware(cores=32, gpus=(H200,)), GPUS),
     ],
 )
-def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, nearest: Profile) -> None:
+def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, nearest: schema.Profile) -> None:
     choice = pick.pick(THREE, here)
     assert nearest == choice.profile
     assert MatchLevel.NEAR is choice.match.level

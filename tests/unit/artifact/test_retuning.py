@@ -21,9 +21,7 @@ from autopipe.measure import fingerprint
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
-from autopipe.search import confirmation, library, study
-from autopipe.search.conclusion import Searched
-from autopipe.search.measurer import Baseline
+from autopipe.search import conclusion, confirmation, library, measurer, study
 from autopipe.search.result import Reason, Stop
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
@@ -41,8 +39,8 @@ class Rivalled(Surface):
 
     former: PipelineConfig
 
-    def baselines(self) -> Sequence[Baseline]:
-        return [*super().baselines(), Baseline(name=FORMER, config=self.former, incumbent=True)]
+    def baselines(self) -> Sequence[measurer.Baseline]:
+        return [*super().baselines(), measurer.Baseline(name=FORMER, config=self.former, incumbent=True)]
 
 
 @pytest.fixture
@@ -50,7 +48,7 @@ def space() -> Space:
     return library.load("quick", {"cores": 4, "gpus": 0})
 
 
-def searched(space: Space, former: PipelineConfig, **changes: object) -> Searched:
+def searched(space: Space, former: PipelineConfig, **changes: object) -> conclusion.Searched:
     surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1)
     settings = dataclasses.replace(Settings(clock=surface.clock, trials=12), **changes)  # type: ignore[arg-type]
     return study.run(space, surface, surface.facts(), settings)

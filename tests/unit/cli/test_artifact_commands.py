@@ -19,9 +19,7 @@ from autopipe.artifact.artifact import merge
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use_beside
 from autopipe.measure import fingerprint
-from autopipe.search import library, study
-from autopipe.search.result import Reason, Result, Stop
-from autopipe.search.settings import Request, Settings, SimulatedStep
+from autopipe.search import library, result, settings, study
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN
@@ -177,10 +175,10 @@ NAMED = FileReference(path="train.py")
 
 
 @functools.cache
-def searched(*, fails: bool = False) -> Result:
+def searched(*, fails: bool = False) -> result.Result:
     surface = Surface(cores=4, fails=lambda config: fails)
     space = library.load("quick", {"cores": 4, "gpus": 0})
-    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=4)).result
+    return study.run(space, surface, surface.facts(), settings.Settings(clock=surface.clock, trials=4)).result
 
 
 def stored(folder: Path, **changes: object) -> tuple[Path, Profile]:
@@ -211,7 +209,7 @@ def retuned(
 def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool, simulated: bool
 ) -> None:
-    request = Request(simulate=SimulatedStep(step_seconds=0.01) if simulated else None)
+    request = settings.Request(simulate=settings.SimulatedStep(step_seconds=0.01) if simulated else None)
     path, known = stored(tmp_path, request=request)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(NAMED, path.name))
     found = known if same else stored(tmp_path / "other", key="another", request=request)[1]
@@ -235,7 +233,7 @@ def test_a_module_of_another_is_not_named(autopipe: Autopipe, tmp_path: Path, mo
 def test_a_retune_that_is_interrupted_says_how_to_go_on(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
-    cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
+    cut = result.Stop(reason=result.Reason.INTERRUPTED, message="Interrupted.")
     done = retuning.Retuned(result=searched(fails=True).model_copy(update={"stop": cut}))
 
     def run(*_: object, **__: object) -> retuning.Retuned:

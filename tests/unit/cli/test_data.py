@@ -14,9 +14,7 @@ import pytest
 from autopipe.artifact import verifying
 from autopipe.errors import WorkloadError
 from autopipe.measure.outcome import Agreement, Verification
-from autopipe.measure.trial import protocol
-from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.measure.trial.workload_import import load_workload
+from autopipe.measure.trial import protocol, supervise, workload_import
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -145,7 +143,7 @@ def test_it_writes_where_loaders_look(
     assert f"wrote     8 samples to {home}/converted/{name}" in ended.err
     assert "verified  every file, and 8 samples against the source" in ended.err
     monkeypatch.chdir(home.parent)
-    made, files = load_workload(named), PipelineConfig(loader=Threads(workers=1))
+    made, files = workload_import.load_workload(named), PipelineConfig(loader=Threads(workers=1))
     kept = files.model_copy(update={"storage": "array", "cut": cut})
     with build_loader(made, files) as one, build_loader(made, kept) as other:
         for batch, kept_batch in zip(one.epoch(0), other.epoch(0), strict=True):
@@ -220,7 +218,7 @@ def test_a_wrapped_dataset_is_refused(home: Path, autopipe: Autopipe) -> None:
 def test_batches_are_compared_without_the_workloads_model(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = []
 
-    def verify(runner: TrialRunner, **_: object) -> Verification:
+    def verify(runner: supervise.TrialRunner, **_: object) -> Verification:
         simulated.append(runner.launch.simulate is not None)
         return Verification(agreements=())
 
@@ -243,12 +241,12 @@ def test_what_could_not_run_has_an_exit_code_of_its_own(autopipe: Autopipe, monk
 
 
 def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warns(runner: TrialRunner, **options: object) -> Verification:
+    def warns(runner: supervise.TrialRunner, **options: object) -> Verification:
         for _ in range(2):
             runner.on_event(protocol.Log(text="3 files are left out."))
         return Verification(agreements=())
 
-    def fails(runner: TrialRunner) -> NoReturn:
+    def fails(runner: supervise.TrialRunner) -> NoReturn:
         warns(runner)
         raise WorkloadError("It ends here.")
 

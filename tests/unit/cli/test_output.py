@@ -12,8 +12,7 @@ import pytest
 from rich.text import Text
 
 from autopipe import again
-from autopipe.artifact import factory
-from autopipe.artifact.schema import ImagesReference, ModuleReference
+from autopipe.artifact import factory, schema
 from autopipe.cli import screen
 from autopipe.cli.options import Chosen
 from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
@@ -27,7 +26,7 @@ from tests.fakes.profiles import profile
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
 
-IMAGES = ImagesReference(path="/my photos", model="vgg16", image_size=96)
+IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_what_to_do_next_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     known = profile(config=CONFIG.model_copy(update=storage).model_dump(mode="json"))
-    named = ModuleReference(module="project.train")
+    named = schema.ModuleReference(module="project.train")
     (folder := tmp_path / "my models").mkdir()
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     written, module = write_outputs(tuned, [folder])
@@ -96,7 +95,7 @@ def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monke
 
 
 def tuned() -> factory.Tuned:
-    named = ModuleReference(module="project.train")
+    named = schema.ModuleReference(module="project.train")
     return factory.of_profile(profile(), Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=named)
 
 
