@@ -59,6 +59,13 @@ def begun(record: Record, space: Space, origin: str, predicted: float | None = N
         return trial
 
 
+def raises(error: BaseException) -> Callable[..., NoReturn]:
+    def act(*_: object) -> NoReturn:
+        raise error
+
+    return act
+
+
 def fail(record: Record, trial: optuna.Trial) -> None:
     record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
 
@@ -71,12 +78,15 @@ def run_one(record: Record, space: Space, excess: float = -1.0) -> Measurement:
     return outcome
 
 
-def test_a_trial_is_read_back_as_it_was_written(space: Space, url: str) -> None:
-    outcome = run_one(opened(url), space)
+def test_a_trial_and_the_ceilings_are_read_back_as_they_were_written(space: Space, url: str) -> None:
+    record, ceilings = opened(url), list(Surface().ceilings([ModelSetup()]))
+    record.keep_ceilings(ceilings)
+    outcome = run_one(record, space)
     (row,) = opened(url).rows()
     assert (row.origin, row.predicted, row.value) == (AskedBy(Asker.SEED, "rule"), 123.0, 5.0)
     assert (row.seconds, row.feasible, row.block) == (2.0, True, None)
     assert (row.config, row.key, row.outcome) == (CONFIG, CONFIG.key(), outcome)
+    assert opened(url).ceilings() == ceilings
 
 
 def test_trials_that_failed_were_cut_off_broke_a_limit_or_were_refused_are_told_apart(space: Space) -> None:
@@ -90,12 +100,6 @@ def test_trials_that_failed_were_cut_off_broke_a_limit_or_were_refused_are_told_
     assert cut_off.outcome is None
     assert [row.feasible for row in (failed, infeasible)] == [True, False]
     assert record.study.trials[3].user_attrs["refused"] == "devices > 1: 0 GPUs"
-
-
-def test_ceilings_are_kept(url: str) -> None:
-    ceilings = list(Surface().ceilings([ModelSetup()]))
-    opened(url).keep_ceilings(ceilings)
-    assert opened(url).ceilings() == ceilings
 
 
 @pytest.mark.parametrize(
@@ -125,15 +129,11 @@ def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     assert optuna.logging.get_verbosity() == before
 
 
-def dies(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def test_a_trial_whose_outcome_was_written_before_its_process_died_is_finished_with_it(
     space: Space, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as dying:
-        dying.setattr(optuna.storages.RDBStorage, "set_trial_state_values", dies)
+        dying.setattr(optuna.storages.RDBStorage, "set_trial_state_values", raises(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             run_one(opened(url), space)
     assert [each.state for each in trials(url)] == [TrialState.RUNNING]
@@ -217,10 +217,7 @@ def unlocked(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def full(_: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    def append(*_: object) -> NoReturn:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(JournalFileBackend, "append_logs", append)
+    monkeypatch.setattr(JournalFileBackend, "append_logs", raises(OSError(errno.ENOSPC, "No space left on device")))
     return "No space left on device"
 
 
