@@ -206,14 +206,6 @@ def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: S
     assert set(looks.values()) == {1}
 
 
-def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(space: Space) -> None:
-    quick, thorough = (
-        run(space, Theirs(share=share, model_rate=900.0, noise=0.001), patience=99, trials=40) for share in (1.0, 0.8)
-    )
-    assert quick.result.stop.reason is Reason.CEILING
-    assert len(quick.rows) <= len(thorough.rows)
-
-
 def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once(space: Space) -> None:
     class Slow(Theirs):
         """A model whose step takes a second, on a machine that is slower while the first candidate runs."""

@@ -197,18 +197,8 @@ REASON, CHANGE = "The reason of the last: Forked children hang.", "Change what t
     [
         ("failed", {}, f"{NOTHING}: all of 3 trials failed. {REASON}", "Use threads."),
         ("one_failed", {}, f"{NOTHING}: the one trial failed. The reason: Forked children hang.", "Use threads."),
-        (
-            "failed",
-            NONE_RAN,
-            f"{UNTRIED}. 3 trials were allowed and have been used.",
-            CHANGE,
-        ),
-        (
-            "failed",
-            NONE_RAN | {"left_out": FORKS},
-            f"{UNTRIED}: wrapped with use_multiprocessing: forks.",
-            CHANGE,
-        ),
+        ("failed", NONE_RAN, f"{UNTRIED}. 3 trials were allowed and have been used.", CHANGE),
+        ("failed", NONE_RAN | {"left_out": FORKS}, f"{UNTRIED}: wrapped with use_multiprocessing: forks.", CHANGE),
         ("failed", NONE_RAN | CUT, f"{INTERRUPTED}.", None),
         ("failed", CUT, f"{INTERRUPTED}. Trials that failed: 3. {REASON}", "Use threads."),
         (

@@ -14,14 +14,7 @@ from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search.searching import held
-from autopipe.search.settings import (
-    Settings,
-    as_options,
-    rehearsal,
-    request_of,
-    require_possible,
-    retune_settings,
-)
+from autopipe.search.settings import Settings, as_options, rehearsal, request_of, require_possible, retune_settings
 from tests.fakes.profiles import artifact, profile
 from tests.unit.search.conftest import space_of
 
@@ -147,10 +140,7 @@ SPACE = {
         ({"loader.workers": (2,)}, {"threads.workers": (2,), "keras.workers": (2,)}),
         # and a loader that cannot have the value is left out.
         ({"loader.workers": (5,)}, {"threads.workers": (5,), "loader": ("threads", "tfdata")}),
-        (
-            {"loader": ("threads", "keras"), "loader.workers": (5,)},
-            {"loader": ("threads",), "threads.workers": (5,)},
-        ),
+        ({"loader": ("threads", "keras"), "loader.workers": (5,)}, {"loader": ("threads",), "threads.workers": (5,)}),
     ],
 )
 def test_a_knob_of_any_loader_is_held_for_each(

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import optuna
@@ -15,7 +13,6 @@ from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
 from autopipe.search import surrogate
 from autopipe.search.feasible import trim
-from autopipe.search.session import Session
 from autopipe.search.surrogate import (
     Array,
     Features,
@@ -25,9 +22,10 @@ from autopipe.search.surrogate import (
     distributions,
     expected_gain,
 )
+from autopipe.search.trials import AskedBy, Asker
 from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import run
+from tests.unit.search.conftest import run, session_of
 
 SURFACE = Surface(quirks=1)
 
@@ -140,48 +138,20 @@ def test_other_readings_change_what_is_believed_and_not_what_was_learnt() -> Non
     assert other.value("memory") < 0.5 < other.value("none")
 
 
-class Search:
-    """A search whose trials are true rates."""
-
-    def __init__(self, space: Space) -> None:
-        self.trimmed = trim(space, Surface().facts())
-        self.worth: dict[str, float | None] = {}
-        self._features = Features({each.key: each.config for each in self.trimmed.candidates}, 4, trend)
-        ranked = sorted(self.trimmed.candidates, key=lambda each: -trend(each.config))
-        session = SimpleNamespace(
-            trimmed=self.trimmed,
-            seed=0,
-            trend=trend,
-            ranked=lambda: ranked,
-            worth=lambda: self.worth,
-            surrogate=self._surrogate,
-            record=SimpleNamespace(under_way=dict),
-        )
-        self.sampler = SurrogateSampler(cast(Session, session))
-
-    def run(self) -> list[float]:
-        """Try all candidates, and return their rates."""
-        while (chosen := self.sampler.choose(self.worth)) is not None:
-            assert chosen.key not in self.worth
-            self.worth[chosen.key] = Surface().true_rate(chosen.config)
-        return [rate for rate in self.worth.values() if rate is not None]
-
-    def _surrogate(self) -> Surrogate:
-        readings = [(key, Reading(math.log(rate), 0.0)) for key, rate in self.worth.items() if rate is not None]
-        return Surrogate(self._features, readings)
+def tried(space: Space) -> list[float]:
+    """Let the sampler try all candidates, none of them twice, and return their true rates in this order."""
+    surface = Surface(noise=0.0)
+    session = session_of(space, surface)
+    sampler = SurrogateSampler(session)
+    while (chosen := sampler.choose(session.worth())) is not None:
+        session.run_config(chosen.config, AskedBy(Asker.SAMPLER, "surrogate"))
+    rows = session.record.rows()
+    assert sorted(row.key for row in rows) == sorted(each.key for each in session.trimmed.candidates)
+    return [surface.true_rate(row.config) for row in rows]
 
 
-def trend(config: PipelineConfig) -> float:
-    return math.log(Surface().true_rate(config))
-
-
-def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> None:
-    search = Search(space.only("loader", ["processes"]))
-    assert len(search.run()) == len(search.trimmed.candidates)
-
-
-def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:
-    rates = Search(space.only("loader", ["threads", "tfdata"]).only("threads.queue_size", [8])).run()
+def test_what_is_predicted_far_below_the_best_measured_comes_last_and_there_is_an_end(space: Space) -> None:
+    rates = tried(space.only("loader", ["threads", "tfdata"]).only("threads.queue_size", [8]))
     reachable = [rate >= 0.3 * max(rates) for rate in rates]
     assert not all(reachable)
     assert reachable == sorted(reachable, reverse=True)
@@ -194,7 +164,7 @@ def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> N
 
 
 def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
-    mine = optuna.create_study(direction="maximize", sampler=Search(space).sampler)
+    mine = optuna.create_study(direction="maximize", sampler=SurrogateSampler(session_of(space, Surface())))
     trial = mine.ask(distributions(space))
     assert space["loader"].values.count(trial.params["loader"]) == 1
 
