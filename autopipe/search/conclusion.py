@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -165,7 +165,11 @@ def result(
         utilisation={} if chosen is None else _utilisation(session, chosen, against),
         trials=tuple(trial(row.origin, row.config, row.outcome, seconds=row.seconds) for row in rows),
         left_out=_left_out(session),
-        over_limits=tuple(_over_limits(session)),
+        over_limits=tuple(
+            trials.taken(row.outcome, costs.cache_bytes(row.config, workload))
+            for row in rows
+            if isinstance(row.outcome, Measurement) and not session.kept_limits(row)
+        ),
         stop=stop,
         seconds=session.seconds(),
         measuring_seconds=sum(row.seconds for row in rows) + session.ceiling_seconds,
@@ -410,12 +414,6 @@ def _left_out(session: Session) -> tuple[LeftOut, ...]:
     refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
     reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
     return tuple(LeftOut(reason=reason, configs=configs) for reason, configs in reasons.items())
-
-
-def _over_limits(session: Session) -> Iterator[Resources]:
-    for row in session.record.rows():
-        if isinstance(row.outcome, Measurement) and not session.kept_limits(row):
-            yield trials.taken(row.outcome, costs.cache_bytes(row.config, session.facts.workload))
 
 
 def _others_cores(rows: Sequence[Row]) -> float:

@@ -223,7 +223,9 @@ class Record:
         if self._shared:
             self._kept.fail_stale()
         for trial in self._kept.trials():
-            if trial.number in self._taken or trial.state is TrialState.RUNNING or self._is_their_proof(trial):
+            theirs = trial.user_attrs.get("owner", {}).get("host") != socket.gethostname()
+            their_proof = self._shared and theirs and _asker(trial.user_attrs) is Asker.PROOF
+            if trial.number in self._taken or trial.state is TrialState.RUNNING or their_proof:
                 continue
             self._taken.add(trial.number)
             self.study.add_trial(trial)
@@ -269,10 +271,6 @@ class Record:
             and (not each.state.is_finished() or "outcome" in each.user_attrs)
             for each in trials[:number]
         )
-
-    def _is_their_proof(self, trial: FrozenTrial) -> bool:
-        theirs = trial.user_attrs.get("owner", {}).get("host") != socket.gethostname()
-        return self._shared and theirs and _asker(trial.user_attrs) is Asker.PROOF
 
 
 def open_record(  # noqa: PLR0913  what a study is known by, and who is told of its storage
@@ -336,7 +334,11 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> dict[str, str]:
     """Return the digests that differ between two studies, each with both sides in words."""
     names = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
-    return {name: _sides(there.get(name), here.get(name)) for name in names}
+    return {
+        name: _apart(there.get(name), here.get(name))
+        or f"{_shown(there.get(name))} there, {_shown(here.get(name))} here"
+        for name in names
+    }
 
 
 def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -381,11 +383,6 @@ def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
 def _note(study: optuna.Study, wanted: dict[str, str]) -> None:
     study.set_user_attr("digests", wanted)
     study.set_user_attr("began", _now())
-
-
-def _sides(there: str | None, here: str | None) -> str:
-    """Name the content of a digest in the study and here; of one with several fields, those that differ."""
-    return _apart(there, here) or f"{_shown(there)} there, {_shown(here)} here"
 
 
 def _apart(there: str | None, here: str | None) -> str:

@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
@@ -394,7 +393,11 @@ def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Setting
     number = max((int(each.removeprefix(name)) for each in there if each.startswith(name)), default=1)
     if settings.fresh and ENDED in there.get(f"{name}{number}", {}):
         number += 1
-    reasons = [_unlike(each, there[each], ours) for each in there if not each.startswith(name)]
+    reasons = []
+    for each in (each for each in there if not each.startswith(name)):
+        known = {key: text for key, text in there[each].get("digests", {}).items() if key in ours}
+        sides = "; ".join(f"{key} ({said})" for key, said in differences(known, ours).items())
+        reasons.append(f"`{each}` is of another {sides}")
     if reasons:
         on_event(NotJoined(reasons=tuple(reasons)))
     return dataclasses.replace(settings, study_name=f"{name}{number}", digests=ours, fresh=False)
@@ -410,9 +413,3 @@ def _request(settings: Settings) -> str:
         "convert": settings.limits.convert,
     }
     return json.dumps(asked, sort_keys=True)
-
-
-def _unlike(name: str, attributes: Mapping[str, Any], ours: Mapping[str, str]) -> str:
-    known = attributes.get("digests", {})
-    sides = differences({each: known[each] for each in ours if each in known}, ours)
-    return f"`{name}` is of another {'; '.join(f'{each} ({said})' for each, said in sides.items())}"

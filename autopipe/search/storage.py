@@ -120,7 +120,10 @@ def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale |
             if kind == "journal":  # a path after the third slash, as in sqlite's
                 return JournalStorage(JournalFileBackend(path_of_journal(url)))
             if kind == "grpc":
-                return _proxied(place.rstrip("/"))
+                host, _, port = place.rstrip("/").partition(":")
+                proxy = GrpcStorageProxy(host=host, port=int(port or _GRPC_PORT))
+                proxy.wait_server_ready(timeout=_READY_SECONDS)
+                return proxy
             return (patience or Patience()).ask(lambda: _database(url, options))
     except (*STORAGE_ERRORS, ImportError) as error:
         raise unusable(url, error) from error
@@ -145,13 +148,6 @@ def _database(url: str, options: dict[str, Any]) -> RDBStorage:
         with suppress(IntegrityError, ProgrammingError):
             return RDBStorage(url, **options)
     return RDBStorage(url, **options)
-
-
-def _proxied(place: str) -> GrpcStorageProxy:
-    host, _, port = place.partition(":")
-    storage = GrpcStorageProxy(host=host, port=int(port or _GRPC_PORT))
-    storage.wait_server_ready(timeout=_READY_SECONDS)
-    return storage
 
 
 def url_of(file: Path) -> str:
