@@ -13,26 +13,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.hardware import machine
-from autopipe.pipeline.assembly import CacheWarning, batches_digest, build_loader, conversion_of, evaluation_loader
-from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.loader import Loader, LoadJob
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.assembly import CacheWarning, batches_digest, conversion_of, evaluation_loader
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.loader import LoadJob
 from autopipe.pipeline.storage.convert import convert
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.table import Table
 from autopipe.workload.op import Op
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
-PLAIN = PipelineConfig(loader=Threads(workers=1))
+PLAIN = ap.PipelineConfig(loader=ap.Threads(workers=1))
 CACHED = PLAIN.model_copy(update={"cache": "memory"})
 
 
@@ -40,21 +32,21 @@ class _Job(Exception):
     """What a loader was given to do."""
 
 
-def workload(photos: Path, **changes: Any) -> Workload:
-    ops = [Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)]
-    return Workload(data=Table(photos / "labels.csv"), **{"ops": ops, "batch_size": 4, **changes})
+def workload(photos: Path, **changes: Any) -> ap.Workload:
+    ops = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=ap.Table(photos / "labels.csv"), **{"ops": ops, "batch_size": 4, **changes})
 
 
 def job(photos: Path, **settings: Any) -> LoadJob:
-    return revealed(lambda: build_loader(workload(photos), PLAIN.model_copy(update=settings)))
+    return revealed(lambda: ap.build_loader(workload(photos), PLAIN.model_copy(update=settings)))
 
 
 def revealed(build: Callable[[], object]) -> LoadJob:
-    def reveal(_: Threads, given: LoadJob) -> Loader:
+    def reveal(_: ap.Threads, given: LoadJob) -> ap.Loader:
         raise _Job(given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Threads, "open", reveal)
+        patch.setattr(ap.Threads, "open", reveal)
         with pytest.raises(_Job) as caught:
             build()
     found: LoadJob = caught.value.args[0]
@@ -96,9 +88,9 @@ def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tm
     made = workload(photos, converted=str(folder))
     convert(conversion_of(made, make_plan(made), STORAGES["array"]), STORAGES["array"], folder / "array")
     config = PLAIN.model_copy(update={"storage": "array"})
-    build_loader(made, config).close()
+    ap.build_loader(made, config).close()
     with pytest.raises(StorageError, match=r"has no set of .* after 1 ops") as caught:
-        build_loader(made, config.model_copy(update={"cut": 1}))
+        ap.build_loader(made, config.model_copy(update={"cut": 1}))
     options = f"--to array --cut 1 --out '{tmp_path}/my sets/array-1'"
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with {options}"
 
@@ -148,12 +140,12 @@ class Slow:
 
 def test_batches_do_not_wait_for_the_digest_of_the_data_which_is_found_once() -> None:
     data = Slow()
-    made = Workload(data=data, ops=[], batch_size=2, shuffle=False)
-    with build_loader(made, PLAIN) as loader:
+    made = ap.Workload(data=data, ops=[], batch_size=2, shuffle=False)
+    with ap.build_loader(made, PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 4
         data.may_answer.set()
         first = loader.state_dict()
-    with build_loader(made, PLAIN) as loader:
+    with ap.build_loader(made, PLAIN) as loader:
         loader.load_state_dict(first)
     assert data.asked == 1
 
@@ -163,14 +155,14 @@ def test_a_digest_that_fails_is_raised_where_it_is_asked_for() -> None:
         def digest(self) -> str:
             raise OSError("the share is gone")
 
-    with build_loader(Workload(data=Failing(), ops=[], batch_size=2), PLAIN) as loader:
+    with ap.build_loader(ap.Workload(data=Failing(), ops=[], batch_size=2), PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 4
         with pytest.raises(OSError, match="the share is gone"):
             loader.state_dict()
 
 
 def few_of(photos: Path, count: int) -> Made:
-    return Made(count, Table(photos / "labels.csv").read)
+    return Made(count, ap.Table(photos / "labels.csv").read)
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(3, [3]), (4, [4]), (6, [4, 2])])
@@ -185,12 +177,15 @@ def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, si
 
 @pytest.mark.parametrize(
     ("op", "instead"),
-    [(RandomCrop(8, 6), CenterCrop(8, 6)), (RandomResizedCrop(8, 6, interpolation="nearest"), Resize(8, 6, "nearest"))],
+    [
+        (ap.RandomCrop(8, 6), ap.CenterCrop(8, 6)),
+        (ap.RandomResizedCrop(8, 6, interpolation="nearest"), ap.Resize(8, 6, "nearest")),
+    ],
 )
 def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path, op: Op, instead: Op) -> None:
     few = few_of(photos, 3)
-    chance = workload(photos, ops=[Decode(), Resize(20, 20), op, RandomFlip()])
-    plain = workload(photos, ops=[Decode(), Resize(20, 20), instead])
+    chance = workload(photos, ops=[ap.Decode(), ap.Resize(20, 20), op, ap.RandomFlip()])
+    plain = workload(photos, ops=[ap.Decode(), ap.Resize(20, 20), instead])
     with evaluation_loader(chance, PLAIN, few) as one, evaluation_loader(plain, PLAIN, few) as other:
         ((x, _),), ((wanted, _),) = one.batches(0), other.batches(0)
     assert x.shape == (3, 8, 6, 3)
@@ -198,7 +193,7 @@ def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path,
 
 
 def test_samples_of_no_common_size_without_the_random_ops_are_told_which_are_left_out(photos: Path) -> None:
-    made = workload(photos, ops=[Decode(), Map(lambda image, rng: image[:8, :8], random=True), RandomFlip()])
+    made = workload(photos, ops=[ap.Decode(), ap.Map(lambda image, rng: image[:8, :8], random=True), ap.RandomFlip()])
     with pytest.raises(WorkloadError, match=r"one size.* leave out what is random: `Map`, `RandomFlip`\.") as caught:
         evaluation_loader(made, PLAIN, few_of(photos, 6))
     assert "pass a loader of these samples" in str(caught.value.hint)
@@ -225,10 +220,10 @@ def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, monkey
 
 def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Made(100, lambda index: np.zeros(100_000, np.uint8))
-    made = Workload(data=large, ops=[], batch_size=4)
-    config = PipelineConfig(loader=Threads(workers=1, queue_size=1), cache="memory")
+    made = ap.Workload(data=large, ops=[], batch_size=4)
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), cache="memory")
     free(monkeypatch, 18_000_000)
-    with build_loader(made, config) as training:
+    with ap.build_loader(made, config) as training:
         with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):
             evaluation_loader(made, config, large).close()
         assert len(list(training.batches(0, last=True))) == 25
@@ -237,9 +232,9 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.Monk
 
 def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
     with pytest.raises(ConfigError, match="shard"):
-        build_loader(workload(photos), PLAIN, shard=(2, 2))
+        ap.build_loader(workload(photos), PLAIN, shard=(2, 2))
     with pytest.raises(WorkloadError, match="one size"):
-        build_loader(workload(photos, ops=[Decode()]), PLAIN)
+        ap.build_loader(workload(photos, ops=[ap.Decode()]), PLAIN)
 
 
 def first_broken(index: int) -> NDArray[np.float32]:
@@ -249,21 +244,21 @@ def first_broken(index: int) -> NDArray[np.float32]:
 
 
 def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> None:
-    workload = Workload(
+    workload = ap.Workload(
         data=Made(8, first_broken),
-        ops=[Rescale(0.5)],
+        ops=[ap.Rescale(0.5)],
         batch_size=4,
         on_bad_sample="skip",
         bad_sample_log=str(tmp_path / "bad"),
     )
-    with build_loader(workload, PLAIN) as loader:
+    with ap.build_loader(workload, PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 2
         assert loader.bad_samples == {0: 1}  # type: ignore[attr-defined]  # a loader that counts them
 
 
 def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
-    workload = Workload(data=Made(8, first_broken), ops=[Rescale(0.5)], batch_size=4, on_bad_sample="skip")
-    with build_loader(workload, PLAIN) as loader:
+    workload = ap.Workload(data=Made(8, first_broken), ops=[ap.Rescale(0.5)], batch_size=4, on_bad_sample="skip")
+    with ap.build_loader(workload, PLAIN) as loader:
         pass
     with pytest.raises(LoaderError, match="closed"):
         next(loader.epoch(0))
@@ -275,7 +270,7 @@ def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
     from autopipe.workload.ops.values import OneHot
 
     images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
-    workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)
+    workload = ap.Workload(data=ap.Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)
     wrap.require_feedable(workload, PLAIN, (0, 1))
     with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
         wrap.require_feedable(workload, PLAIN, (0, 2))

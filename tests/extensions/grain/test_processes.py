@@ -12,14 +12,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import LoaderError, OpError
 from autopipe.extensions.grain.loader import Grain
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.sizes import Resize
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.fakes.commands import python
 
@@ -27,8 +22,8 @@ PROCESSES = Grain(num_threads=2, workers=2, buffer_size=4)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def opened(photos: Path, *, cache: Literal["none", "memory"] = "none", **changes: object) -> Loader:
-    return build_loader(exact_workload(photos, **changes), PipelineConfig(loader=PROCESSES, cache=cache))
+def opened(photos: Path, *, cache: Literal["none", "memory"] = "none", **changes: object) -> ap.Loader:
+    return ap.build_loader(exact_workload(photos, **changes), ap.PipelineConfig(loader=PROCESSES, cache=cache))
 
 
 def test_they_give_the_batches_of_the_other_loaders_and_share_a_cache(photos: Path) -> None:
@@ -44,7 +39,7 @@ def boom(image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> object:
 
 
 def test_what_an_op_raises_there_is_told_here(photos: Path) -> None:
-    ops = [Decode(), Resize(8, 8), Map(lambda image: image if os.environ.get("HERE") else boom(image))]
+    ops = [ap.Decode(), ap.Resize(8, 8), ap.Map(lambda image: image if os.environ.get("HERE") else boom(image))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HERE", "1")  # while the ops are tried out
         made = opened(photos, ops=ops)

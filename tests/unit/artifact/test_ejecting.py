@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.artifact import verifying
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.codegen import eject, eject_usual
@@ -16,37 +17,30 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.pipeline import wrap
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.search.result import Trial
-from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.workload import Workload
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, config, profile, trial
 
-PLAIN = config(loader=TfData(num_parallel_calls=2))
+PLAIN = config(loader=ap.TfData(num_parallel_calls=2))
 
 
 @pytest.fixture
-def workload(tmp_path: Path) -> Workload:
+def workload(tmp_path: Path) -> ap.Workload:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         for number in range(2):
             cv2.imwrite(str(tmp_path / name / f"{number}.png"), np.zeros((8, 9, 3), np.uint8))
-    return Workload(data=ImageFolder(tmp_path), ops=[Decode(), Resize(4, 4)], batch_size=2)
+    return ap.Workload(data=ap.ImageFolder(tmp_path), ops=[ap.Decode(), ap.Resize(4, 4)], batch_size=2)
 
 
-def stored(workload: Workload, tuned: object, *trials: Trial) -> Stored:
+def stored(workload: ap.Workload, tuned: object, *trials: Trial) -> Stored:
     known = profile(hardware=fingerprint.detect(), config=tuned, trials=trials)
     return Stored(path=Path("autopipe.json"), artifact=artifact(known), workload=workload)
 
 
-def test_a_plain_loader_becomes_a_file_without_autopipe(workload: Workload) -> None:
+def test_a_plain_loader_becomes_a_file_without_autopipe(workload: ap.Workload) -> None:
     ejected = eject(stored(workload, PLAIN))
     assert ejected.share == 1.0
     assert "import tensorflow as tf" in ejected.code
@@ -54,20 +48,20 @@ def test_a_plain_loader_becomes_a_file_without_autopipe(workload: Workload) -> N
     compile(ejected.code, "plain.py", "exec")
 
 
-def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: Workload) -> None:
-    slow = trial(config(loader=TfData(num_parallel_calls=1)), 300.0)
+def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: ap.Workload) -> None:
+    slow = trial(config(loader=ap.TfData(num_parallel_calls=1)), 300.0)
     theirs = trial({**config(), "loader": {"kind": "theirs"}}, 900.0)  # is not installed
     known = stored(workload, config(), theirs, slow, trial(PLAIN, 800.0))
     with pytest.raises(ConfigError, match="the `threads` loader is autopipe's own") as raised:
         eject(known)
     assert raised.value.hint == "The fastest measured one that can reaches 80% of its images/s: use --plain."
     ejected = eject(known, plain=True)
-    assert ejected.config == PipelineConfig(loader=TfData(num_parallel_calls=2))
+    assert ejected.config == ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2))
     assert ejected.share == pytest.approx(0.8)
 
 
-def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
-    other = trial(config(loader=Threads(workers=1)), 300.0)
+def test_if_nothing_has_a_plain_form_that_is_said(workload: ap.Workload) -> None:
+    other = trial(config(loader=ap.Threads(workers=1)), 300.0)
     with pytest.raises(ConfigError) as raised:
         eject(stored(workload, config(), other), plain=True)
     assert str(raised.value.hint).startswith("Neither can any other that was measured")
@@ -81,11 +75,11 @@ def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
         ("keras-workers=32", "workers=32, use_multiprocessing=False, max_queue_size=32"),
     ],
 )
-def test_a_workload_is_written_as_it_usually_is(workload: Workload, to: str, line: str) -> None:
+def test_a_workload_is_written_as_it_usually_is(workload: ap.Workload, to: str, line: str) -> None:
     assert line in eject_usual(workload, to)
 
 
-def test_an_unknown_form_is_refused_with_those_that_there_are(workload: Workload) -> None:
+def test_an_unknown_form_is_refused_with_those_that_there_are(workload: ap.Workload) -> None:
     with pytest.raises(ConfigError, match=r"must be one of tf.data, .*directory, fit, but got 'tfdata'"):
         eject_usual(workload, "tfdata")
     for beyond in ("keras-workers=many", "keras-workers=2000"):
@@ -124,7 +118,9 @@ def test_a_dataset_whose_function_no_file_holds_is_refused_without_a_hint_to_oth
     assert "--to" not in str(raised.value.hint)
 
 
-AS_IT_IS = PipelineConfig(loader=Wrapped.model_validate({"calls": 1, "prefetch": 0}), finish="host", device_prefetch=0)
+AS_IT_IS = ap.PipelineConfig(
+    loader=Wrapped.model_validate({"calls": 1, "prefetch": 0}), finish="host", device_prefetch=0
+)
 
 
 def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +129,7 @@ def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: p
     asked: list[str] = []
 
     class Runner:
-        def verify(self, configs: Sequence[PipelineConfig], options: dict[str, Any]) -> Verification:
+        def verify(self, configs: Sequence[ap.PipelineConfig], options: dict[str, Any]) -> Verification:
             asked.extend(config.short().partition(") ")[0] + ")" for config in configs)
             return Verification(agreements=(), compared=False)
 

@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 
+import autopipe as ap
 from autopipe.cli import option_values
 from autopipe.cli.options import Command, WorkloadOptions, ungrouped
 from autopipe.cli.tune import retune, tune
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.unit.cli.conftest import Autopipe, photos
 
-THREADS = PipelineConfig(loader=Threads(workers=2))
+THREADS = ap.PipelineConfig(loader=ap.Threads(workers=2))
 
 
 SECONDS, SIZE, STEP = option_values.seconds, option_values.size, option_values.accelerator
@@ -33,7 +30,7 @@ SECONDS, SIZE, STEP = option_values.seconds, option_values.size, option_values.a
     [
         *((SECONDS, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015))),
         *((SIZE, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7))),
-        *((STEP, "15ms", SimulatedAccelerator(0.015)), (STEP, "224ms/400", SimulatedAccelerator(0.224, 400))),
+        *((STEP, "15ms", ap.SimulatedAccelerator(0.015)), (STEP, "224ms/400", ap.SimulatedAccelerator(0.224, 400))),
     ],
 )
 def test_a_duration_and_a_size_are_numbers_with_a_unit(read: Callable[..., object], text: str, value: object) -> None:
@@ -98,7 +95,7 @@ def test_a_setting_that_cannot_be_is_named_with_what_there_is(pair: str, said: s
 
 def test_a_configuration_takes_changes() -> None:
     changed = option_values.changed(THREADS, ["loader.workers=4", "cache=memory", "finish=host"])
-    assert changed == PipelineConfig(loader=Threads(workers=4), cache="memory", finish="host")
+    assert changed == ap.PipelineConfig(loader=ap.Threads(workers=4), cache="memory", finish="host")
 
 
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
@@ -108,8 +105,8 @@ def test_a_configuration_takes_one_value_of_each_setting() -> None:
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
-    assert option_values.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
-    assert option_values.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == Processes(workers=3)
+    assert option_values.changed(THREADS, ["loader=processes"]).loader == ap.Processes(workers=2)
+    assert option_values.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == ap.Processes(workers=3)
 
 
 def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() -> None:
@@ -122,12 +119,12 @@ def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() 
 
 
 WRAPPED = WrappedDataset(
-    as_it_is=PipelineConfig(
+    as_it_is=ap.PipelineConfig(
         loader=Wrapped.model_validate({"calls": 2, "order": "any"}), finish="host", device_prefetch=0
     ),
     choices={"calls": (1, 2), "order": ("any", "fixed")},
 )
-USUAL = PipelineConfig(loader=Threads(workers=2))
+USUAL = ap.PipelineConfig(loader=ap.Threads(workers=2))
 
 
 def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_other_takes_them() -> None:
@@ -135,7 +132,7 @@ def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_
     changed = option_values.configured(USUAL, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
     assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
     assert changed.device_prefetch == 2
-    assert option_values.configured(USUAL, None, ["loader.workers=3"]).loader == Threads(workers=3)
+    assert option_values.configured(USUAL, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
     with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
         option_values.configured(USUAL, None, ["wrapped.calls=1"])
 

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError
 from autopipe.hardware import gpu, machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import OpRecord
 from autopipe.measure.fingerprint import MatchLevel
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.workload import Workload
 from tests.fakes.profiles import GIB, H200, digest, hardware
 
 SMALLER = H200.model_copy(update={"memory_bytes": 80 * GIB})
@@ -116,20 +113,20 @@ def test_this_machine_is_the_same_as_itself() -> None:
 
 def test_the_storage_of_samples_is_looked_up_where_they_lie(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
-    assert fingerprint.storage_of(Arrays(np.zeros((4, 2)))) == "memory"
-    assert fingerprint.storage_of(Arrays(tmp_path / "x.npy")) not in ("memory", "unknown")
+    assert fingerprint.storage_of(ap.Arrays(np.zeros((4, 2)))) == "memory"
+    assert fingerprint.storage_of(ap.Arrays(tmp_path / "x.npy")) not in ("memory", "unknown")
 
 
 def test_a_workload_digest_sees_data_ops_and_batch_size() -> None:
     def of(count: int, scale: float = 1.0, batch_size: int = 2) -> object:
-        data = Arrays(np.zeros((count, 2), np.float32))
-        return fingerprint.workload_digest(Workload(data=data, ops=[Rescale(scale)], batch_size=batch_size))
+        data = ap.Arrays(np.zeros((count, 2), np.float32))
+        return fingerprint.workload_digest(ap.Workload(data=data, ops=[ap.Rescale(scale)], batch_size=batch_size))
 
     assert of(4) == of(4)
     assert len({str(digest) for digest in (of(4), of(5), of(4, scale=2.0), of(4, batch_size=1))}) == 4
 
 
-class _Spoilt(Arrays):
+class _Spoilt(ap.Arrays):
     """Arrays of which the last row cannot be read."""
 
     def __init__(self, count: int, error: Exception) -> None:
@@ -144,12 +141,12 @@ class _Spoilt(Arrays):
 
 @pytest.mark.parametrize("error", [BadSampleError("`last.jpg` is empty (0 bytes)."), FileNotFoundError("last.jpg")])
 def test_a_sample_that_is_skipped_in_a_training_has_no_size(error: Exception) -> None:
-    skipping = Workload(data=_Spoilt(100, error), ops=[], batch_size=2, on_bad_sample="skip")
+    skipping = ap.Workload(data=_Spoilt(100, error), ops=[], batch_size=2, on_bad_sample="skip")
     assert fingerprint.workload_digest(skipping).sizes == (3 + 8,) * 15
     with pytest.raises(BadSampleError, match=r"sample 99.*last\.jpg"):
         fingerprint.workload_digest(dataclasses.replace(skipping, on_bad_sample="error"))
-    data = Arrays(np.zeros((100, 3), np.uint8), np.zeros(100, np.int64))
-    whole = fingerprint.workload_digest(Workload(data=data, ops=[], batch_size=2))
+    data = ap.Arrays(np.zeros((100, 3), np.uint8), np.zeros(100, np.int64))
+    whole = fingerprint.workload_digest(ap.Workload(data=data, ops=[], batch_size=2))
     assert (whole.sizes, whole.mean_bytes) == ((3 + 8,) * 16, 11.0)
 
 
@@ -182,7 +179,7 @@ def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() ->
 
 
 def test_simulated_accelerators_of_different_steps_are_different_models() -> None:
-    steps = [SimulatedAccelerator(0.005), SimulatedAccelerator(0.02), SimulatedAccelerator(0.02, 400)]
+    steps = [ap.SimulatedAccelerator(0.005), ap.SimulatedAccelerator(0.02), ap.SimulatedAccelerator(0.02, 400)]
     models = [_Model() for _ in range(4)]
     for model, step in zip(models, steps, strict=False):
         vars(model)["accelerator"] = step

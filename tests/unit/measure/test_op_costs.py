@@ -9,19 +9,14 @@ import cv2
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError
 from autopipe.hardware import machine as hardware
 from autopipe.hardware import processes
 from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost, SampleTail
 from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan, sample_name
-from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.workload import Workload
 
 FREE = Turn(wall=1.0, cpu=1.0)
 
@@ -152,9 +147,9 @@ def looks(rows: Iterable[Sequence[tuple[float, float]]]) -> Iterator[tuple[float
             yield 0.0, 0.0
 
 
-def _plain(count: int) -> Workload:
-    return Workload(
-        data=Arrays(np.zeros((count, 8, 8, 3), np.uint8), np.arange(count)), ops=[RandomFlip()], batch_size=2
+def _plain(count: int) -> ap.Workload:
+    return ap.Workload(
+        data=ap.Arrays(np.zeros((count, 8, 8, 3), np.uint8), np.arange(count)), ops=[ap.RandomFlip()], batch_size=2
     )
 
 
@@ -168,8 +163,8 @@ def timed(
 
 
 def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
-    data = Arrays(np.zeros((10, 40, 40, 3), np.uint8), np.arange(10))
-    workload = Workload(data=data, ops=[Resize(8, 8), RandomFlip(), Rescale(1 / 255)], batch_size=2)
+    data = ap.Arrays(np.zeros((10, 40, 40, 3), np.uint8), np.arange(10))
+    workload = ap.Workload(data=data, ops=[ap.Resize(8, 8), ap.RandomFlip(), ap.Rescale(1 / 255)], batch_size=2)
     clock = clock_of(itertools.repeat((1.0, 1.0)))
     found = op_costs(workload, make_plan(workload), range(10), taken=lambda: 0.0, clock=clock)[0]
     parts = [("read", "fixed"), ("Resize", "fixed"), ("RandomFlip", "fresh"), ("Rescale", "finish")]
@@ -235,7 +230,7 @@ def test_the_lock_is_looked_for_with_as_many_threads_as_there_is_memory_for(monk
 
 
 def test_all_samples_being_bad_the_lock_stays_unknown() -> None:
-    workload = Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
+    workload = ap.Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
     read = (OpCost(name="read", part="fixed", seconds_per_image=1.0),)
     assert with_lock(read, workload, make_plan(workload), [1, 2]) == read
 
@@ -253,7 +248,7 @@ class _Broken:
 
 
 def test_bad_samples_are_passed_over() -> None:
-    workload = Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
+    workload = ap.Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
     assert op_costs(workload, make_plan(workload), [1, 0, 2])[0][0].name == "read"
     with pytest.raises(BadSampleError, match="none of 2 samples"):
         op_costs(workload, make_plan(workload), [1, 2])
@@ -288,7 +283,7 @@ class _Png:
 
 
 def test_an_op_is_timed_in_a_process_of_its_own_as_well_where_that_may_differ() -> None:
-    workload = Workload(data=_Png(), ops=[Decode(), RandomFlip()], batch_size=2)
+    workload = ap.Workload(data=_Png(), ops=[ap.Decode(), ap.RandomFlip()], batch_size=2)
     now = 0.0
 
     def clock() -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
 from autopipe.measure import reads
@@ -17,13 +18,8 @@ from autopipe.measure.ceilings import made_in_time
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.feed import Parts
 from autopipe.measure.reads import PageCache, Subset, read_costs
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.workload import Workload
 from tests.fakes import ceilings
 
 
@@ -33,7 +29,7 @@ def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads, "_ALONE_SECONDS", 0.1)
 
 
-SMALL = Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
+SMALL = ap.Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 
 
 @pytest.fixture
@@ -95,11 +91,11 @@ def test_auto_is_cold_for_data_larger_than_memory_and_warm_for_others() -> None:
     assert [PageCache(data, "auto").regime for data in (SMALL, Huge())] == ["warm", "cold"]
 
 
-THREADS = Threads(workers=1)
+THREADS = ap.Threads(workers=1)
 
 
 def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_part() -> None:
-    class Files(Arrays):
+    class Files(ap.Arrays):
         looked = 0
 
         def digest(self) -> str:
@@ -113,8 +109,8 @@ def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_par
 
 @pytest.fixture
 def parts() -> Iterator[Parts]:
-    data = Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
-    workload = Workload(data=data, ops=[RandomFlip()], batch_size=10)
+    data = ap.Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
+    workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10)
     made = Parts(workload, make_plan(workload))
     yield made
     made.close()
@@ -131,7 +127,7 @@ def parts() -> Iterator[Parts]:
 def test_a_trial_uses_what_can_be_made_in_time(
     parts: Parts, cache: Any, makes: float, trains: float, samples: int
 ) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS, cache=cache), makes=lambda: makes, trains=trains)
+    part = parts.part_for(ap.PipelineConfig(loader=THREADS, cache=cache), makes=lambda: makes, trains=trains)
     assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
 
 
@@ -139,10 +135,10 @@ def test_a_trial_uses_what_can_be_made_in_time(
 def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_the_cache(
     count: int, expected: int
 ) -> None:
-    data = Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
-    workload = Workload(data=data, ops=[RandomFlip()], batch_size=64, drop_remainder=True)
+    data = ap.Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
+    workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=64, drop_remainder=True)
     with contextlib.closing(Parts(workload, make_plan(workload))) as parts:
-        config = PipelineConfig(loader=THREADS, cache="memory")
+        config = ap.PipelineConfig(loader=THREADS, cache="memory")
         part = parts.part_for(config, makes=lambda: 600.0, trains=300.0)
     assert (len(part.workload.data), part.share) == (expected, expected / count)
 
@@ -151,7 +147,7 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
 def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_end(
     parts: Parts, named: bool, tmp_path: Path
 ) -> None:
-    config, place = PipelineConfig(loader=THREADS, storage="array"), str(tmp_path) if named else None
+    config, place = ap.PipelineConfig(loader=THREADS, storage="array"), str(tmp_path) if named else None
     first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=place) for _ in range(2))
     assert first == second
     assert first.conversion is not None

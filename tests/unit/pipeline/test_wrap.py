@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import autopipe as ap
 from autopipe import frameworks
 from autopipe.artifact import factory
 from autopipe.errors import ConfigError, LoaderError, WorkloadError
@@ -24,14 +25,10 @@ from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import stream
-from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config, to_config
-from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.config import STORAGES, from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.workload import Workload
 from tests.fakes import profiles
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
@@ -65,17 +62,17 @@ def make_sequence(workers: int = 1) -> Any:
     return Items(3, rows, workers=workers)
 
 
-def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> Workload:
+def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> ap.Workload:
     return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps)
 
 
-def as_it_is(workload: Workload) -> PipelineConfig:
+def as_it_is(workload: ap.Workload) -> ap.PipelineConfig:
     config = wrap.as_it_is(workload)
     assert config is not None
     return config
 
 
-def opened(workload: Workload) -> Loader:
+def opened(workload: ap.Workload) -> ap.Loader:
     return assembly.build_loader(workload, as_it_is(workload))
 
 
@@ -84,7 +81,7 @@ SEQUENCE = _wrapped(make_sequence, workers=[1, 2])
 
 
 @pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
-def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: Workload) -> None:
+def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: ap.Workload) -> None:
     with opened(workload) as loader:
         for epoch in range(2):
             batches = list(loader.batches(epoch))
@@ -108,15 +105,15 @@ def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
     assert config.loader == Wrapped.model_validate({"calls": 1, "prefetch": 0})
     config = as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
     assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})  # without one, the first choice
-    plain = Workload(data=Arrays(X), ops=[], batch_size=2)
+    plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
     assert (wrap.as_it_is(plain), wrap.choices(plain)) == (None, {})
 
 
 def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
-    first = PipelineConfig(loader=Wrapped.model_validate({"calls": 2, "prefetch": 4, "cache": True}))
-    other = PipelineConfig(loader=Wrapped.model_validate({"cache": True, "prefetch": 4, "calls": 2}))
+    first = ap.PipelineConfig(loader=Wrapped.model_validate({"calls": 2, "prefetch": 4, "cache": True}))
+    other = ap.PipelineConfig(loader=Wrapped.model_validate({"cache": True, "prefetch": 4, "calls": 2}))
     assert first == other
-    assert PipelineConfig.model_validate_json(first.model_dump_json()) == first
+    assert ap.PipelineConfig.model_validate_json(first.model_dump_json()) == first
     assert to_config(from_config(first)) == first
     assert from_config(first)["wrapped.prefetch"] == 4
     assert first.short() == "wrapped(cache=True, calls=2, prefetch=4)"
@@ -339,17 +336,17 @@ def test_parameters_that_change_what_is_trained_are_refused() -> None:
         return tf.data.Dataset.from_tensors(np.zeros((4, size), np.float32))
 
     workload = _wrapped(wider, size=[2, 3])
-    config = PipelineConfig(loader=Wrapped.model_validate({"size": 3}), finish="host")
+    config = ap.PipelineConfig(loader=Wrapped.model_validate({"size": 3}), finish="host")
     with assembly.build_loader(workload, config) as loader, pytest.raises(LoaderError, match=r"\(4, 3\)"):
         next(iter(loader.batches(0)))
 
 
 def test_the_other_loaders_cannot_feed_a_wrapped_dataset_nor_it_other_data() -> None:
     with pytest.raises(ConfigError, match="`threads` cannot feed it"):
-        assembly.build_loader(TENSORS, PipelineConfig(loader=Threads(workers=1)))
-    plain = Workload(data=Arrays(X), ops=[], batch_size=2)
+        assembly.build_loader(TENSORS, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+    plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
     with pytest.raises(ConfigError, match="feeds wrapped datasets only"):
-        assembly.build_loader(plain, PipelineConfig(loader=Wrapped()))
+        assembly.build_loader(plain, ap.PipelineConfig(loader=Wrapped()))
 
 
 def test_a_closed_loader_says_so() -> None:

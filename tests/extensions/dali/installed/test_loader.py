@@ -19,23 +19,18 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.dali.filler import DaliDecoder
 from autopipe.extensions.dali.loader import Dali
 from autopipe.measure import verify
 from autopipe.measure.outcome import Report
 from autopipe.measure.session import describe
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables
-from autopipe.workload.data.table import Table
-from autopipe.workload.ops.decode import Decode, decode
+from autopipe.workload.ops.decode import decode
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import RandomCrop, Resize, resized
+from autopipe.workload.ops.sizes import resized
 from autopipe.workload.sample import Batch, FieldKind
-from autopipe.workload.workload import Workload
 from tests.fakes import consumers
 from tests.fakes.commands import python
 from tests.fakes.damage import corrupt, empty, truncate
@@ -44,13 +39,15 @@ DALI = Dali(num_threads=2)
 LEVELS = 1
 
 
-def workload(folder: Path, **changes: Any) -> Workload:
-    ops = [Decode(strict=False), Resize(16, 16), RandomCrop(8, 8)]
-    return Workload(data=Table(folder / "labels.csv"), **{"ops": ops, "batch_size": 4, "shuffle": False, **changes})
+def workload(folder: Path, **changes: Any) -> ap.Workload:
+    ops = [ap.Decode(strict=False), ap.Resize(16, 16), ap.RandomCrop(8, 8)]
+    return ap.Workload(
+        data=ap.Table(folder / "labels.csv"), **{"ops": ops, "batch_size": 4, "shuffle": False, **changes}
+    )
 
 
-def opened(work: Workload, loader: Dali = DALI, **settings: Any) -> Loader:
-    return build_loader(work, PipelineConfig(loader=loader, **settings))
+def opened(work: ap.Workload, loader: Dali = DALI, **settings: Any) -> ap.Loader:
+    return ap.build_loader(work, ap.PipelineConfig(loader=loader, **settings))
 
 
 def copies(batches: Iterator[Batch]) -> list[NDArray[Any]]:
@@ -116,7 +113,7 @@ def test_it_decodes_each_jpeg_once_an_epoch_and_nothing_else(
 
 
 def test_verify_finds_its_batches_to_be_the_same_within_a_level(photos: Path) -> None:
-    configs = [PipelineConfig(loader=Threads(workers=2)), PipelineConfig(loader=DALI)]
+    configs = [ap.PipelineConfig(loader=ap.Threads(workers=2)), ap.PipelineConfig(loader=DALI)]
     found = verify.verify(workload(photos), configs, samples=23, report=Mock(spec=Report))
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 23), (None, 23)]
     assert tables.agrees(found)
@@ -128,12 +125,12 @@ def test_a_search_is_told_why_it_cannot_be_tried(photos: Path) -> None:
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
     model.compile()
 
-    def found(work: Workload) -> dict[tuple[str, str | int], str]:
+    def found(work: ap.Workload) -> dict[tuple[str, str | int], str]:
         described = describe(work, make_plan(work), model)
         return {(each.parameter, each.value): each.reason for each in described.impossible}
 
     assert ("loader", "dali") not in found(workload(photos))
-    strict = found(workload(photos, ops=[Decode(), Resize(8, 8)]))
+    strict = found(workload(photos, ops=[ap.Decode(), ap.Resize(8, 8)]))
     assert "Decode(strict=False)" in strict["loader", "dali"]
 
 
@@ -206,8 +203,8 @@ class Raises:
 
 @pytest.mark.parametrize("error", [OSError("the disk is gone"), SystemExit(3), StopIteration(3)])
 def test_what_a_read_raises_comes_in_its_batchs_place(error: BaseException) -> None:
-    ops = [Decode(strict=False), Resize(16, 16)]
-    work = Workload(data=Raises(error), ops=ops, batch_size=4, shuffle=False)
+    ops = [ap.Decode(strict=False), ap.Resize(16, 16)]
+    work = ap.Workload(data=Raises(error), ops=ops, batch_size=4, shuffle=False)
     with opened(work, Dali(num_threads=2, prefetch_queue_depth=4)) as made:
         batches = made.batches(0)
         assert [next(batches)[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]

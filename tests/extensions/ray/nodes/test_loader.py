@@ -18,15 +18,11 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe import _version
 from autopipe.errors import DataError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.loader import Ray
 from autopipe.hardware import processes
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loader import Loader
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.workload import Workload
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 from tests.fakes import consumers
@@ -39,9 +35,9 @@ pytestmark = [
 ]
 
 
-def opened(workload: Workload, cluster: Any, workers: int = 2, queue_size: int = 2) -> Loader:
+def opened(workload: ap.Workload, cluster: Any, workers: int = 2, queue_size: int = 2) -> ap.Loader:
     loader = Ray(workers=workers, queue_size=queue_size, address=cluster.address)
-    return build_loader(workload, PipelineConfig(loader=loader))
+    return ap.build_loader(workload, ap.PipelineConfig(loader=loader))
 
 
 def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nodes: Any) -> None:
@@ -70,7 +66,7 @@ class Alone:
 
 
 def test_a_worker_has_its_process_for_itself(ray_nodes: Any) -> None:
-    with opened(Workload(data=Alone(), ops=[], batch_size=2), ray_nodes) as loader:
+    with opened(ap.Workload(data=Alone(), ops=[], batch_size=2), ray_nodes) as loader:
         told = np.concatenate([x for epoch in (0, 1) for x, _ in finished(loader, loader.batches(epoch))])
     assert np.unique(told, axis=0).tolist() == [[True, True, 0]]
     assert Ray(workers=2).works_alone()
@@ -101,8 +97,8 @@ class Numbered:
         return np.full((2, 2, 3), index, np.uint8), index
 
 
-def numbered(function: Callable[[NDArray[Any]], NDArray[Any]]) -> Workload:
-    return Workload(data=Numbered(), ops=[Map(function)], batch_size=2)
+def numbered(function: Callable[[NDArray[Any]], NDArray[Any]]) -> ap.Workload:
+    return ap.Workload(data=Numbered(), ops=[ap.Map(function)], batch_size=2)
 
 
 def test_a_worker_that_dies_twice_on_a_batch_is_made_up_for(tmp_path: Path, ray_nodes: Any) -> None:
@@ -167,7 +163,7 @@ def test_a_file_that_a_node_lacks_is_named_before_anything_is_read(
 ) -> None:
     source = held(tells=True)
     with pytest.raises(DataError, match=r"is on this machine, but not on the node `.*` of the Ray cluster") as caught:
-        opened(Workload(data=source, ops=[], batch_size=2), ray_nodes)
+        opened(ap.Workload(data=source, ops=[], batch_size=2), ray_nodes)
     assert source.path in caught.value.message
     assert "every node can read" in str(caught.value.hint)
 
@@ -176,7 +172,7 @@ def test_a_file_that_a_node_turns_out_to_lack_is_named_with_the_node(
     held: Callable[..., OnlyHere], ray_nodes: Any
 ) -> None:
     with (
-        opened(Workload(data=held(tells=False), ops=[], batch_size=2), ray_nodes) as loader,
+        opened(ap.Workload(data=held(tells=False), ops=[], batch_size=2), ray_nodes) as loader,
         pytest.raises(DataError, match="On the node `") as caught,
     ):
         list(loader.batches(0))
@@ -200,7 +196,7 @@ def test_an_address_where_nobody_is_fails_by_name_and_soon(photos: Path, form: s
         address = form.format(port=held.getsockname()[1])
         start = time.monotonic()
         with pytest.raises(LoaderError, match=f"The Ray cluster at `{address}` cannot be reached"):
-            build_loader(exact_workload(photos), PipelineConfig(loader=Ray(workers=1, address=address)))
+            ap.build_loader(exact_workload(photos), ap.PipelineConfig(loader=Ray(workers=1, address=address)))
     assert time.monotonic() - start < 60
 
 
@@ -209,12 +205,12 @@ def test_the_cores_of_a_cluster_are_counted(ray_nodes: Any) -> None:
 
 
 def test_a_process_is_in_one_cluster_at_a_time(photos: Path, ray_nodes: Any) -> None:
-    other = PipelineConfig(loader=Ray(workers=1, address="127.0.0.1:9"))
+    other = ap.PipelineConfig(loader=Ray(workers=1, address="127.0.0.1:9"))
     with (
         opened(exact_workload(photos), ray_nodes, workers=1),
         pytest.raises(LoaderError, match="in one Ray cluster only"),
     ):
-        build_loader(exact_workload(photos), other)
+        ap.build_loader(exact_workload(photos), other)
 
 
 def test_two_loaders_share_a_connection_and_each_ends_its_own_workers(photos: Path, ray_nodes: Any) -> None:

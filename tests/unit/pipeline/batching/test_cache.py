@@ -12,17 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import LoaderError, OpError
-from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching import cache
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, SlotPool
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Recipe
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.custom import Map
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 from tests.fakes.facts import known
 from tests.fakes.sources import Made
 
@@ -44,11 +39,11 @@ def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
     def uneven(index: int) -> tuple[Any, int]:  # those that a loader looks at first are of float32
         return np.full((2, 2), 100 + index, np.uint8 if index % 4 == 1 else np.float32), index
 
-    workload = Workload(data=Made(13, uneven), ops=[Map(brighter, random=True)], batch_size=13)
-    plain = PipelineConfig(loader=Threads(workers=1))
+    workload = ap.Workload(data=Made(13, uneven), ops=[ap.Map(brighter, random=True)], batch_size=13)
+    plain = ap.PipelineConfig(loader=ap.Threads(workers=1))
     epochs = []
     for config in (plain, plain.model_copy(update={"cache": "memory"})):
-        with build_loader(workload, config) as loader:
+        with ap.build_loader(workload, config) as loader:
             epochs += [[np.sort(x[:, 0, 0]).tolist() for x, _ in loader.batches(epoch)] for epoch in range(2)]
     assert epochs == [epochs[0]] * 4
 
@@ -59,7 +54,7 @@ def test_samples_of_several_shapes_are_refused() -> None:
 
 
 def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
-    data = Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
+    data = ap.Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
     return Recipe(
         source=data, steps=(), fixed_steps=0, fixed_spec=spec, spec=spec, seed=0, on_bad_sample="error", cached=cached
     )
@@ -111,12 +106,12 @@ def halved(image: Any) -> Any:
 
 
 def test_an_op_that_writes_to_a_cached_sample_is_an_error_from_the_first_epoch_on() -> None:
-    ops = [Map(np.copy), Map(unchanged, random=True), Map(halved)]
-    workload = Workload(data=Arrays(np.full((4, 2, 2, 3), 8.0, np.float32)), ops=ops, batch_size=4)
-    config = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host")
-    with build_loader(workload, config) as plain:
+    ops = [ap.Map(np.copy), ap.Map(unchanged, random=True), ap.Map(halved)]
+    workload = ap.Workload(data=ap.Arrays(np.full((4, 2, 2, 3), 8.0, np.float32)), ops=ops, batch_size=4)
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), finish="host")
+    with ap.build_loader(workload, config) as plain:
         assert next(plain.batches(0))[0].max() == 4
-    with build_loader(workload, config.model_copy(update={"cache": "memory"})) as cached:
+    with ap.build_loader(workload, config.model_copy(update={"cache": "memory"})) as cached:
         for _ in range(2):
             with pytest.raises(OpError, match=r"Map on sample .* read-only"):
                 next(cached.batches(0))

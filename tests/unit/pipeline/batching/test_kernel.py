@@ -13,18 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.loader import Recipe
-from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.geometry import RandomErasing, RandomFlip
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Batch
-from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
@@ -37,7 +33,7 @@ def mixed(usual: Any, odd: Any) -> Made:
 
 
 def recipe(data: Any, ops: Sequence[Op], **changes: Any) -> Recipe:
-    plan = make_plan(Workload(data=data, ops=ops, batch_size=2))
+    plan = make_plan(ap.Workload(data=data, ops=ops, batch_size=2))
     settings = {
         "source": data,
         "steps": plan.prefix + plan.body,
@@ -93,7 +89,7 @@ def test_numbers_that_fit_are_taken() -> None:
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), np.uint8)
-SMALLER = Resize(4, 4)  # which OpenCV writes into the batch at once, so that later ops get the batch's own memory
+SMALLER = ap.Resize(4, 4)  # which OpenCV writes into the batch at once, so that later ops get the batch's own memory
 
 
 def smaller(number: int) -> NDArray[np.uint8]:
@@ -113,21 +109,21 @@ def smaller(number: int) -> NDArray[np.uint8]:
     ids=["turned", "repeated", "upside down", "as it is"],
 )
 def test_a_view_of_the_batchs_own_pixels_is_what_it_holds(function: Callable[[Any], Any], cached: float) -> None:
-    x, _ = filled(Arrays(PIXELS), cached, (SMALLER, Map(function)))
+    x, _ = filled(ap.Arrays(PIXELS), cached, (SMALLER, ap.Map(function)))
     for number in range(2):
         np.testing.assert_array_equal(x[number], function(smaller(number)))
 
 
 @pytest.mark.parametrize("cached", [0.0, 1.0])
 def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float) -> None:
-    x, y = filled(Arrays(PIXELS), cached, (SMALLER, Map(lambda x, y: (255 - x, x), on="both")))
+    x, y = filled(ap.Arrays(PIXELS), cached, (SMALLER, ap.Map(lambda x, y: (255 - x, x), on="both")))
     for number in range(2):
         np.testing.assert_array_equal(x[number], 255 - smaller(number))
         np.testing.assert_array_equal(y[number], smaller(number))
 
 
 def test_a_target_made_of_the_image_is_not_written_over_by_a_later_op() -> None:
-    _, y = filled(Arrays(PIXELS), ops=(SMALLER, Map(lambda x, y: (255 - x, x), on="both"), RandomErasing(1.0)))
+    _, y = filled(ap.Arrays(PIXELS), ops=(SMALLER, ap.Map(lambda x, y: (255 - x, x), on="both"), ap.RandomErasing(1.0)))
     for number in range(2):
         np.testing.assert_array_equal(y[number], smaller(number))
 
@@ -135,7 +131,7 @@ def test_a_target_made_of_the_image_is_not_written_over_by_a_later_op() -> None:
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), np.uint8)
 
 
-class Counted(Arrays):
+class Counted(ap.Arrays):
     """Counts the samples that are read one by one; those before `broken` cannot be read in a batch."""
 
     broken: int = 0
@@ -165,7 +161,7 @@ def data() -> Counted:
 
 def test_a_batch_of_arrays_visits_no_sample_one_by_one() -> None:
     source = data()
-    kernel = Kernel(recipe(source, [RandomFlip()]))
+    kernel = Kernel(recipe(source, [ap.RandomFlip()]))
     source.reads = 0
     (x, y), _ = filled_by(kernel, [7, 3, 11])
     assert (source.reads, kernel.fills_at_once) == (0, True)
@@ -175,22 +171,22 @@ def test_a_batch_of_arrays_visits_no_sample_one_by_one() -> None:
         assert x[row].tolist() in (IMAGES[index].tolist(), IMAGES[index, :, ::-1].tolist())
 
 
-@pytest.mark.parametrize("op", [Map(lambda image: image), Resize(3, 3)], ids=["map", "resize"])
+@pytest.mark.parametrize("op", [ap.Map(lambda image: image), ap.Resize(3, 3)], ids=["map", "resize"])
 def test_an_op_without_a_batch_half_is_run_sample_by_sample(op: Op) -> None:
-    kernel = Kernel(recipe(data(), [op, RandomFlip()]))
+    kernel = Kernel(recipe(data(), [op, ap.RandomFlip()]))
     assert not kernel.fills_at_once
     assert filled_by(kernel, [1, 2])[0][0].shape[0] == 2
 
 
 def test_large_samples_are_taken_through_ops_one_by_one() -> None:
-    large = Arrays(np.zeros((4, 256, 256, 3), np.uint8))
-    assert not Kernel(recipe(large, [RandomFlip()])).fills_at_once
+    large = ap.Arrays(np.zeros((4, 256, 256, 3), np.uint8))
+    assert not Kernel(recipe(large, [ap.RandomFlip()])).fills_at_once
     assert Kernel(recipe(large, [])).fills_at_once
 
 
 def test_a_cache_that_is_full_is_gathered_from_and_one_that_is_not_is_filled_first() -> None:
     source = data()
-    made = recipe(source, [Resize(3, 3), RandomFlip()], cached=1.0)
+    made = recipe(source, [ap.Resize(3, 3), ap.RandomFlip()], cached=1.0)
     kernel = Kernel(made, MemoryCache.of(made))
     source.reads = 0
     first = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (0, 5, 10, 15)]
@@ -203,7 +199,7 @@ def test_a_cache_that_is_full_is_gathered_from_and_one_that_is_not_is_filled_fir
 
 def test_a_bad_sample_of_a_batch_is_named_or_replaced() -> None:
     source = data()
-    made = recipe(source, [RandomFlip()])
+    made = recipe(source, [ap.RandomFlip()])
     source.broken = 2
     with pytest.raises(BadSampleError, match=r"sample 1 \(row 1 of"):
         filled_by(Kernel(made), [5, 1, 9])

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, LoaderError
-from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching import readahead
 from autopipe.pipeline.batching.readahead import ReadAhead
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.workload import Workload
 
 WAIT = 30.0  # seconds; nothing here takes a hundredth of it
 
@@ -323,8 +320,8 @@ def test_an_error_counts_only_if_every_attempt_fails(second: Exception | None) -
 
 def test_batches_are_the_same_whichever_attempt_answers() -> None:
     source = Late([300, 500, 501])
-    workload = Workload(data=source, ops=[], batch_size=20, shuffle=False)
-    with build_loader(workload, PipelineConfig(loader=Threads(workers=2, read_ahead=8))) as loader:
+    workload = ap.Workload(data=source, ops=[], batch_size=20, shuffle=False)
+    with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2, read_ahead=8))) as loader:
         found = np.concatenate([x for x, _ in loader.epoch(0)])
     source.let_through.set()
     assert found.tolist() == [index * 10 for index in range(1000)]

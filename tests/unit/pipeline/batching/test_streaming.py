@@ -14,20 +14,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, LoaderError
-from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching.cache import RowLayout, Slot, SlotPool
 from autopipe.pipeline.batching.kernel import BadSample
 from autopipe.pipeline.batching.stream import BatchStream, Task
 from autopipe.pipeline.batching.streaming import Filled, Worker
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
 SPEC = SampleSpec(Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8")), None)
@@ -114,8 +108,8 @@ def test_a_loader_that_its_own_worker_finds_as_garbage_is_closed(monkeypatch: py
 
     def open_and_drop() -> list[threading.Thread]:
         before = {*threading.enumerate()}
-        loader: Any = build_loader(
-            Workload(data=Waiting(), ops=[], batch_size=1), PipelineConfig(loader=Threads(workers=1))
+        loader: Any = ap.build_loader(
+            ap.Workload(data=Waiting(), ops=[], batch_size=1), ap.PipelineConfig(loader=ap.Threads(workers=1))
         )
         batches = loader.batches(0)
         next(batches)
@@ -135,7 +129,7 @@ COUNT, SIZE, TOGETHER, BAD = 54, 4, 3, 43
 PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)
 
 
-class Counted(Arrays):
+class Counted(ap.Arrays):
     """Notes how many samples it is asked for at a time."""
 
     def __init__(self) -> None:
@@ -147,23 +141,23 @@ class Counted(Arrays):
         super().read_many(indices, out)
 
 
-def opened(data: Any, together: int = 1, *, queue_size: int = 8, workers: int = 1, **settings: Any) -> Loader:
+def opened(data: Any, together: int = 1, *, queue_size: int = 8, workers: int = 1, **settings: Any) -> ap.Loader:
     workload = {name: settings.pop(name) for name in ("shuffle", "drop_remainder") if name in settings}
-    loader = Threads(workers=workers, queue_size=queue_size)
-    return build_loader(
-        Workload(data=data, ops=[RandomFlip()], batch_size=SIZE, **workload),
-        PipelineConfig(loader=loader, steps_per_execution=together, **settings),
+    loader = ap.Threads(workers=workers, queue_size=queue_size)
+    return ap.build_loader(
+        ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=SIZE, **workload),
+        ap.PipelineConfig(loader=loader, steps_per_execution=together, **settings),
     )
 
 
-def taken(loader: Loader, epoch: int, start: int = 0, *, last: bool = True) -> list[tuple[Any, Any]]:
+def taken(loader: ap.Loader, epoch: int, start: int = 0, *, last: bool = True) -> list[tuple[Any, Any]]:
     return [(np.array(x), np.array(y)) for x, y in loader.batches(epoch, start, last=last)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("drop_remainder", [False, True])
 def test_they_are_the_batches_that_are_made_one_by_one(workers: int, drop_remainder: bool) -> None:
-    data = Arrays(PIXELS, np.arange(COUNT))
+    data = ap.Arrays(PIXELS, np.arange(COUNT))
     with (
         opened(data, 1, drop_remainder=drop_remainder) as one,
         opened(data, TOGETHER, workers=workers, drop_remainder=drop_remainder) as several,
@@ -187,7 +181,7 @@ def test_a_call_of_the_source_fills_several() -> None:
 
 
 def test_a_batch_stays_as_it_was_while_it_is_referred_to() -> None:
-    with opened(Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
+    with opened(ap.Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
         held = [batch for epoch in range(4) for batch in loader.batches(epoch)]
         copies = [batch for epoch in range(4) for batch in taken(loader, epoch)]
     for (x, _), (copied, _) in zip(held, copies, strict=True):
@@ -197,14 +191,14 @@ def test_a_batch_stays_as_it_was_while_it_is_referred_to() -> None:
 def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
     with opened(Made(COUNT, lambda index: (PIXELS[index], index)), TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
-    with opened(Arrays(PIXELS, np.arange(COUNT)), queue_size=1) as loader:
+    with opened(ap.Arrays(PIXELS, np.arange(COUNT)), queue_size=1) as loader:
         assert loader.buffered_batches == 1 + 1
-    large = Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
+    large = ap.Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
     with opened(large, TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
 
 
-class Broken(Arrays):
+class Broken(ap.Arrays):
     """Fails at one sample, in one way or the other."""
 
     def __init__(self) -> None:
@@ -246,14 +240,14 @@ def test_the_batches_behind_one_that_fails_can_be_had(together: int) -> None:
 
 
 def test_a_group_is_made_anew_for_who_goes_back_in_it_and_its_end_is_the_epochs() -> None:
-    with opened(Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
+    with opened(ap.Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
         whole = [y.tolist() for _, y in taken(loader, 0, last=False)]
         for start in (2, 1, 0, len(loader), len(loader) - 1):
             first = itertools.islice(loader.batches(0, start), 1)
             assert [np.array(y).tolist() for _, y in first] == whole[start : start + 1]
 
 
-class Slow(Arrays):
+class Slow(ap.Arrays):
     """Gives one sample at a time, as files do."""
 
     read_many = None  # type: ignore[assignment]

@@ -9,21 +9,15 @@ import keras
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import ConfigError, ModelError
 from autopipe.pipeline import assembly
-from autopipe.pipeline.assembly import build_trainer
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices import callbacks
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.mirrored import Mirrored
-from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.values import OneHot
-from autopipe.workload.workload import Workload
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.pipeline.devices.models import classifier
 
@@ -89,16 +83,16 @@ def test_a_finished_model_cannot_be_spread_over_devices() -> None:
 
 def test_another_image_size_is_named_with_both_shapes() -> None:
     with pytest.raises(ModelError, match=r"takes batches of shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)\. Ch"):
-        Trainer(classifier(), loader((8, 6, 6, 3)))
+        ap.Trainer(classifier(), loader((8, 6, 6, 3)))
 
 
 def test_another_channel_order_is_named_as_such() -> None:
     first = loader()
     first.finish = Finish(channels_first=True)
     with pytest.raises(ModelError, match=r'gets \(None, 3, 4, 4\)\. The batches have channels="first"'):
-        Trainer(classifier(), first)
+        ap.Trainer(classifier(), first)
     with pytest.raises(ModelError, match=r'gets \(None, 4, 4, 3\)\. The batches have channels="last"'):
-        Trainer(classifier(shape=(3, 4, 4)), loader())
+        ap.Trainer(classifier(shape=(3, 4, 4)), loader())
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -109,20 +103,20 @@ def test_convolutions_with_channels_first_need_xla_on_a_cpu(jit_compile: bool) -
     model = keras.Sequential([keras.Input((3, 4, 4)), convolution, keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=jit_compile)
     if jit_compile:
-        Trainer(model, first).fit(verbose=0)
+        ap.Trainer(model, first).fit(verbose=0)
     else:
         with pytest.raises(ModelError, match=r'of `model` has channels first\. Use channels="last"'):
-            Trainer(model, first)
+            ap.Trainer(model, first)
 
 
 def test_a_loss_that_cannot_compare_is_named_with_both_shapes() -> None:
     said = r"(?s)cannot compare its output of shape \(None, 3\) with .* shape \(None,\).*ap.OneHot"
     with pytest.raises(ModelError, match=said):
-        Trainer(classifier(one_hot=True), loader())
+        ap.Trainer(classifier(one_hot=True), loader())
     hot = loader()
-    hot.finish = Finish((OneHot(3),), (hot.spec,))
+    hot.finish = Finish((ap.OneHot(3),), (hot.spec,))
     with pytest.raises(ModelError, match=r"targets of shape \(None, 3\)"):
-        Trainer(classifier(), hot)
+        ap.Trainer(classifier(), hot)
 
 
 @pytest.mark.parametrize("shape", [(None, None, 3), (4, 4, 3)])
@@ -144,7 +138,7 @@ def test_models_whose_shapes_are_not_known_are_not_judged() -> None:
 
 def test_a_finished_batch_has_the_shapes_that_the_model_gets() -> None:
     source = ArrayLoader(*blobs(8), 4)
-    source.finish = Finish((OneHot(3),), (source.spec,), channels_first=True)
+    source.finish = Finish((ap.OneHot(3),), (source.spec,), channels_first=True)
     x, y, _ = models.finished_batch(source)
     assert (x.shape, x.dtype) == ((4, 3, 4, 4), "uint8")
     assert y is not None
@@ -170,15 +164,15 @@ def test_one_process_is_no_cluster(config: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_batch_that_processes_cannot_share_is_refused() -> None:
     x, y = blobs(16, side=4)
-    workload = Workload(data=Arrays(x, y), ops=(), batch_size=6)
+    workload = ap.Workload(data=ap.Arrays(x, y), ops=(), batch_size=6)
     with pytest.raises(ConfigError, match="between 4 processes, but `batch_size` is 6"):
-        assembly.build_loader(workload, PipelineConfig(loader=Threads(workers=1)), rank=(0, 4))
+        assembly.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)), rank=(0, 4))
 
 
 def test_a_rank_has_its_part_of_every_batch() -> None:
     x, y = blobs(16, side=4)
-    workload = Workload(data=Arrays(x, y), ops=(), batch_size=8, shuffle=False)
-    config = PipelineConfig(loader=Threads(workers=1))
+    workload = ap.Workload(data=ap.Arrays(x, y), ops=(), batch_size=8, shuffle=False)
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1))
     with assembly.build_loader(workload, config) as whole, assembly.build_loader(workload, config, rank=(1, 2)) as half:
         assert (len(whole), len(half), half.batch_size) == (2, 2, 4)
         assert half.identity == whole.identity  # so that a state of either resumes the other
@@ -212,9 +206,9 @@ def model() -> keras.Model:
     return built
 
 
-def trainer(x: Any, weight: Any = None) -> Trainer:
-    workload = Workload(data=Arrays(x, Y, weight), ops=[], batch_size=2, model=model)
-    return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+def trainer(x: Any, weight: Any = None) -> ap.Trainer:
+    workload = ap.Workload(data=ap.Arrays(x, Y, weight), ops=[], batch_size=2, model=model)
+    return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
 
 
 @pytest.mark.parametrize("x", [(LEFT, RIGHT), {"right": RIGHT, "left": LEFT}, {"left": LEFT, "right": RIGHT, "z": Y}])
@@ -253,10 +247,10 @@ def test_targets_by_other_names_than_the_outputs_are_told_before_anything_is_tra
         built.compile(loss="mse")
         return built
 
-    def made(y: Any, as_names: bool) -> Trainer:
+    def made(y: Any, as_names: bool) -> ap.Trainer:
         model = functools.partial(build, as_names)
-        workload = Workload(data=Arrays(LEFT, y), ops=[], batch_size=2, model=model)
-        return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+        workload = ap.Workload(data=ap.Arrays(LEFT, y), ops=[], batch_size=2, model=model)
+        return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
 
     for as_names in (True, False):
         with pytest.raises(ModelError, match="are called 'kind', 'price', but y has the parts 'class', 'price'"):

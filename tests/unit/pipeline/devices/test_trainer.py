@@ -9,19 +9,12 @@ import keras
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import LoaderError, ModelError, OpError
-from autopipe.pipeline.assembly import build_trainer
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.callbacks import EpochMonitor, listed
-from autopipe.pipeline.devices.trainer import Trainer
-from autopipe.pipeline.loader import Loader, LoadJob
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.arrays import Arrays
+from autopipe.pipeline.loader import LoadJob
 from autopipe.workload.op import Op
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.sizes import RandomCrop
-from autopipe.workload.workload import Workload
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.sources import Made
 from tests.unit.pipeline.devices import models
@@ -67,7 +60,7 @@ def same_weights(a: keras.Model, b: keras.Model) -> bool:
 
 @pytest.mark.parametrize("batch_size", [4, 7])
 def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch_size: int) -> None:
-    trainer = Trainer(models.classifier(run_eagerly=batch_size == 4), loader(batch_size))
+    trainer = ap.Trainer(models.classifier(run_eagerly=batch_size == 4), loader(batch_size))
     history = trainer.fit(epochs=np.int64(3), verbose=0)  # type: ignore[arg-type]  # NumPy's counts, too
     assert isinstance(history, keras.callbacks.History)
     assert history.epoch == [0, 1, 2]
@@ -78,7 +71,7 @@ def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch
 
 def test_initial_epoch_says_which_epoch_of_the_data_comes_next() -> None:
     source = loader()
-    with Trainer(classifier(), source) as trainer:
+    with ap.Trainer(classifier(), source) as trainer:
         history = trainer.fit(epochs=5, initial_epoch=3, verbose=0)
     assert [epoch for epoch, *_ in source.asked] == history.epoch == [3, 4]
     assert source.closed
@@ -87,14 +80,14 @@ def test_initial_epoch_says_which_epoch_of_the_data_comes_next() -> None:
 
 def test_steps_per_epoch_cuts_epochs_shorter_without_losing_a_batch() -> None:
     source = loader()
-    Trainer(classifier(), source).fit(epochs=3, steps_per_epoch=4, verbose=0)
+    ap.Trainer(classifier(), source).fit(epochs=3, steps_per_epoch=4, verbose=0)
     assert source.asked == [(0, 0, False), (1, 0, True)]
     assert len(source.handed) == 12
 
 
 @pytest.mark.parametrize("steps_per_execution", [4, 10])
 def test_several_steps_an_execution_do_not_reach_into_the_next_epoch(steps_per_execution: int) -> None:
-    trainer = Trainer(models.classifier(steps_per_execution=steps_per_execution), loader())
+    trainer = ap.Trainer(models.classifier(steps_per_execution=steps_per_execution), loader())
     trainer.fit(epochs=2, verbose=0)
     assert same_weights(trainer.model, by_keras(2))
     assert trainer.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
@@ -102,7 +95,7 @@ def test_several_steps_an_execution_do_not_reach_into_the_next_epoch(steps_per_e
 
 def test_class_weights_count_as_in_keras() -> None:
     weights = {0: 5.0, 1: 0.5}
-    trainer = Trainer(classifier(), loader(24, shuffle=False))
+    trainer = ap.Trainer(classifier(), loader(24, shuffle=False))
     trainer.fit(epochs=2, class_weight=weights, verbose=0)
     expected = classifier()
     expected.fit(X, Y, batch_size=24, epochs=2, shuffle=False, class_weight=weights, verbose=0)
@@ -114,12 +107,12 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     made: list[ArrayLoader] = []
     read: list[int] = []
 
-    def make(data: Any, passes: int) -> Loader:
+    def make(data: Any, passes: int) -> ap.Loader:
         made.append(loader(shuffle=False))
         read.append(passes)
         return made[-1]
 
-    trainer = Trainer(classifier(), loader(), evaluation_loader=make)
+    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=make)
     validation: Any = {"loader": loader(), "source": unread(), "arrays": (X, Y)}[kind]
     history = trainer.fit(epochs=2, validation=validation, verbose=0)
     expected = trainer.model.evaluate(X, Y, verbose=0, return_dict=True)
@@ -132,7 +125,7 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
 def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
     source, other = loader(), ArrayLoader(np.zeros((8, 6, 6, 3), np.float32), Y[:8], 4)
     with pytest.raises(ModelError, match=r"shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)"):
-        Trainer(classifier(), source).fit(validation=other, verbose=0)
+        ap.Trainer(classifier(), source).fit(validation=other, verbose=0)
     assert source.asked == []
 
 
@@ -140,39 +133,39 @@ def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
     def cut(image: Any, rng: Any) -> Any:
         return image[:4, :4]
 
-    def trainer(op: Op) -> Trainer:
-        workload = Workload(data=data, ops=[op, RandomFlip()], batch_size=4, model=classifier)
-        return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+    def trainer(op: Op) -> ap.Trainer:
+        workload = ap.Workload(data=data, ops=[op, ap.RandomFlip()], batch_size=4, model=classifier)
+        return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
 
-    data = Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+    data = ap.Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
     said = r"gets \(None, 6, 6, 3\).* leave out what is random: `Map`, `RandomFlip`"
-    with trainer(Map(cut, random=True)) as cutting, pytest.raises(ModelError, match=said):
+    with trainer(ap.Map(cut, random=True)) as cutting, pytest.raises(ModelError, match=said):
         cutting.fit(validation=data, verbose=0)
-    with trainer(RandomCrop(4, 4)) as cropping:
+    with trainer(ap.RandomCrop(4, 4)) as cropping:
         assert cropping.predict(data, verbose=0).shape == (6, 3)
 
 
 def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
-    def build() -> Trainer:
-        data, config = Arrays(X, Y), PipelineConfig(loader=Threads(workers=1))
-        return build_trainer(Workload(data=data, ops=[], batch_size=4, model=classifier), config)
+    def build() -> ap.Trainer:
+        data, config = ap.Arrays(X, Y), ap.PipelineConfig(loader=ap.Threads(workers=1))
+        return ap.build_trainer(ap.Workload(data=data, ops=[], batch_size=4, model=classifier), config)
 
     with build() as trainer:
-        for lacking in (Arrays(X), X, (X,)):
+        for lacking in (ap.Arrays(X), X, (X,)):
             with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
                 trainer.fit(validation=lacking, verbose=0)
         with pytest.raises(ModelError, match="trained with targets"):
-            trainer.evaluate(Arrays(X), verbose=0)
-        assert trainer.predict(Arrays(X), verbose=0).shape == (24, 3)
-        assert len(trainer.fit(validation=Arrays(X, Y), verbose=0).history["val_loss"]) == 1
+            trainer.evaluate(ap.Arrays(X), verbose=0)
+        assert trainer.predict(ap.Arrays(X), verbose=0).shape == (24, 3)
+        assert len(trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]) == 1
 
 
 def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> None:
-    trainer = Trainer(classifier(), loader())
+    trainer = ap.Trainer(classifier(), loader())
     with pytest.raises(ModelError, match=r"ap\.build_trainer"):
         trainer.evaluate(unread())
     with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
-        trainer.fit(validation=Workload(data=unread(), ops=[], batch_size=4), verbose=0)
+        trainer.fit(validation=ap.Workload(data=unread(), ops=[], batch_size=4), verbose=0)
 
 
 def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
@@ -182,7 +175,7 @@ def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_
                 raise KeyboardInterrupt
 
     source = loader()
-    trainer = Trainer(classifier(), source)
+    trainer = ap.Trainer(classifier(), source)
     with pytest.raises(KeyboardInterrupt):
         trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Interrupts()], verbose=0)
     assert trainer.loader is source  # not the one by which the monitor times it
@@ -192,18 +185,18 @@ def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_
 
 
 def test_a_loader_that_the_model_does_not_fit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Loader] = []
-    really = Threads.open
+    opened: list[ap.Loader] = []
+    really = ap.Threads.open
 
-    def noted(self: Threads, job: LoadJob) -> Loader:
+    def noted(self: ap.Threads, job: LoadJob) -> ap.Loader:
         opened.append(really(self, job))
         return opened[-1]
 
-    monkeypatch.setattr(Threads, "open", noted)
-    data = Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
-    workload = Workload(data=data, ops=[], batch_size=4, model=classifier)
+    monkeypatch.setattr(ap.Threads, "open", noted)
+    data = ap.Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+    workload = ap.Workload(data=data, ops=[], batch_size=4, model=classifier)
     with pytest.raises(ModelError, match=r"gets \(None, 6, 6, 3\)"):
-        build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+        ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
     with pytest.raises(LoaderError, match="closed"):
         next(opened[0].batches(0))
 
@@ -213,7 +206,7 @@ def test_a_loaders_error_comes_out_as_itself(where: str, together: int) -> None:
     good, bad = loader(), loader()
     bad.fails_at, bad.error = (0, 2), OpError("`Crop` failed at sample 7", hint="Make it smaller.")
     bad.error.__cause__ = cause = ZeroDivisionError()
-    trainer = Trainer(models.classifier(run_eagerly=together == 1), bad if where == "training" else good)
+    trainer = ap.Trainer(models.classifier(run_eagerly=together == 1), bad if where == "training" else good)
     trainer.setup = ModelSetup(steps_per_execution=together)
     with pytest.raises(OpError, match="sample 7") as caught:
         trainer.fit(epochs=2, validation=None if where == "training" else bad, verbose=0)
@@ -237,13 +230,13 @@ def test_callbacks_see_keras_epochs_and_batches() -> None:
         def on_train_end(self, logs: Any = None) -> None:
             seen.append("end")
 
-    Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
+    ap.Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
     assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
 
 
 def test_a_state_is_continued_with_the_next_batch() -> None:
     source = loader()
-    trainer = Trainer(classifier(), source)
+    trainer = ap.Trainer(classifier(), source)
     trainer.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
     assert trainer.state_dict()["batch"] == 2
     history = trainer.fit(epochs=2, verbose=0)
@@ -253,7 +246,7 @@ def test_a_state_is_continued_with_the_next_batch() -> None:
 
 
 def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
-    trainer = Trainer(classifier(), loader(), device_prefetch=2)
+    trainer = ap.Trainer(classifier(), loader(), device_prefetch=2)
     own: list[dict[str, Any]] = []
     of_loader: list[dict[str, Any]] = []
 
@@ -273,7 +266,7 @@ def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
 
 def test_a_state_that_the_loader_was_given_is_continued_once() -> None:
     source = loader()
-    trainer = Trainer(classifier(), source)
+    trainer = ap.Trainer(classifier(), source)
     source.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
     trainer.fit(epochs=1, verbose=0)
     trainer.fit(epochs=1, verbose=0)
@@ -284,12 +277,12 @@ def test_a_state_that_the_loader_was_given_is_continued_once() -> None:
 def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, rows: int) -> None:
     made: list[ArrayLoader] = []
 
-    def make(data: Any, passes: int) -> Loader:
+    def make(data: Any, passes: int) -> ap.Loader:
         made.append(ArrayLoader(X[: len(data)], Y[: len(data)], min(4, len(data)), shuffle=False))
         return made[-1]
 
     source = loader()
-    trainer = Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
+    trainer = ap.Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
     actions: list[Callable[[], Any]] = [
         lambda: trainer.fit(validation=unread(samples)),
         lambda: trainer.predict(unread(samples)),
@@ -306,7 +299,7 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
 @pytest.mark.parametrize("kind", ["loader", "arrays"])
 def test_validation_that_devices_cannot_share_is_refused_before_training(kind: str) -> None:
     source = loader()
-    trainer = Trainer(classifier(), source, strategy=Four())
+    trainer = ap.Trainer(classifier(), source, strategy=Four())
     uneven: Any = {"loader": ArrayLoader(X[:23], Y[:23], 4, shuffle=False), "arrays": (X[:23], Y[:23])}[kind]
     with pytest.raises(ModelError, match="it has 3 samples for devices=4"):
         trainer.fit(validation=uneven, verbose=0)
@@ -317,9 +310,9 @@ def test_validation_that_devices_cannot_share_is_refused_before_training(kind: s
 @pytest.mark.parametrize(("rows", "left"), [(22, 2), (23, 3)])
 def test_a_short_last_batch_that_devices_cannot_share_is_refused_at_once(rows: int, left: int) -> None:
     with pytest.raises(ModelError, match=f"{left} samples for devices=4"):
-        Trainer(classifier(), ArrayLoader(X[:rows], Y[:rows], 4), strategy=Four())
+        ap.Trainer(classifier(), ArrayLoader(X[:rows], Y[:rows], 4), strategy=Four())
     with pytest.raises(ModelError, match="6 samples for devices=4"):
-        Trainer(classifier(), ArrayLoader(X, Y, 6), strategy=Four())
+        ap.Trainer(classifier(), ArrayLoader(X, Y, 6), strategy=Four())
 
 
 def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
@@ -331,7 +324,7 @@ def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
 
         on_predict_batch_end = on_test_batch_end
 
-    trainer = Trainer(classifier(), loader())
+    trainer = ap.Trainer(classifier(), loader())
     watch: dict[str, Any] = {"callbacks": [Counts()], "verbose": 0}
     trainer.fit(validation=(X, Y), **watch)
     trainer.fit(validation=(X, Y), validation_batch_size=5, **watch)
@@ -352,7 +345,7 @@ def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
 )
 def test_what_the_workload_says_is_not_taken_and_what_has_another_form_is_told(name: str, instead: str) -> None:
     with pytest.raises(ModelError, match=f"does not take `{name}`") as caught:
-        Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
+        ap.Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
     assert instead in str(caught.value.hint)
 
 
@@ -373,7 +366,7 @@ def test_what_the_workload_says_is_not_taken_and_what_has_another_form_is_told(n
 )
 def test_what_fit_cannot_take_is_named_with_its_value(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError) as told:
-        Trainer(classifier(), loader()).fit(**{"epochs": 2, "verbose": 0, **given})
+        ap.Trainer(classifier(), loader()).fit(**{"epochs": 2, "verbose": 0, **given})
     assert re.search(said, f"{told.value.message} {told.value.hint}")
 
 
@@ -384,7 +377,7 @@ def test_callbacks_are_taken_in_any_form_that_keras_takes() -> None:
 
 
 def test_early_stopping_stops_and_restores_the_best_weights() -> None:
-    trainer = Trainer(classifier(), loader())
+    trainer = ap.Trainer(classifier(), loader())
     stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max", restore_best_weights=True)
     history = trainer.fit(epochs=10, callbacks=stopping, verbose=0)
     assert len(history.epoch) == 2

@@ -11,25 +11,18 @@ import numpy as np
 import psutil
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError
 from autopipe.hardware import machine
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.workload.data.table import Table
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, Resize
-from autopipe.workload.ops.values import Rescale
+from autopipe.pipeline.config import ModelSetup
 from autopipe.workload.sample import FieldKind
-from autopipe.workload.workload import Workload
 
 
-def opened(photos: Path, *ops: Any, **settings: Any) -> Loader:
-    steps = [Decode(), CenterCrop(36, 40), *ops, RandomCrop(16, 16), Rescale(1 / 255)]
-    workload = Workload(data=Table(photos / "labels.csv"), ops=steps, batch_size=4)
-    config = PipelineConfig(loader=settings.pop("loader", TfData(num_parallel_calls=2, prefetch=1)), **settings)
-    return build_loader(workload, config)
+def opened(photos: Path, *ops: Any, **settings: Any) -> ap.Loader:
+    steps = [ap.Decode(), ap.CenterCrop(36, 40), *ops, ap.RandomCrop(16, 16), ap.Rescale(1 / 255)]
+    workload = ap.Workload(data=ap.Table(photos / "labels.csv"), ops=steps, batch_size=4)
+    config = ap.PipelineConfig(loader=settings.pop("loader", ap.TfData(num_parallel_calls=2, prefetch=1)), **settings)
+    return ap.build_loader(workload, config)
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
@@ -55,9 +48,9 @@ def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> N
     import tensorflow as tf
 
     for loader, tuned in (
-        (TfData(), True),
-        (TfData(num_parallel_calls=1, prefetch=0), False),
-        (TfData(prefetch=2), False),
+        (ap.TfData(), True),
+        (ap.TfData(num_parallel_calls=1, prefetch=0), False),
+        (ap.TfData(prefetch=2), False),
     ):
         with opened(photos, loader=loader) as made:
             graph = made._graph[0].graph  # type: ignore[attr-defined]  # nothing public tells
@@ -71,12 +64,12 @@ def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> N
 def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any, at_once: int) -> None:
     import tensorflow as tf
 
-    with opened(photos, loader=TfData(num_parallel_calls=calls)) as made:
+    with opened(photos, loader=ap.TfData(num_parallel_calls=calls)) as made:
         nodes = {node.name: node for node in made._graph[0].graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
         (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
         assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
         assert made.batches_at_once == at_once
-        held = TfData(num_parallel_calls=calls).held_batches(0, ModelSetup())
+        held = ap.TfData(num_parallel_calls=calls).held_batches(0, ModelSetup())
         assert held == made.buffered_batches + at_once + 1  # one is in use
 
 
@@ -109,15 +102,15 @@ class Scenes:
         return levels, np.full(mask, index, np.uint8)
 
 
-def scenes(*odd: tuple[int, int], loader: Any, batch_size: int = 1) -> Loader:
-    ops = [RandomCrop(16, 16), Resize(8, 8)]
-    workload = Workload(data=Scenes(*odd), ops=ops, batch_size=batch_size)
-    return build_loader(workload, PipelineConfig(loader=loader))
+def scenes(*odd: tuple[int, int], loader: Any, batch_size: int = 1) -> ap.Loader:
+    ops = [ap.RandomCrop(16, 16), ap.Resize(8, 8)]
+    workload = ap.Workload(data=Scenes(*odd), ops=ops, batch_size=batch_size)
+    return ap.build_loader(workload, ap.PipelineConfig(loader=loader))
 
 
 def test_epochs_that_fail_leave_no_threads_and_no_files_behind() -> None:
     process, after = psutil.Process(), []
-    loader = TfData(num_parallel_calls=2, prefetch=1, read_ahead=64)
+    loader = ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=64)
     with scenes((15, 20), (15, 20), loader=loader, batch_size=4) as made:
         for epoch in range(6):
             with pytest.raises(BadSampleError):
@@ -148,8 +141,8 @@ class Held:
 
 
 def test_epochs_that_are_left_hold_no_samples_that_were_read_ahead_but_the_last() -> None:
-    loader = TfData(num_parallel_calls=2, prefetch=1, read_ahead=16)
-    with build_loader(Workload(data=Held(), ops=[], batch_size=4), PipelineConfig(loader=loader)) as made:
+    loader = ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=16)
+    with ap.build_loader(ap.Workload(data=Held(), ops=[], batch_size=4), ap.PipelineConfig(loader=loader)) as made:
         for epoch in range(20):
             batches = made.batches(epoch)
             next(batches)

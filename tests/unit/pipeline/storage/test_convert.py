@@ -15,19 +15,16 @@ import filelock
 import numpy as np
 import pytest
 
-from autopipe.errors import AutopipeError, BadSampleError, ConfigError, StorageError, WorkloadError
+import autopipe as ap
+from autopipe.errors import BadSampleError, ConfigError, StorageError, WorkloadError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import HEADER_NAME, find, open_set, verify
 from autopipe.pipeline.storage.tfrecord import TFRecord
-from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 from tests.fakes.commands import content
 from tests.fakes.sources import Made
 
@@ -349,7 +346,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def of_photos(photos: Path) -> Conversion:
-    workload = Workload(data=ImageFolder(photos), ops=[Decode(), Resize(8, 8)], batch_size=2)
+    workload = ap.Workload(data=ap.ImageFolder(photos), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
     return conversion_of(workload, make_plan(workload), ARRAY)
 
 
@@ -394,7 +391,7 @@ def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path:
 
     with pytest.raises(StorageError, match=r"was made from other data \(sizes"):
         convert(made, ARRAY, tmp_path / "set", on_progress=at(32, grow))
-    with pytest.raises(AutopipeError):
+    with pytest.raises(ap.AutopipeError):
         open_set(tmp_path / "set", made, ARRAY)
 
 

@@ -12,20 +12,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe.errors import DataError
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.columns import NPZ
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import FieldKind
-from autopipe.workload.workload import Workload
 from tests.fakes import damage
 
 IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABELS = np.array([3, 1, 4, 1])
 
 
-def parts(data: Arrays, index: int) -> tuple[Any, Any]:
+def parts(data: ap.Arrays, index: int) -> tuple[Any, Any]:
     value = data.read(index)
     assert isinstance(value, tuple)
     return value
@@ -35,11 +32,11 @@ def parts(data: Arrays, index: int) -> tuple[Any, Any]:
 def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, *, in_file: bool) -> None:
     x = np.arange(4 * 6 * 6, dtype=">u2").reshape(4, 6, 6, 1)
     np.save(tmp_path / "x.npy", x)
-    data = Arrays(tmp_path / "x.npy" if in_file else x, LABELS.astype(">i4"))
-    plan = make_plan(Workload(data=data, ops=[Resize(3, 3)], batch_size=2))
+    data = ap.Arrays(tmp_path / "x.npy" if in_file else x, LABELS.astype(">i4"))
+    plan = make_plan(ap.Workload(data=data, ops=[ap.Resize(3, 3)], batch_size=2))
     assert [plan.source.x.dtype, plan.source.y and plan.source.y.dtype] == [np.dtype("uint16"), np.dtype("int32")]
     value, _ = parts(data, 3)
-    small, _ = Resize(3, 3).apply((value, 1), plan.source, np.empty(0))
+    small, _ = ap.Resize(3, 3).apply((value, 1), plan.source, np.empty(0))
     np.testing.assert_array_equal(small, cv2.resize(x[3].astype(np.uint16), (3, 3))[..., None])
     out = np.zeros((2, 6, 6, 1), np.uint16), np.zeros(2, np.int32)
     data.read_many(np.array([3, 1]), out)
@@ -47,7 +44,7 @@ def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, 
 
 
 def test_several_inputs_without_y_are_x_alone() -> None:
-    data = Arrays((IMAGES, LABELS))
+    data = ap.Arrays((IMAGES, LABELS))
     value: Any = data.read(1)
     ((image, number),) = value
     np.testing.assert_array_equal(image, IMAGES[1])
@@ -56,7 +53,7 @@ def test_several_inputs_without_y_are_x_alone() -> None:
 
 def test_rows_cannot_be_written_to_and_the_users_array_still_can() -> None:
     mine = IMAGES.copy()
-    x, _ = parts(Arrays(mine, LABELS), 0)
+    x, _ = parts(ap.Arrays(mine, LABELS), 0)
     with pytest.raises(ValueError, match="read-only"):
         x[0] = 0
     mine[0] = 0
@@ -65,7 +62,7 @@ def test_rows_cannot_be_written_to_and_the_users_array_still_can() -> None:
 def test_an_array_that_maps_a_file_pickles_without_its_content(tmp_path: Path) -> None:
     file = tmp_path / "x.npy"
     np.save(file, np.zeros((1000, 100), np.float32))
-    pickled = pickle.dumps(Arrays(np.load(file, mmap_mode="r")))
+    pickled = pickle.dumps(ap.Arrays(np.load(file, mmap_mode="r")))
     data = pickle.loads(pickled)
     assert (len(pickled) < 1000, len(data), data.files()) == (True, 1000, [str(file)])
     assert not np.asarray(data.read(0)).flags.writeable
@@ -80,7 +77,7 @@ def test_a_part_of_a_mapped_file_and_changes_in_memory_pickle_with_their_content
         (changed, list(range(1, 11))),
         (changed[:], list(range(1, 11))),
     ):
-        data = pickle.loads(pickle.dumps(Arrays(rows)))
+        data = pickle.loads(pickle.dumps(ap.Arrays(rows)))
         assert ([data.read(i) for i in range(len(data))], data.files()) == (wanted, [])
 
 
@@ -98,7 +95,7 @@ def test_a_part_of_a_mapped_file_and_changes_in_memory_pickle_with_their_content
     ],
 )
 def test_kinds_follow_from_shapes_and_dtypes(x: NDArray[Any], y: NDArray[Any] | None, expected: object) -> None:
-    data = Arrays(x, y)
+    data = ap.Arrays(x, y)
     assert expected == (data.x_kind, data.y_kind)
 
 
@@ -117,27 +114,27 @@ def test_kinds_follow_from_shapes_and_dtypes(x: NDArray[Any], y: NDArray[Any] | 
 )
 def test_what_are_no_rows_of_numbers_is_refused(arrays: list[Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
-        Arrays(*arrays)
+        ap.Arrays(*arrays)
 
 
 def test_the_digest_covers_shape_and_content() -> None:
-    digests = {Arrays(x).digest() for x in (IMAGES, IMAGES[:3], IMAGES + 1, IMAGES.astype("int16"))}
+    digests = {ap.Arrays(x).digest() for x in (IMAGES, IMAGES[:3], IMAGES + 1, IMAGES.astype("int16"))}
     assert len(digests) == 4
-    assert Arrays(IMAGES, LABELS).digest() != Arrays(IMAGES, LABELS + 1).digest()
-    assert Arrays(IMAGES, LABELS).digest() == Arrays(IMAGES.copy(), LABELS.copy()).digest()
+    assert ap.Arrays(IMAGES, LABELS).digest() != ap.Arrays(IMAGES, LABELS + 1).digest()
+    assert ap.Arrays(IMAGES, LABELS).digest() == ap.Arrays(IMAGES.copy(), LABELS.copy()).digest()
 
 
 def test_a_file_that_holds_no_single_array_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.npy"
     with pytest.raises(DataError, match=r"x\.npy` does not exist"):
-        Arrays(file)
+        ap.Arrays(file)
     for content in (b"", b"\x93NUMPY", b"no array at all", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4"):
         file.write_bytes(content)
         with pytest.raises(DataError, match=r"must be a \.npy file"):
-            Arrays(file)
+            ap.Arrays(file)
     np.savez(tmp_path / "x.npz", a=LABELS)
     with pytest.raises(DataError, match="archive of several arrays"):
-        Arrays(tmp_path / "x.npz")
+        ap.Arrays(tmp_path / "x.npz")
 
 
 @pytest.fixture(autouse=True)
@@ -152,41 +149,41 @@ def of_numbers(path: Path) -> Path:
 
 def test_what_is_no_archive_of_such_arrays_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        NPZ("nowhere.npz")
+        ap.NPZ("nowhere.npz")
     (tmp_path / "other").write_bytes(b"nothing of the kind")
     with pytest.raises(DataError, match=r"cannot be read as a \.npz archive"):
-        NPZ(tmp_path / "other")
+        ap.NPZ(tmp_path / "other")
     np.savez(tmp_path / "set.npz", x_train=np.zeros((3, 2)))
     with pytest.raises(DataError, match="no array `x`; its arrays are `x_train`"):
-        NPZ(tmp_path / "set.npz", y=None)
+        ap.NPZ(tmp_path / "set.npz", y=None)
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         archive.writestr("x", "no array")
     with pytest.raises(DataError, match="has no array `x`; its arrays are none"):
-        NPZ(tmp_path / "photos.zip", y=None)
+        ap.NPZ(tmp_path / "photos.zip", y=None)
 
 
 def test_an_array_of_objects_in_an_archive_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", x=np.zeros((2, 3)), kinds=np.array([None, "cat"]))
     said = r"^The array `kinds` of `.*/set\.npz` must be one of plain numbers, but .*objects.* without objects"
     with pytest.raises(DataError, match=said):
-        NPZ(tmp_path / "set.npz", y="kinds")
+        ap.NPZ(tmp_path / "set.npz", y="kinds")
 
 
 def test_a_changed_archive_is_unpacked_again(tmp_path: Path) -> None:
     for value in (1, 2):
         np.savez(tmp_path / "set.npz", x=np.full((3, 4 + value), value))
-        np.testing.assert_array_equal(NPZ(tmp_path / "set.npz", y=None).read(2), np.full(4 + value, value))
+        np.testing.assert_array_equal(ap.NPZ(tmp_path / "set.npz", y=None).read(2), np.full(4 + value, value))
 
 
 def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", x=np.zeros((3, 2)))
     (tmp_path / "cache").write_text("in the way", encoding="utf-8")
     with pytest.raises(DataError, match=r"set\.npz.* cannot be unpacked into .*/cache/autopipe/.*Set XDG_CACHE_HOME"):
-        NPZ(tmp_path / "set.npz", y=None)
+        ap.NPZ(tmp_path / "set.npz", y=None)
 
 
 def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
-    assert damage.unnamed(NPZ, of_numbers(tmp_path / "a.npz"), tries=60) == []
+    assert damage.unnamed(ap.NPZ, of_numbers(tmp_path / "a.npz"), tries=60) == []
 
 
 def test_an_archive_of_a_later_version_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -194,4 +191,4 @@ def test_an_archive_of_a_later_version_is_refused_by_its_name(tmp_path: Path) ->
     entry = whole.index(b"PK\1\2")  # of the directory; the version that it takes to read it stands 6 bytes behind
     (tmp_path / "a.npz").write_bytes(whole[: entry + 6] + b"\xff" + whole[entry + 7 :])
     with pytest.raises(DataError, match=r"a\.npz.*version 25\.5"):
-        NPZ(tmp_path / "a.npz")
+        ap.NPZ(tmp_path / "a.npz")

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 import simplejpeg
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
-from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.digests import ops_digest
 from autopipe.workload.op import Op, Step
-from autopipe.workload.ops.decode import Decode, decode, image_size, reduced
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.ops.values import MaskToClass
+from autopipe.workload.ops.decode import decode, image_size, reduced
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 
 RNG = np.random.default_rng(0)
 SMOOTH = cv2.resize(RNG.integers(0, 256, (5, 7, 3), np.uint8), (41, 29), interpolation=cv2.INTER_CUBIC)
@@ -84,7 +80,7 @@ def test_a_jpeg_is_decoded_to_where_it_belongs_if_it_fits() -> None:
     np.testing.assert_array_equal(out, decode(FILES["jpeg"], 3))
     assert decode(FILES["jpeg"], 3, out=other).shape == (29, 41, 3)
     assert not other.any()
-    Decode(reduce=(12, 12)).apply((FILES["jpeg"], None), IMAGE_FILE, np.empty(0), small)
+    ap.Decode(reduce=(12, 12)).apply((FILES["jpeg"], None), IMAGE_FILE, np.empty(0), small)
     np.testing.assert_array_equal(small, decoded(FILES["jpeg"], reduce=(12, 12)))
 
 
@@ -96,7 +92,7 @@ def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dia
     mask = RNG.integers(0, 65536, shape, np.uint16)
     data = encoded(mask, extension)
     scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": FILES["png"], "y": data}
-    exec("\n".join(Decode().plain(masked_step(mask.dtype, mask.ndim), dialect)), scope)
+    exec("\n".join(ap.Decode().plain(masked_step(mask.dtype, mask.ndim), dialect)), scope)
     found = np.asarray(scope["y"])
     np.testing.assert_array_equal(found, decode(data, None))
     assert found.dtype == np.uint16
@@ -105,19 +101,19 @@ def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dia
 def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
     """Return a step that decodes images, and masks of a dtype."""
     image, mask = Field(FieldKind.IMAGE, None, np.dtype(np.uint8), 3), Field(FieldKind.MASK, None, dtype, rank)
-    return Step(Decode(), 0, SampleSpec(ENCODED, ENCODED), SampleSpec(image, mask))
+    return Step(ap.Decode(), 0, SampleSpec(ENCODED, ENCODED), SampleSpec(image, mask))
 
 
 @pytest.mark.parametrize(
     ("op", "library", "said"),
     [
-        (Decode(), "np", "masks in uint8 and uint16, but these are in float32"),
-        (Decode(), "tf", "masks in uint8 and uint16, but these are in float32"),
-        (Decode(orientation="exif"), "tf", "EXIF"),
-        (Decode(orientation="exif", reduce=(4, 4)), "np", "both reduces images and rotates them"),
+        (ap.Decode(), "np", "masks in uint8 and uint16, but these are in float32"),
+        (ap.Decode(), "tf", "masks in uint8 and uint16, but these are in float32"),
+        (ap.Decode(orientation="exif"), "tf", "EXIF"),
+        (ap.Decode(orientation="exif", reduce=(4, 4)), "np", "both reduces images and rotates them"),
     ],
 )
-def test_what_has_no_plain_code_is_refused(op: Decode, library: Library, said: str) -> None:
+def test_what_has_no_plain_code_is_refused(op: ap.Decode, library: Library, said: str) -> None:
     with pytest.raises(PlainCodeError, match=said):
         list(op.plain(masked_step(np.dtype(np.float32), 2), library))
 
@@ -204,7 +200,7 @@ def test_what_is_no_image_is_refused(data: Any, said: str) -> None:
 
 def test_arrays_pass_unchanged() -> None:
     spec = SampleSpec(Field(FieldKind.IMAGE, SMOOTH.shape, SMOOTH.dtype), Field(FieldKind.LABEL, (), np.dtype("int64")))
-    assert Decode().apply((SMOOTH, 3), spec, np.empty(0)) == (SMOOTH, 3)
+    assert ap.Decode().apply((SMOOTH, 3), spec, np.empty(0)) == (SMOOTH, 3)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +214,7 @@ def test_arrays_pass_unchanged() -> None:
 )
 def test_impossible_settings_are_named(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Decode(**settings)
+        ap.Decode(**settings)
 
 
 IMAGE = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8"), 3), None)
@@ -231,7 +227,7 @@ def jpeg(height: int, width: int, extension: str = ".jpg") -> bytes:
 
 
 def decoded(data: bytes, **settings: Any) -> np.ndarray[Any, Any]:
-    pixels: np.ndarray[Any, Any] = Decode(**settings).apply((data, None), IMAGE_FILE, np.empty(0))[0]
+    pixels: np.ndarray[Any, Any] = ap.Decode(**settings).apply((data, None), IMAGE_FILE, np.empty(0))[0]
     return pixels
 
 
@@ -259,7 +255,7 @@ def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any)
     import simplejpeg
     import tensorflow as tf
 
-    op = Decode(channels, reduce=(40, 50))
+    op = ap.Decode(channels, reduce=(40, 50))
     wanted, step = decoded(data, channels=channels, reduce=(40, 50)), Step(op, 0, IMAGE_FILE, IMAGE)
     names: dict[str, Any] = {"x": data, "cv2": cv2, "np": np, "simplejpeg": simplejpeg}
     exec("\n".join(op.plain(step, "np")), names)  # code that this package writes
@@ -275,20 +271,20 @@ def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any)
 
 
 def ops(*given: Op) -> tuple[Op, ...]:
-    return tuple(Workload(data=Arrays(SMOOTH[None].repeat(4, axis=0)), ops=given, batch_size=2).ops)
+    return tuple(ap.Workload(data=ap.Arrays(SMOOTH[None].repeat(4, axis=0)), ops=given, batch_size=2).ops)
 
 
 def test_a_workload_reduces_to_the_size_of_the_resize_that_follows() -> None:
-    found = ops(Decode(reduce=True), MaskToClass(((0, 0, 0),)), Resize(224, 192))
-    assert found[0] == Decode(reduce=(224, 192))
-    assert ops_digest(found[:1]) != ops_digest([Decode()])
+    found = ops(ap.Decode(reduce=True), ap.MaskToClass(((0, 0, 0),)), ap.Resize(224, 192))
+    assert found[0] == ap.Decode(reduce=(224, 192))
+    assert ops_digest(found[:1]) != ops_digest([ap.Decode()])
     assert ops_digest(found[:1]) == ops_digest(ops(*found)[:1])
 
 
 def test_without_a_resize_next_a_size_must_be_named() -> None:
-    for rest in ((), (RandomFlip(), Resize(8, 8))):
+    for rest in ((), (ap.RandomFlip(), ap.Resize(8, 8))):
         with pytest.raises(ConfigError, match="needs a resize"):
-            ops(Decode(reduce=True), *rest)
+            ops(ap.Decode(reduce=True), *rest)
     with pytest.raises(ConfigError, match="reduce=True"):
         decoded(jpeg(9, 9), reduce=True)
 

@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import autopipe as ap
 from autopipe.errors import ConfigError
 from autopipe.workload.op import Op
-from autopipe.workload.ops.colors import RandomBrightness
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.geometry import RandomAffine, RandomFlip
-from autopipe.workload.ops.image_data_generator import from_image_data_generator
-from autopipe.workload.ops.values import Cast, Rescale
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
 ImageDataGenerator = tf.keras.preprocessing.image.ImageDataGenerator
@@ -28,30 +24,30 @@ def double(image: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, [Cast("float32")]),
-        ({"rescale": 1 / 255}, [Rescale(1 / 255)]),
-        ({"horizontal_flip": True, "dtype": "float16"}, [RandomFlip(), Cast("float16")]),
-        ({"vertical_flip": True, "rescale": 2}, [RandomFlip(horizontal=False, vertical=True), Rescale(2)]),
-        ({"brightness_range": [0.5, 1.5]}, [RandomBrightness(factor=(0.5, 1.5)), Cast("float32")]),
+        ({}, [ap.Cast("float32")]),
+        ({"rescale": 1 / 255}, [ap.Rescale(1 / 255)]),
+        ({"horizontal_flip": True, "dtype": "float16"}, [ap.RandomFlip(), ap.Cast("float16")]),
+        ({"vertical_flip": True, "rescale": 2}, [ap.RandomFlip(horizontal=False, vertical=True), ap.Rescale(2)]),
+        ({"brightness_range": [0.5, 1.5]}, [ap.RandomBrightness(factor=(0.5, 1.5)), ap.Cast("float32")]),
         (
             {"rotation_range": 20, "width_shift_range": 0.1, "shear_range": 5, "zoom_range": 0.2, "rescale": 2.0},
-            [RandomAffine(20, (0, 0.1), 5, (0.8, 1.2), keep_aspect=False, fill="nearest"), Rescale(2.0)],
+            [ap.RandomAffine(20, (0, 0.1), 5, (0.8, 1.2), keep_aspect=False, fill="nearest"), ap.Rescale(2.0)],
         ),
         (
             {"zoom_range": [0.5, 1.5], "fill_mode": "constant", "cval": 7, "interpolation_order": 0, "rescale": 2.0},
             [
-                RandomAffine(zoom=(0.5, 1.5), keep_aspect=False, fill="constant", value=7, interpolation="nearest"),
-                Rescale(2.0),
+                ap.RandomAffine(zoom=(0.5, 1.5), keep_aspect=False, fill="constant", value=7, interpolation="nearest"),
+                ap.Rescale(2.0),
             ],
         ),
         (
             {"preprocessing_function": double, "rescale": 0.5, "data_format": "channels_last"},
-            [Cast("float32"), Map(double), Rescale(0.5)],
+            [ap.Cast("float32"), ap.Map(double), ap.Rescale(0.5)],
         ),
     ],
 )
 def test_arguments_become_ops_in_the_order_of_the_generator(arguments: dict[str, Any], expected: list[Op]) -> None:
-    assert expected == from_image_data_generator(**arguments)
+    assert expected == ap.from_image_data_generator(**arguments)
     ImageDataGenerator(**arguments)  # Keras takes them too
 
 
@@ -74,7 +70,7 @@ def test_arguments_become_ops_in_the_order_of_the_generator(arguments: dict[str,
 )
 def test_what_has_no_counterpart_is_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        from_image_data_generator(**arguments)
+        ap.from_image_data_generator(**arguments)
 
 
 @pytest.mark.filterwarnings("ignore:Please import `affine_transform`:DeprecationWarning")  # Keras's own
@@ -99,6 +95,6 @@ def test_the_extremes_of_every_range_are_those_of_keras(low: bool, monkeypatch: 
     image = np.add.outer(np.arange(24.0) ** 1.5, np.arange(24.0) * 3)[..., None].repeat(3, axis=-1).astype(np.float32)
     generator = ImageDataGenerator(**arguments)
     wanted = generator.apply_transform(image, generator.get_random_transform(image.shape))
-    affine, _ = from_image_data_generator(**arguments)
+    affine, _ = ap.from_image_data_generator(**arguments)
     found, _ = affine.apply((image, None), SPEC, np.full(6, 0.0 if low else 1 - 2**-53))
     np.testing.assert_allclose(found, wanted, atol=0.05)

@@ -7,19 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import autopipe as ap
 from autopipe.errors import OpError, WorkloadError
-from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.batching import kernel
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.mix import CutMix, MixUp
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.values import OneHot, Rescale
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.integers(0, 256, (5, 8, 10, 3), np.uint8)
@@ -51,7 +44,7 @@ def shares(alpha: float) -> list[float]:
 
 
 def test_mixup_adds_image_and_target_of_another_sample_by_one_share() -> None:
-    x, y = made(MixUp(0.9))
+    x, y = made(ap.MixUp(0.9))
     for row, (other, share) in enumerate(zip(partners(), shares(0.9), strict=True)):
         wanted = IMAGES[row] * share + IMAGES[other] * (1 - share)
         np.testing.assert_allclose(x[row], wanted, atol=0.51)
@@ -61,7 +54,7 @@ def test_mixup_adds_image_and_target_of_another_sample_by_one_share() -> None:
 
 @pytest.mark.parametrize("y", [TARGETS, MASKS, None], ids=["targets", "masks", "none"])
 def test_cutmix_puts_a_rectangle_of_another_sample_in(y: NDArray[Any] | None) -> None:
-    x, mixed = made(CutMix(), y)
+    x, mixed = made(ap.CutMix(), y)
     for row, (other, share) in enumerate(zip(partners(), shares(1.0), strict=True)):
         tall, wide = (math.floor(side * math.sqrt(1 - share) + 0.5) for side in (8, 10))
         top, left = (math.floor(at) for at in RANDOM[row, 4:] * (8 - tall + 1, 10 - wide + 1))
@@ -76,7 +69,7 @@ def test_cutmix_puts_a_rectangle_of_another_sample_in(y: NDArray[Any] | None) ->
 
 
 def test_a_sample_is_mixed_by_chance() -> None:
-    x, y = made(MixUp(1.0, 0.5))
+    x, y = made(ap.MixUp(1.0, 0.5))
     same = [bool((x[row] == IMAGES[row]).all()) for row in range(5)]
     assert same == [
         bool(number >= 0.5 or partner == row)
@@ -89,30 +82,30 @@ def test_a_sample_is_mixed_by_chance() -> None:
 @pytest.mark.parametrize(
     ("ops", "labels", "error", "said"),
     [
-        ([MixUp()], np.arange(5), OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
-        ([CutMix()], np.arange(5), OpError, r"CutMix.*ap\.OneHot"),
-        ([MixUp()], MASKS, OpError, "class numbers"),
-        ([OneHot(5), MixUp(), RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
+        ([ap.MixUp()], np.arange(5), OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
+        ([ap.CutMix()], np.arange(5), OpError, r"CutMix.*ap\.OneHot"),
+        ([ap.MixUp()], MASKS, OpError, "class numbers"),
+        ([ap.OneHot(5), ap.MixUp(), ap.RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(ops: Any, labels: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
-        make_plan(Workload(data=Arrays(IMAGES, labels), ops=ops, batch_size=2))
+        make_plan(ap.Workload(data=ap.Arrays(IMAGES, labels), ops=ops, batch_size=2))
 
 
 def test_what_follows_on_each_value_alone_may_run_on_the_device() -> None:
-    ops = [RandomFlip(), OneHot(5), MixUp(), CutMix(), Rescale(1 / 255)]
-    plan = make_plan(Workload(data=Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2))
-    assert [type(step.op) for step in plan.body] == [RandomFlip, OneHot, MixUp, CutMix]
-    assert [type(step.op) for step in plan.suffix] == [Rescale]
+    ops = [ap.RandomFlip(), ap.OneHot(5), ap.MixUp(), ap.CutMix(), ap.Rescale(1 / 255)]
+    plan = make_plan(ap.Workload(data=ap.Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2))
+    assert [type(step.op) for step in plan.body] == [ap.RandomFlip, ap.OneHot, ap.MixUp, ap.CutMix]
+    assert [type(step.op) for step in plan.suffix] == [ap.Rescale]
 
 
 def test_small_samples_that_are_batched_at_once_are_mixed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    ops = [RandomFlip(), OneHot(5), CutMix(), MixUp(0.4), Rescale(1 / 255)]
-    workload = Workload(data=Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2)
+    ops = [ap.RandomFlip(), ap.OneHot(5), ap.CutMix(), ap.MixUp(0.4), ap.Rescale(1 / 255)]
+    workload = ap.Workload(data=ap.Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2)
 
     def batches() -> list[NDArray[Any]]:
-        with build_loader(workload, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
+        with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")) as loader:
             return [np.array(part) for epoch in (0, 1) for batch in loader.batches(epoch) for part in batch]
 
     at_once = batches()

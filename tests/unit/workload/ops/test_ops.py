@@ -14,27 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataWarning, OpError
-from autopipe.workload.data.arrays import Arrays
+import autopipe as ap
+from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.op import Op
-from autopipe.workload.ops.colors import (
-    GaussianBlur,
-    RandomBrightness,
-    RandomContrast,
-    RandomGrayscale,
-    RandomHue,
-    RandomSaturation,
-)
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.geometry import RandomAffine, RandomErasing, RandomFlip
-from autopipe.workload.ops.mix import MixUp
-from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
-from autopipe.workload.ops.values import Cast, MaskToClass, Normalize, OneHot, Rescale
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 
 NUMBERS = itertools.count()
 IMAGE = np.zeros((6, 8, 3), np.uint8)
@@ -46,43 +31,46 @@ MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), BYTES))
 @pytest.mark.parametrize(
     ("make", "of", "message"),
     [
-        (lambda of: of(0, 5), Resize, "height=0"),
-        (lambda of: of(5, 2.5), Resize, "width=2.5"),
-        (lambda of: of(5, 5, "cubic"), Resize, "'cubic'"),
-        (lambda of: of("1/255"), Rescale, "scale='1/255'"),
-        (lambda of: of(True, 5), RandomCrop, "height=True"),
-        (lambda of: of(5, -1), Pad, "width=-1"),
-        (lambda of: of(horizontal=False), RandomFlip, "neither"),
-        (lambda of: of("horizontal_and_vertical"), RandomFlip, "horizontal='horizontal_and_vertical'"),
-        (lambda of: of(0), RandomBrightness, "delta=0"),
-        (lambda of: of(factor=(2, 1)), RandomBrightness, "factor="),
-        (lambda of: of(1.5, 0.5), RandomContrast, "lower=1.5"),
-        (lambda of: of(0.6), RandomHue, r"\(0, 0.5\], but got delta=0.6"),
-        (lambda of: of(-1, 0.5), RandomSaturation, "lower=-1"),
-        (lambda of: of(0), RandomGrayscale, "probability=0"),
-        (lambda of: of(4), GaussianBlur, "odd number of pixels, but got size=4"),
-        (lambda of: of(3, (0, 1)), GaussianBlur, "more than 0, but got sigma"),
-        (lambda of: of(area=(0.5, 1.5)), RandomErasing, "at most 1, but got area"),
-        (lambda of: of(5, 0), RandomResizedCrop, "width=0"),
-        (lambda of: of(5, 5, ratio=(2, 1)), RandomResizedCrop, "ratio="),
-        (lambda of: of(5, 5, "cubic"), ResizeKeepingAspect, "'cubic'"),
-        (lambda of: of(200), RandomAffine, "rotation=200"),
-        (lambda of: of(zoom=1.5), RandomAffine, "zoom="),
-        (lambda of: of(shift=(2, 0)), RandomAffine, "shift="),
-        (lambda of: of(fill="mirror"), RandomAffine, "'mirror'"),
-        (lambda of: of(0), OneHot, "classes=0"),
-        (lambda of: of(0, 0), Normalize, "std=0"),
-        (lambda of: of(1, dtype="float31"), Rescale, "float31"),
-        (lambda of: of("int"), Cast, "'int'"),
-        (lambda of: of(3), Map, "callable"),
-        (lambda of: of(abs, on="label"), Map, "label"),
-        (lambda of: of([(0, 0)]), MaskToClass, "rows of red"),
-        (lambda of: of([(0, 0, 0), (0, 0, 0)]), MaskToClass, "twice"),
-        (lambda of: of([(0, 0, 256)]), MaskToClass, "0 to 255"),
-        (lambda of: of([]), MaskToClass, "1 to 255 colours"),
-        (lambda of: of("nowhere.csv"), MaskToClass, "nowhere.csv"),
-        (lambda of: of([(0, 0, 0)], unknown=255), MaskToClass, "255"),
-        *((lambda of, given=given: of(*given), MixUp, "must be in") for given in ((0,), (-1,), (0.2, 0), (0.2, 1.5))),
+        (lambda of: of(0, 5), ap.Resize, "height=0"),
+        (lambda of: of(5, 2.5), ap.Resize, "width=2.5"),
+        (lambda of: of(5, 5, "cubic"), ap.Resize, "'cubic'"),
+        (lambda of: of("1/255"), ap.Rescale, "scale='1/255'"),
+        (lambda of: of(True, 5), ap.RandomCrop, "height=True"),
+        (lambda of: of(5, -1), ap.Pad, "width=-1"),
+        (lambda of: of(horizontal=False), ap.RandomFlip, "neither"),
+        (lambda of: of("horizontal_and_vertical"), ap.RandomFlip, "horizontal='horizontal_and_vertical'"),
+        (lambda of: of(0), ap.RandomBrightness, "delta=0"),
+        (lambda of: of(factor=(2, 1)), ap.RandomBrightness, "factor="),
+        (lambda of: of(1.5, 0.5), ap.RandomContrast, "lower=1.5"),
+        (lambda of: of(0.6), ap.RandomHue, r"\(0, 0.5\], but got delta=0.6"),
+        (lambda of: of(-1, 0.5), ap.RandomSaturation, "lower=-1"),
+        (lambda of: of(0), ap.RandomGrayscale, "probability=0"),
+        (lambda of: of(4), ap.GaussianBlur, "odd number of pixels, but got size=4"),
+        (lambda of: of(3, (0, 1)), ap.GaussianBlur, "more than 0, but got sigma"),
+        (lambda of: of(area=(0.5, 1.5)), ap.RandomErasing, "at most 1, but got area"),
+        (lambda of: of(5, 0), ap.RandomResizedCrop, "width=0"),
+        (lambda of: of(5, 5, ratio=(2, 1)), ap.RandomResizedCrop, "ratio="),
+        (lambda of: of(5, 5, "cubic"), ap.ResizeKeepingAspect, "'cubic'"),
+        (lambda of: of(200), ap.RandomAffine, "rotation=200"),
+        (lambda of: of(zoom=1.5), ap.RandomAffine, "zoom="),
+        (lambda of: of(shift=(2, 0)), ap.RandomAffine, "shift="),
+        (lambda of: of(fill="mirror"), ap.RandomAffine, "'mirror'"),
+        (lambda of: of(0), ap.OneHot, "classes=0"),
+        (lambda of: of(0, 0), ap.Normalize, "std=0"),
+        (lambda of: of(1, dtype="float31"), ap.Rescale, "float31"),
+        (lambda of: of("int"), ap.Cast, "'int'"),
+        (lambda of: of(3), ap.Map, "callable"),
+        (lambda of: of(abs, on="label"), ap.Map, "label"),
+        (lambda of: of([(0, 0)]), ap.MaskToClass, "rows of red"),
+        (lambda of: of([(0, 0, 0), (0, 0, 0)]), ap.MaskToClass, "twice"),
+        (lambda of: of([(0, 0, 256)]), ap.MaskToClass, "0 to 255"),
+        (lambda of: of([]), ap.MaskToClass, "1 to 255 colours"),
+        (lambda of: of("nowhere.csv"), ap.MaskToClass, "nowhere.csv"),
+        (lambda of: of([(0, 0, 0)], unknown=255), ap.MaskToClass, "255"),
+        *(
+            (lambda of, given=given: of(*given), ap.MixUp, "must be in")
+            for given in ((0,), (-1,), (0.2, 0), (0.2, 1.5))
+        ),
     ],
 )
 def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None:
@@ -93,26 +81,32 @@ def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None
 @pytest.mark.parametrize(
     ("op", "sample", "spec", "error", "message"),
     [
-        (CenterCrop(7, 7), (IMAGE, 1), LABELLED, BadSampleError, "7x7 out of 6x8"),
-        (RandomCrop(2, 2), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, "image is 6x8 pixels and the mask 3x4"),
-        (Pad(9, 9), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, r"of one size.*ap\.Resize before ap\.Pad"),
-        (Resize(4, 4), (b"data", 1), LABELLED, OpError, "Decode"),
-        (Rescale(2.0), (b"data", 1), LABELLED, OpError, "Decode"),
-        (RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
-        (RandomContrast(), (IMAGE.astype(np.int32), 1), LABELLED, OpError, "but got int32"),
-        (OneHot(3), (IMAGE, None), LABELLED, OpError, "no y"),
-        (OneHot(2), (IMAGE, np.float32(1)), LABELLED, OpError, r"whole numbers in y, but got float32\. .*ap\.Cast"),
-        (OneHot(2), (IMAGE, np.bool_(1)), LABELLED, OpError, "but got bool"),
-        (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED, BadSampleError, r"\(0, 0, 0\), which is not"),
-        (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED, BadSampleError, "colour mask"),
-        (Map(lambda x, y: x, on="both"), (IMAGE, 1), LABELLED, OpError, r"return \(x, y\)"),
-        (Map(lambda x: (1, 2)), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
-        (Map(lambda y: (1, 2), on="mask"), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
-        (Map(lambda x, y: (x, (1, 2)), on="both"), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
+        (ap.CenterCrop(7, 7), (IMAGE, 1), LABELLED, BadSampleError, "7x7 out of 6x8"),
+        (
+            ap.RandomCrop(2, 2),
+            (IMAGE, IMAGE[:3, :4, 0]),
+            MASKED,
+            BadSampleError,
+            "image is 6x8 pixels and the mask 3x4",
+        ),
+        (ap.Pad(9, 9), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, r"of one size.*ap\.Resize before ap\.Pad"),
+        (ap.Resize(4, 4), (b"data", 1), LABELLED, OpError, "Decode"),
+        (ap.Rescale(2.0), (b"data", 1), LABELLED, OpError, "Decode"),
+        (ap.RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
+        (ap.RandomContrast(), (IMAGE.astype(np.int32), 1), LABELLED, OpError, "but got int32"),
+        (ap.OneHot(3), (IMAGE, None), LABELLED, OpError, "no y"),
+        (ap.OneHot(2), (IMAGE, np.float32(1)), LABELLED, OpError, r"whole numbers in y, but got float32\. .*ap\.Cast"),
+        (ap.OneHot(2), (IMAGE, np.bool_(1)), LABELLED, OpError, "but got bool"),
+        (ap.MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED, BadSampleError, r"\(0, 0, 0\), which is not"),
+        (ap.MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED, BadSampleError, "colour mask"),
+        (ap.Map(lambda x, y: x, on="both"), (IMAGE, 1), LABELLED, OpError, r"return \(x, y\)"),
+        (ap.Map(lambda x: (1, 2)), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
+        (ap.Map(lambda y: (1, 2), on="mask"), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
+        (ap.Map(lambda x, y: (x, (1, 2)), on="both"), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
     ],
 )
 def test_samples_that_do_not_fit_are_named(
-    op: Op, sample: Any, spec: SampleSpec, error: type[AutopipeError], message: str
+    op: Op, sample: Any, spec: SampleSpec, error: type[ap.AutopipeError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         op.apply(sample, spec, np.zeros(op.draws))
@@ -131,14 +125,14 @@ def test_samples_that_do_not_fit_are_named(
 )
 def test_a_palette_may_be_in_a_file_with_a_header_and_names(tmp_path: Path, text: str) -> None:
     (tmp_path / "class_dict.csv").write_text(text)
-    assert MaskToClass(tmp_path / "class_dict.csv") == MaskToClass([(64, 128, 64), (192, 0, 128)])
+    assert ap.MaskToClass(tmp_path / "class_dict.csv") == ap.MaskToClass([(64, 128, 64), (192, 0, 128)])
 
 
 def test_unknown_colours_get_the_class_that_is_named_and_unknown_classes_become_zeros() -> None:
     mask = np.array([[[9, 9, 9], [0, 0, 1]]], np.uint8)
-    op = MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=0)
+    op = ap.MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=0)
     np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[0, 1]])
-    _, y = OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
+    _, y = ap.OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
     np.testing.assert_array_equal(y, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
 
 
@@ -165,17 +159,17 @@ def _ignores_its_generator(image: Any, rng: Any) -> Any:
 @pytest.mark.parametrize(
     ("op", "said", "mend"),
     [
-        (Map(lambda x: x + np.random.default_rng().normal(size=x.shape)), "would freeze it", "random=True"),
-        (Map(_by_chance), "would freeze it", "random=True"),
-        (Map(_draws_in_vain), "would freeze it", "random=True"),
-        (Map(lambda x, y: (x, next(NUMBERS)), on="both"), "would freeze it", "random=True"),
-        (Map(_ignores_its_generator, random=True), "same generator", "last argument only"),
-        (Map(keras.layers.RandomFlip()), "the Keras layer RandomFlip", r"ap\.RandomFlip"),
-        (Map(keras.Sequential([keras.layers.RandomZoom(0.2)])), "the Keras layer RandomZoom", "put the layer into"),
+        (ap.Map(lambda x: x + np.random.default_rng().normal(size=x.shape)), "would freeze it", "random=True"),
+        (ap.Map(_by_chance), "would freeze it", "random=True"),
+        (ap.Map(_draws_in_vain), "would freeze it", "random=True"),
+        (ap.Map(lambda x, y: (x, next(NUMBERS)), on="both"), "would freeze it", "random=True"),
+        (ap.Map(_ignores_its_generator, random=True), "same generator", "last argument only"),
+        (ap.Map(keras.layers.RandomFlip()), "the Keras layer RandomFlip", r"ap\.RandomFlip"),
+        (ap.Map(keras.Sequential([keras.layers.RandomZoom(0.2)])), "the Keras layer RandomZoom", "put the layer into"),
     ],
 )
-def test_a_function_that_does_not_repeat_is_refused_when_a_loader_opens(op: Map, said: str, mend: str) -> None:
-    workload = Workload(data=Arrays(PIXELS[None].repeat(4, axis=0), np.arange(4)), ops=[op], batch_size=2)
+def test_a_function_that_does_not_repeat_is_refused_when_a_loader_opens(op: ap.Map, said: str, mend: str) -> None:
+    workload = ap.Workload(data=ap.Arrays(PIXELS[None].repeat(4, axis=0), np.arange(4)), ops=[op], batch_size=2)
     with pytest.raises(OpError, match=said) as error:
         make_plan(workload)
     assert re.search(mend, str(error.value.hint))
@@ -188,7 +182,7 @@ def test_a_function_is_tried_once_and_only_its_copies_are_written_to() -> None:
         calls.append(image)
         return np.subtract(255, image, out=image)
 
-    op, image = Map(invert), PIXELS.copy()
+    op, image = ap.Map(invert), PIXELS.copy()
     op.check((image, 1), LABELLED)
     tried = len(calls)
     op.check((image, 1), LABELLED)
@@ -201,9 +195,9 @@ def test_what_repeats_is_taken_whatever_it_draws_from() -> None:
         np.random.seed(0)
         return image + np.random.randint(0, 9, image.shape).astype(np.uint8)
 
-    state, layer = np.random.get_state(), Map(keras.layers.Rescaling(1 / 255))
+    state, layer = np.random.get_state(), ap.Map(keras.layers.Rescaling(1 / 255))
     try:
-        for op in (Map(seeded), Map(lambda x, rng: x + rng.normal(size=x.shape), random=True), layer):
+        for op in (ap.Map(seeded), ap.Map(lambda x, rng: x + rng.normal(size=x.shape), random=True), layer):
             op.check((PIXELS, 1), LABELLED)
     finally:
         np.random.set_state(state)
@@ -212,14 +206,14 @@ def test_what_repeats_is_taken_whatever_it_draws_from() -> None:
 
 def test_class_numbers_of_any_whole_number_type_are_moved_with_their_image() -> None:
     mask = np.arange(48).reshape(6, 8) * 2**33
-    _, moved = RandomAffine(rotation=90).apply((IMAGE, mask), MASKED, np.array([0, 0.5, 0.5, 0.5, 0.5, 0.5]))
+    _, moved = ap.RandomAffine(rotation=90).apply((IMAGE, mask), MASKED, np.array([0, 0.5, 0.5, 0.5, 0.5, 0.5]))
     assert moved.dtype == np.int64
     assert set(moved.ravel()) <= set(mask.ravel())
 
 
 PLACES = np.arange(48).reshape(6, 8)
-FITTED = [Pad(9, 9), ResizeKeepingAspect(12, 12), Resize(3, 4)]
-OPS = [RandomFlip(vertical=True), *FITTED, RandomCrop(4, 4), RandomResizedCrop(4, 4)]
+FITTED = [ap.Pad(9, 9), ap.ResizeKeepingAspect(12, 12), ap.Resize(3, 4)]
+OPS = [ap.RandomFlip(vertical=True), *FITTED, ap.RandomCrop(4, 4), ap.RandomResizedCrop(4, 4)]
 
 
 def spec(dtype: str, shape: tuple[int, ...]) -> SampleSpec:
@@ -246,17 +240,17 @@ def test_a_mask_keeps_its_dtype_and_its_numbers(op: PixelOp, channels: tuple[int
     np.testing.assert_array_equal(found, large(expected, dtype))
 
 
-SHIFT = RandomAffine(shift=(0.5, 0), fill="constant")
-FILLING = [Pad(9, 9), ResizeKeepingAspect(12, 12), SHIFT, RandomErasing(on="both")]
+SHIFT = ap.RandomAffine(shift=(0.5, 0), fill="constant")
+FILLING = [ap.Pad(9, 9), ap.ResizeKeepingAspect(12, 12), SHIFT, ap.RandomErasing(on="both")]
 
 
 @pytest.mark.parametrize(("dtype", "value"), [*(("uint8", value) for value in (-1, 256, 2.5)), ("uint64", -1)])
 @pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
 def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: float) -> None:
     filling = dataclasses.replace(op, mask_value=value)
-    data = Arrays(IMAGE[None].repeat(4, axis=0), PLACES.astype(dtype)[None].repeat(4, axis=0))
+    data = ap.Arrays(IMAGE[None].repeat(4, axis=0), PLACES.astype(dtype)[None].repeat(4, axis=0))
     with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
-        make_plan(Workload(data=data, ops=[filling], batch_size=2))
+        make_plan(ap.Workload(data=data, ops=[filling], batch_size=2))
     random = np.full(op.draws, 0.25)
     with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", PLACES.shape), random)
     assert with_sign[1].min() == -1
@@ -264,13 +258,13 @@ def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: st
 
 
 def test_a_batch_of_such_masks_is_treated_alike() -> None:
-    op, random = RandomFlip(vertical=True), np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75]])
+    op, random = ap.RandomFlip(vertical=True), np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75]])
     for dtype in ("bool", "uint32", "int64", "uint64"):
         masks = large(PLACES, dtype)[None].repeat(3, axis=0)
         alone = [op.pixels(mask, FieldKind.MASK, numbers, None) for mask, numbers in zip(masks, random, strict=True)]
         np.testing.assert_array_equal(op.pixels_many(masks.copy(), FieldKind.MASK, random), np.stack(alone))
     with pytest.raises(OpError, match="they hold 0 to 65535"):
-        Pad(9, 9, mask_value=70_000).pixels_many(masks.astype("uint16"), FieldKind.MASK, np.empty((3, 0)))
+        ap.Pad(9, 9, mask_value=70_000).pixels_many(masks.astype("uint16"), FieldKind.MASK, np.empty((3, 0)))
 
 
 IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
@@ -278,8 +272,8 @@ IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
 
 @pytest.mark.parametrize("value", [300, -5, (0, 0, 256)])
 def test_a_level_that_images_cannot_hold_is_refused_whether_or_not_chance_has_it_painted(value: object) -> None:
-    op = RandomErasing(probability=1e-9, value=value)  # type: ignore[arg-type]
-    workload = Workload(data=Arrays(IMAGES), ops=[op], batch_size=2)
+    op = ap.RandomErasing(probability=1e-9, value=value)  # type: ignore[arg-type]
+    workload = ap.Workload(data=ap.Arrays(IMAGES), ops=[op], batch_size=2)
     with pytest.raises(OpError, match=r"cannot paint value=.* on images of uint8: they hold 0 to 255"):
         make_plan(workload)
 
@@ -288,7 +282,7 @@ def test_a_level_that_images_cannot_hold_is_refused_whether_or_not_chance_has_it
 def test_a_level_that_they_can_hold_is_painted(dtype: str, value: float) -> None:
     images = IMAGES.astype(dtype)
     spec = SampleSpec(Field(FieldKind.IMAGE, images.shape[1:], images.dtype, 3), None)
-    op = RandomErasing(probability=1, value=value)
+    op = ap.RandomErasing(probability=1, value=value)
     made = op.apply((images[0], None), spec, np.full(op.draws, 0.5))[0]
     assert isinstance(made, np.ndarray)
     assert set(np.unique(made)) == {0, np.dtype(dtype).type(value)}
@@ -299,7 +293,7 @@ def mask(*levels: int) -> NDArray[np.int16]:
 
 
 def plan(y: Any, *ops: Op) -> None:
-    make_plan(Workload(data=Arrays(IMAGES, y), ops=ops, batch_size=2))
+    make_plan(ap.Workload(data=ap.Arrays(IMAGES, y), ops=ops, batch_size=2))
 
 
 @pytest.mark.parametrize(
@@ -314,12 +308,12 @@ def plan(y: Any, *ops: Op) -> None:
 )
 def test_class_numbers_that_become_zeros_are_told(y: NDArray[Any], said: str) -> None:
     with pytest.warns(DataWarning, match=said):
-        plan(y, OneHot(4))
+        plan(y, ap.OneHot(4))
     with pytest.warns(DataWarning, match=said):
-        plan({"kind": y, "more": np.zeros(4)}, On("kind", OneHot(4)))
+        plan({"kind": y, "more": np.zeros(4)}, ap.On("kind", ap.OneHot(4)))
 
 
 @pytest.mark.parametrize("y", [np.arange(4), mask(0, 1, 3), mask(0, 1, 255), mask(2, 3, -1)])
 def test_pixels_of_no_class_and_numbers_of_classes_are_as_meant(y: NDArray[Any]) -> None:
-    plan(y, OneHot(4))
-    plan(mask(0, 255), Map(lambda y: y // 255, on="mask"), OneHot(2))  # the numbers are those that reach the op
+    plan(y, ap.OneHot(4))
+    plan(mask(0, 255), ap.Map(lambda y: y // 255, on="mask"), ap.OneHot(2))  # the numbers are those that reach the op
