@@ -5,22 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from autopipe.errors import ConfigError
-from autopipe.pipeline.config import LOADERS
-
-
-def test_the_modules_of_a_package_are_its_plugins() -> None:
-    assert {"processes", "tfdata", "threads", "wrapped"} <= {*LOADERS}
-    assert LOADERS["threads"].__name__ == "Threads"
-
-
-def test_an_unknown_name_is_refused_with_the_near_one() -> None:
-    with pytest.raises(ConfigError, match=r"'thread'\. Did you mean `threads`\?"):
-        LOADERS["thread"]
-
-
 PACKAGE = """
 import dataclasses
 from contextlib import nullcontext

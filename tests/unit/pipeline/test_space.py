@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.pipeline.config import Value, from_config, to_config
 from autopipe.pipeline.space import BoundError, Space, SpaceSpec, evaluate, resolve
 from tests.fakes import keras_loader  # noqa: F401  # its knobs
-from tests.fakes.spaces import holds
 
 NAMES = {"cores": 4, "gpus": 0}
 
@@ -71,11 +68,6 @@ def test_grid_holds_each_combination_once_and_only_knobs_that_count() -> None:
     assert len(grid) == (4 + 2) * 2
     assert len({tuple(sorted(params.items())) for params in grid}) == len(grid)
     assert all(("keras.workers" in params) == (params["loader"] == "keras") for params in grid)
-
-
-def test_samples_lie_in_the_space() -> None:
-    rng = random.Random(0)
-    assert all(holds(two_loaders(), two_loaders().sample(rng)) for _ in range(50))
 
 
 def test_only_limits() -> None:

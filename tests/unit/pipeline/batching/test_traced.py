@@ -82,10 +82,6 @@ def span(name: str, ts: float, dur: float, pid: int = 1) -> dict[str, Any]:
     return {"ph": "X", "name": name, "ts": ts, "dur": dur, "pid": pid, "tid": pid}
 
 
-def flight(phase: str, identity: str, ts: float) -> dict[str, Any]:
-    return {"ph": phase, "cat": "batch", "name": "batch", "id": identity, "ts": ts, "pid": 1, "tid": 1}
-
-
 def test_a_line_that_was_cut_is_left_out() -> None:
     assert traced.read(['{"ph":"i"}\n', '{"ph":"X","na']) == [{"ph": "i"}]
 
@@ -117,21 +113,3 @@ def test_of_many_trials_the_first_events_of_each_are_kept() -> None:
     made = traced.merged({name: [span("step", float(at), 0.5) for at in range(50)] for name in "ab"}, most=10)
     assert sum(event["name"] == "step" for event in made["traceEvents"]) == 20
     assert complaints(made) == []
-
-
-@pytest.mark.parametrize(
-    ("event", "said"),
-    [
-        ({"ph": "Q"}, "of phase 'Q'"),
-        (span("late", -1.0, 1.0), "before the beginning"),
-        (span("crossing", 0.5, 1.0), ""),
-        ({"ph": "B", "name": "open", "ts": 9.0, "pid": 1, "tid": 1}, "begun and not ended"),
-        (flight("b", "0/1", 9.0), "goes b"),
-        ({"ph": "C", "name": "queue", "ts": 9.0, "pid": 1, "args": {"queue": "two"}}, "no number"),
-        ({"ph": "i", "name": "end", "ts": 0.5, "pid": 1, "tid": 1}, "keys are missing"),
-    ],
-)
-def test_the_reader_of_these_tests_sees_what_is_wrong(event: dict[str, Any], said: str) -> None:
-    made = traced.merged({"a": [span("step", 0.0, 1.0)]})
-    made["traceEvents"].append(event)
-    assert any(said in complaint for complaint in complaints(made))

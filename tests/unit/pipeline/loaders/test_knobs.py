@@ -24,20 +24,6 @@ from tests.fakes.sources import Made
 
 
 @pytest.mark.parametrize(
-    ("config", "workers", "buffered"),
-    [
-        (Threads(workers=3, queue_size=5), 3, 8),
-        (Processes(workers=3, queue_size=5), 3, 8),
-        (TfData(), None, None),
-        (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
-    ],
-)
-def test_what_would_run_is_known_beforehand(config: LoaderConfig, workers: int | None, buffered: int | None) -> None:
-    assert config.worker_count() == workers
-    assert config.buffered_batches() == buffered
-
-
-@pytest.mark.parametrize(
     "script",
     [
         "import sys, autopipe.pipeline.batching.process\n",
