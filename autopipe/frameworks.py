@@ -79,16 +79,12 @@ class _Feed:
     def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
         return _stacked(self._epoch(), super_batch) if super_batch else self._epoch()
 
-    def get_torch_dataloader(self) -> Iterator[Any]:
-        return self._epoch()
-
-    def get_numpy_iterator(self) -> Iterator[Any]:
-        return self._epoch()
-
     def _epoch(self) -> Iterator[Any]:
         if not self._has_begun:  # a batch that a model is built from would be missing in training
             raise _unfit("keras", "takes a batch before the epoch begins")
         yield from self._open_epoch()
+
+    get_torch_dataloader = get_numpy_iterator = _epoch
 
 
 @functools.cache

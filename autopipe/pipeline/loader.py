@@ -210,15 +210,6 @@ class Loader(abc.ABC):
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
     _finishing: LateFinish | None = None
-
-    @property
-    def _twin(self) -> Loader | None:
-        return None if self._finishing is None else self._finishing.twin
-
-    def _close_twin(self) -> None:
-        if self._finishing is not None:
-            self._finishing.close()
-
     _resume: LoaderState | None = None
     _position: tuple[int, int] = (0, 0)
     _training: Callable[[], tuple[int, int]] | None = None
@@ -301,6 +292,8 @@ class Loader(abc.ABC):
 
 class WorkloadLoader(Loader):
     """A loader of a workload's samples: its job describes the batches, a subclass makes them."""
+
+    _finishing: LateFinish
 
     def __init__(self, job: LoadJob, buffered_batches: int) -> None:
         self.spec = job.recipe.spec

@@ -117,8 +117,9 @@ class _GrainLoader(WorkloadLoader):
 
     @property
     def bad_samples(self) -> dict[int, int]:
-        twin = self._twin.bad_samples if isinstance(self._twin, _GrainLoader) else {}
-        return {**self._ledger.counts, **twin}
+        twin = self._finishing.twin
+        of_twin = twin.bad_samples if isinstance(twin, _GrainLoader) else {}
+        return {**self._ledger.counts, **of_twin}
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._require_open()
@@ -134,7 +135,7 @@ class _GrainLoader(WorkloadLoader):
             del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
     def close(self) -> None:
-        self._close_twin()
+        self._finishing.close()
         self._closed = True
         self._shut_down()
 

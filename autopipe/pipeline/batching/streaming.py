@@ -140,11 +140,12 @@ class StreamingLoader(WorkloadLoader):
 
     @property
     def bad_samples(self) -> dict[int, int]:
-        twin = self._twin.bad_samples if isinstance(self._twin, StreamingLoader) else {}
-        return {**self._ledger.counts, **twin}
+        twin = self._finishing.twin
+        of_twin = twin.bad_samples if isinstance(twin, StreamingLoader) else {}
+        return {**self._ledger.counts, **of_twin}
 
     def lost_workers(self) -> int:
-        twin = 0 if self._twin is None else self._twin.lost_workers()
+        twin = 0 if self._finishing.twin is None else self._finishing.twin.lost_workers()
         return twin + self._lost + sum(filler.lost for filler in self._fillers)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
@@ -175,7 +176,7 @@ class StreamingLoader(WorkloadLoader):
         return self._stream.waiting() + self._left, self.buffered_batches
 
     def close(self) -> None:
-        self._close_twin()
+        self._finishing.close()
         self._shut_down()
         self._lost += sum(filler.lost for filler in self._fillers)
         self._fillers = frozenset()  # a filler may hold threads and memory that end with it

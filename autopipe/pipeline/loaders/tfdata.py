@@ -275,7 +275,7 @@ class _TfDataLoader(WorkloadLoader):
         return None
 
     def close(self) -> None:
-        self._close_twin()
+        self._finishing.close()
         if self._owner.is_here:
             self._graph = None
         self._shut_down()

@@ -23,7 +23,6 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
-from autopipe.hardware import disk
 from autopipe.hardware.disk import PART_SUFFIX
 from autopipe.workload import digests
 from autopipe.workload.data import remote
@@ -143,15 +142,6 @@ def chunks(file: Place) -> Iterator[bytes]:
     with file.open("rb", buffering=0) as stream:
         while chunk := stream.read(_CHECK_BYTES):
             yield chunk
-
-
-def write(file: Place, content: bytes) -> None:
-    """Write a small file atomically."""
-    if isinstance(file, RemotePath):
-        file.write_bytes(content)
-        return
-    with disk.replacing(file) as stream:
-        stream.write(content)
 
 
 def lock_file(folder: Place, name: str) -> Path:

@@ -20,7 +20,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, StorageError
-from autopipe.hardware.disk import PART_SUFFIX
+from autopipe.hardware import disk
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import form
 from autopipe.pipeline.storage.form import Conversion, FileRecord, Place, RemotePath, Shard, Storage
@@ -49,8 +49,12 @@ class Sealed(pydantic.BaseModel):
         return _seal(self.model_dump(mode="json"))
 
     def save(self, path: Place) -> None:
-        text = json.dumps({**self.model_dump(mode="json"), "seal": self.seal}, indent=1)
-        form.write(path, text.encode() + b"\n")
+        content = json.dumps({**self.model_dump(mode="json"), "seal": self.seal}, indent=1).encode() + b"\n"
+        if isinstance(path, RemotePath):
+            path.write_bytes(content)
+        else:
+            with disk.replacing(path) as stream:
+                stream.write(content)
 
     @classmethod
     def load(cls, path: Place) -> Self:
@@ -336,7 +340,7 @@ def remove_parts(folder: Place, numbers: list[int]) -> None:
     if isinstance(folder, RemotePath):
         return
     chosen = set(numbers)
-    for path in folder.glob(f"*{PART_SUFFIX}"):
+    for path in folder.glob(f"*{disk.PART_SUFFIX}"):
         match = _SHARD_FILE.match(path.name.removeprefix("."))
         if match is not None and int(match[1]) in chosen:
             path.unlink(missing_ok=True)
