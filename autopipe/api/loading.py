@@ -101,8 +101,7 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
     from autopipe.api import retuning
-    from autopipe.search.conclusion import nothing_measured
-    from autopipe.search.searching import Watcher
+    from autopipe.search import conclusion, searching
     from autopipe.search.settings import Settings
 
     named = workload if isinstance(workload, str) else None
@@ -110,9 +109,9 @@ def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allo
     if isinstance(workload, Workload):
         stored = dataclasses.replace(stored, workload=workload)
     settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
-    done = retuning.run(stored, settings, Watcher(), given=["budget_seconds"])
+    done = retuning.run(stored, settings, searching.Watcher(), given=["budget_seconds"])
     if done.profile is None and done.result is not None:
-        raise nothing_measured(done.result)
+        raise conclusion.nothing_measured(done.result)
 
 
 def _is_known(path: Path, here: fingerprint.Hardware) -> bool:

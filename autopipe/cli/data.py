@@ -145,8 +145,7 @@ def verify(
     from autopipe.artifact import verifying
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.reports import tables
-    from autopipe.search import searching
-    from autopipe.search.settings import Settings
+    from autopipe.search import searching, settings
 
     if files:
         options.refuse_idle(context, "samples", "space", why="with `--files`, which checks every sample")
@@ -157,7 +156,7 @@ def verify(
         print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.file_lines(found)))
         raise typer.Exit(1 if found.bad else 0)
     options.refuse_idle(context, "workers", why="without `--files`: each loader has its own")
-    untrained = Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared, so no model is built
+    untrained = settings.Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared, so no model is built
     with (
         screen.working("comparing"),
         searching.runner_for(workload.chosen().workload, untrained, screen.warning()) as runner,

@@ -40,15 +40,13 @@ def measure(
     """Measure one configuration of a workload, on its model."""
     from autopipe.artifact import artifact as files
     from autopipe.artifact import codegen
-    from autopipe.cli import option_values
-    from autopipe.cli.output import write_report
+    from autopipe.cli import option_values, output
     from autopipe.hardware import machine
     from autopipe.pipeline.batching.traced import Tracing
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.pipeline.loaders.threads import Threads
     from autopipe.reports import tables
-    from autopipe.search import searching
-    from autopipe.search.measurer import succeeded
+    from autopipe.search import measurer, searching
     from autopipe.search.settings import Settings
 
     if keep is not None and mode is None:
@@ -72,15 +70,15 @@ def measure(
         described = searching.description(runner)
         config = option_values.configured(usual, described.wrapped, setting or [])
         if mode is not None:
-            found = succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
+            found = measurer.succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
             print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
-            if keep is not None and (report := write_report(keep, codegen.step_time(keep, found, described))):
+            if keep is not None and (report := output.write_report(keep, codegen.step_time(keep, found, described))):
                 screen.say(f"report      {report}")
             return
-        ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
+        ceiling = measurer.succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
-        measurement = succeeded(runner.measure(config, {**asked, **tracing.options(config)}))
+        measurement = measurer.succeeded(runner.measure(config, {**asked, **tracing.options(config)}))
     if as_json:
         print(measurement.model_dump_json(indent=2))
     else:

@@ -14,7 +14,7 @@ from rich.text import Text
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
-from autopipe.reports import wording
+from autopipe.reports import terminal, wording
 from autopipe.search import trials as events
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, as_options
@@ -33,13 +33,13 @@ class Progress:
 
     def __init__(
         self,
-        console: Console,
         *,
         verbose: bool,
         budget_seconds: float | None = None,
+        console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console
+        self._console = console = console or terminal.Console(stderr=True)
         self._verbose = verbose
         self._clock = clock
         self._began = clock()

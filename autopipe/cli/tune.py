@@ -39,13 +39,11 @@ def tune(
     The result is written as code to import.
     """
     from autopipe.api import tuning
-    from autopipe.cli.output import folder_of, reserved, say_next, write_outputs
+    from autopipe.cli import output
     from autopipe.cli.progress import Progress
     from autopipe.pipeline.batching.traced import Tracing
     from autopipe.reports import text
-    from autopipe.reports.terminal import Console
-    from autopipe.search.conclusion import nothing_measured
-    from autopipe.search.storage import without_password
+    from autopipe.search import conclusion, storage
 
     chosen = workload.chosen()
     settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this(), join=join)
@@ -53,15 +51,15 @@ def tune(
         settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
     with screen.saying_how_to_go_on():
         with (
-            Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
-            reserved(out),
+            Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
+            output.reserved(out),
             Tracing(trace) as tracing,
         ):
             settings = dataclasses.replace(settings, options=tracing.options)
             result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
         written, unwritten = None, None
         try:
-            written = None if tuned is None else write_outputs(tuned, [out, *folder_of(search.storage)])
+            written = None if tuned is None else output.write_outputs(tuned, [out, *output.folder_of(search.storage)])
         except ArtifactError as error:  # raised after the figures are shown, which are all that is left
             unwritten = error
         if as_json:
@@ -71,10 +69,10 @@ def tune(
         if unwritten is not None:
             raise unwritten
         if tuned is None or written is None:
-            raise nothing_measured(result)
-        study = without_password(search.storage) if search.storage else str(out / "study.db")
+            raise conclusion.nothing_measured(result)
+        study = storage.without_password(search.storage) if search.storage else str(out / "study.db")
         screen.say(f"wrote     {written[0]}, {written[1]} and the study {study}")
-        say_next(written[0], tuned.profile, chosen.arguments, [str(written[0])])
+        output.say_next(written[0], tuned.profile, chosen.arguments, [str(written[0])])
         if result.interrupted:
             raise KeyboardInterrupt
 
@@ -109,20 +107,19 @@ def retune(
     so does the former configuration unless another is proved faster.
     """
     from autopipe.api import retuning
-    from autopipe.cli.output import say_next, writable_folder
+    from autopipe.cli import output
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
-    from autopipe.reports.terminal import Console
     from autopipe.search.conclusion import nothing_measured
 
     known = stored.read()
-    folder = writable_folder(
+    folder = output.writable_folder(
         known.path.parent, "The artefact's folder", "Make it writable, or retune a copy of the artefact elsewhere."
     )
     settings = dataclasses.replace(search.settings(folder / "study.db", context), command=again.this())
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
     with screen.saying_how_to_go_on():  # if an interrupted search wrote a profile, its study is not continued
-        with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
+        with Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
             given = options.given_settings(context)
             retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
         if retuned.result is not None and retuned.profile is None:
@@ -143,7 +140,7 @@ def retune(
         else:
             what = "a new configuration"
         screen.say(f"wrote     {known.path}: {what}")
-        say_next(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
+        output.say_next(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
     if result is not None and result.interrupted:
         raise typer.Exit(130)
     if exit_code:
@@ -172,13 +169,12 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
 
 def _workload(stored: Stored) -> str:
     """Return the words that name an artefact's samples and ops on a command line, quoted for a shell."""
-    from autopipe.artifact import reference
-    from autopipe.artifact.schema import ImagesReference
+    from autopipe.artifact import reference, schema
     from autopipe.workload.workload import Workload
 
     if not isinstance(stored.workload, Workload):
         return options.Chosen(workload=stored.workload.text).arguments
     named = stored.artifact.workload
-    assert isinstance(named, ImagesReference)  # a workload without code
+    assert isinstance(named, schema.ImagesReference)  # a workload without code
     place = reference.located(named, stored.path, with_origin=True)
     return options.Chosen(workload=stored.workload, named=named.model_copy(update={"path": str(place)})).arguments

@@ -89,8 +89,7 @@ def render(found: Scaling) -> RenderableType:
     from rich.text import Text
 
     from autopipe.hardware.machine import size_text
-    from autopipe.reports import wording
-    from autopipe.reports.terminal import labelled
+    from autopipe.reports import terminal, wording
 
     known = found.measured
     strong = _table(f"Strong scaling: all share a batch of {known.batch_size}", found.strong, virtual=found.virtual)
@@ -107,7 +106,7 @@ def render(found: Scaling) -> RenderableType:
     if found.virtual:
         said = "Virtual devices are parts of this machine's CPU: they rehearse, and say nothing of GPUs."
         lines.append(("Note", said))
-    return Group(strong, Text(), weak, Text(), labelled(lines))
+    return Group(strong, Text(), weak, Text(), terminal.labelled(lines))
 
 
 def _table(title: str, rows: Sequence[Row], *, virtual: bool) -> Table:

@@ -60,8 +60,7 @@ def whatif(
 def render(found: WhatIf, measured: float) -> Table:
     """Return a prediction as a table; `measured` is the rate of the winner on the machine of the tuning."""
     from autopipe.hardware.machine import size_text
-    from autopipe.reports import wording
-    from autopipe.reports.terminal import labelled
+    from autopipe.reports import terminal, wording
 
     changes = found.images_per_second.value / measured
     lines = [
@@ -78,4 +77,4 @@ def render(found: WhatIf, measured: float) -> Table:
         gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
         size = "" if buy.cache_bytes is None else f" ({size_text(buy.cache_bytes)})"
         lines.append(("would bring" if number == 0 else "", f"{buy.what}{size}: {gain}"))
-    return labelled([*lines, *(("note", note) for note in found.notes)])
+    return terminal.labelled([*lines, *(("note", note) for note in found.notes)])

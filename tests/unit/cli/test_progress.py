@@ -31,7 +31,9 @@ class Screen:
         self.now = 0.0
         self._written = io.StringIO()
         console = Console(file=self._written, width=80, force_terminal=terminal, color_system=None)
-        self.progress = Progress(console, verbose=verbose, budget_seconds=budget_seconds, clock=lambda: self.now)
+        self.progress = Progress(
+            verbose=verbose, budget_seconds=budget_seconds, console=console, clock=lambda: self.now
+        )
 
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self._written.getvalue().splitlines()]
