@@ -287,25 +287,15 @@ def _job(
 ) -> LoadJob:
     by_workers = config.model_copy(update={"finish": "host"})
     source, done = _kept(workload, config, plan)
-    steps = plan.prefix[done:] + plan.body + (plan.suffix if config.finish == "host" else ())
     finish = Finish.left(plan, config.model_setup)
 
     def open_twin() -> Loader:
         return config.loader.open(_job(workload, by_workers, plan, order))
 
-    recipe = Recipe(
-        source=source,
-        steps=steps,
-        fixed_steps=len(plan.prefix) - done,
-        fixed_spec=plan.cut(len(plan.prefix)),
-        spec=plan.sent(config.finish),
-        seed=workload.seed,
-        on_bad_sample=workload.on_bad_sample,
-        cached=config.cache_fraction if config.cache == "memory" else 0.0,
-        trace=trace,
-    )
+    recipe = Recipe.of(workload, plan, source=source, done=done, finish=config.finish)
+    cached = config.cache_fraction if config.cache == "memory" else 0.0
     return LoadJob(
-        recipe=recipe,
+        recipe=dataclasses.replace(recipe, cached=cached, trace=trace),
         order=order,
         finish=finish,
         bad_sample_log=workload.bad_sample_log,

@@ -26,6 +26,7 @@ from autopipe.workload.sample import Batch, SampleSpec, Source, Structure, tripl
 
 if TYPE_CHECKING:
     from autopipe.workload.op import Plan
+    from autopipe.workload.workload import Workload
 
 
 # -------------------- finish: the ops that are left after a batch's samples are made, on the host or on the device
@@ -338,14 +339,29 @@ class Recipe:
     """Everything that a worker, thread or process, needs to make a sample. It pickles."""
 
     source: Source  # of samples; in another storage form, they are stored after the first ops
-    steps: tuple[Step, ...]  # the ops of each sample, in order
-    fixed_steps: int  # how many of the first steps are deterministic; a cache may hold their results
+    steps: tuple[Step, ...] = ()  # the ops of each sample, in order
+    fixed_steps: int = 0  # how many of the first steps are deterministic; a cache may hold their results
     fixed_spec: SampleSpec  # the sample after these
     spec: SampleSpec  # the sample after all steps: a row of the batch
-    seed: int  # the workload's seed
-    on_bad_sample: Literal["error", "skip"]  # see `Workload`
+    seed: int = 0  # the workload's seed
+    on_bad_sample: Literal["error", "skip"] = "error"  # see `Workload`
     cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
     trace: str | None = None  # the folder of notes for a time line; None: no notes
+
+    @classmethod
+    def of(
+        cls, workload: Workload, plan: Plan, *, source: Source | None = None, done: int = 0, finish: str = "device"
+    ) -> Self:
+        """Return the recipe of a workload; `source`, if given, has its samples after `done` of the first ops."""
+        return cls(
+            source=workload.data if source is None else source,
+            steps=plan.prefix[done:] + plan.body + (plan.suffix if finish == "host" else ()),
+            fixed_steps=len(plan.prefix) - done,
+            fixed_spec=plan.cut(len(plan.prefix)),
+            spec=plan.sent(finish),
+            seed=workload.seed,
+            on_bad_sample=workload.on_bad_sample,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

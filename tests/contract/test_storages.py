@@ -227,20 +227,8 @@ def test_arrays_cannot_be_written_to(case: Case) -> None:
 
 
 def test_batches_are_those_of_the_files(case: Case) -> None:
-    plan = case.plan
-    steps = plan.prefix + plan.body
-    fixed = len(plan.prefix)
-    recipe = Recipe(
-        source=case.workload.data,
-        steps=steps,
-        fixed_steps=fixed,
-        fixed_spec=plan.cut(fixed),
-        spec=plan.compact,
-        seed=3,
-        on_bad_sample=case.workload.on_bad_sample,
-    )
-    cut = case.conversion.cut
-    kept = dataclasses.replace(recipe, source=case.stored, steps=steps[cut:], fixed_steps=fixed - cut)
+    recipe = Recipe.of(case.workload, case.plan)
+    kept = Recipe.of(case.workload, case.plan, source=case.stored, done=case.conversion.cut)
     indices = np.arange(COUNT)[::-1].copy()
     for epoch in (0, 1):
         batches = [recipe.spec.empty(len(indices)) for _ in range(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 import sys
@@ -335,17 +336,8 @@ def refused_now_and_then(image: Any, rng: np.random.Generator) -> Any:
 
 
 def recipe(data: Images, ops: list[op.Op]) -> Recipe:
-    plan = planner.make_plan(workload.Workload(data=data, ops=ops, batch_size=2, on_bad_sample="skip"))
-    return Recipe(
-        source=data,
-        steps=plan.prefix + plan.body,
-        fixed_steps=len(plan.prefix),
-        fixed_spec=plan.cut(len(plan.prefix)),
-        spec=plan.compact,
-        seed=3,
-        on_bad_sample="skip",
-        cached=1.0,
-    )
+    made = workload.Workload(data=data, ops=ops, batch_size=2, seed=3, on_bad_sample="skip")
+    return dataclasses.replace(Recipe.of(made, planner.make_plan(made)), cached=1.0)
 
 
 def taken(made: Recipe, epoch: int, bad: list[BadSample]) -> list[BadSample]:

@@ -55,9 +55,7 @@ def test_samples_of_several_shapes_are_refused() -> None:
 
 def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
     data = ap.Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
-    return Recipe(
-        source=data, steps=(), fixed_steps=0, fixed_spec=spec, spec=spec, seed=0, on_bad_sample="error", cached=cached
-    )
+    return Recipe(source=data, fixed_spec=spec, spec=spec, cached=cached)
 
 
 def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:

@@ -32,19 +32,9 @@ def mixed(usual: Any, odd: Any) -> Made:
     return Made(9, lambda index: odd if index == 1 else usual)
 
 
-def recipe(data: Any, ops: Sequence[Op], **changes: Any) -> Recipe:
-    plan = make_plan(ap.Workload(data=data, ops=ops, batch_size=2))
-    settings = {
-        "source": data,
-        "steps": plan.prefix + plan.body,
-        "fixed_steps": len(plan.prefix),
-        "fixed_spec": plan.cut(len(plan.prefix)),
-        "spec": plan.compact,
-        "seed": 3,
-        "on_bad_sample": "error",
-        **changes,
-    }
-    return Recipe(**settings)
+def recipe(data: Any, ops: Sequence[Op], cached: float = 0.0) -> Recipe:
+    workload = ap.Workload(data=data, ops=ops, batch_size=2, seed=3)
+    return dataclasses.replace(Recipe.of(workload, make_plan(workload)), cached=cached)
 
 
 def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:

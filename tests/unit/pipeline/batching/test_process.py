@@ -118,9 +118,7 @@ def source(tmp_path: Path) -> Iterator[Forking]:
 
 
 def test_a_dead_worker_with_a_living_child_is_replaced(source: Forking, caplog: pytest.LogCaptureFixture) -> None:
-    recipe = Recipe(
-        source=source, steps=(), fixed_steps=0, fixed_spec=SPEC, spec=SPEC, seed=0, on_bad_sample="error", cached=0.0
-    )
+    recipe = Recipe(source=source, fixed_spec=SPEC, spec=SPEC)
     slot = Slot(1, RowLayout(SPEC, 4))
     worker = WorkerProcess(packed_recipe(recipe), None)
     with ThreadPoolExecutor(1) as pool:
