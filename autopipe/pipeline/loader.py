@@ -22,7 +22,7 @@ from autopipe.pipeline.config import ModelSetup
 from autopipe.values import Value
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step
 from autopipe.workload.order import BatchOrder
-from autopipe.workload.sample import Batch, SampleSpec, Source, Structure, triple
+from autopipe.workload.sample import Batch, SampleSpec, Source, Structure, part_at, triple
 
 if TYPE_CHECKING:
     from autopipe.workload.op import Plan
@@ -64,7 +64,7 @@ class Finish:
         """Return the finished arguments of a Keras step; x, y and the weights may have several parts each."""
         if self.structure is None:
             return (*self.batch((x, y), xp), sample_weight)
-        parts = (self.structure.part((x, y, sample_weight), number) for number in range(len(self.structure.paths)))
+        parts = (part_at((x, y, sample_weight), path) for path in self.structure.paths)
         x, y, weight = triple(self.structure.packed(self.batch(tuple(parts), xp)))
         return x, y, sample_weight if weight is None else weight
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +18,13 @@ from autopipe.workload.plain_code import Library, Lines
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 # -------------------- array namespace
-# The few array functions of batchable ops, so that one text runs in NumPy, TensorFlow and Keras. Arithmetic operators
-# are used directly.
 
 
-class ArrayNamespace(Protocol):
-    """The functions that a batchable op may call besides operators."""
+class ArrayNamespace:
+    """The few functions that a batchable op may call besides operators, so that one text runs in NumPy, TensorFlow and
+    Keras: here by NumPy; another library's class overrides them.
+    """
 
-    def cast(self, array: Any, dtype: str) -> Any: ...
-
-    def constant(self, values: Any, dtype: str) -> Any: ...
-
-    def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
-        """Return a new last axis of length `classes` that is 1 at the id and 0 elsewhere."""
-        ...
-
-    def transpose(self, array: Any, axes: Sequence[int]) -> Any: ...
-
-
-class _NumPy:
     def cast(self, array: Any, dtype: str) -> Any:
         return np.asarray(array).astype(dtype, copy=False)
 
@@ -44,6 +32,7 @@ class _NumPy:
         return np.asarray(values, dtype)
 
     def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
+        """Return a new last axis of length `classes` that is 1 at the id and 0 elsewhere."""
         ids = np.asarray(ids)
         out = np.zeros((ids.size, classes), dtype)
         flat = ids.reshape(-1)
@@ -55,7 +44,7 @@ class _NumPy:
         return np.transpose(array, axes)
 
 
-NUMPY: ArrayNamespace = _NumPy()
+NUMPY = ArrayNamespace()
 
 
 # -------------------- op

@@ -72,9 +72,6 @@ class Structure:
             made.pop()
         return tuple(made)
 
-    def part(self, slots: Sequence[Any], number: int) -> Any:
-        return part_at(slots, self.paths[number])
-
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(map(label, self.paths))

@@ -128,7 +128,7 @@ def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader
 # -------------------- keras ops: the array functions of batchable ops in `keras.ops`, compiled or eager
 
 
-class _KerasOps:
+class _KerasOps(ArrayNamespace):
     def cast(self, array: Any, dtype: str) -> Any:
         return keras.ops.cast(array, dtype)
 
@@ -142,7 +142,7 @@ class _KerasOps:
         return keras.ops.transpose(array, tuple(axes))
 
 
-KERAS_OPS: ArrayNamespace = _KerasOps()
+KERAS_OPS = _KerasOps()
 
 
 # -------------------- finished steps
