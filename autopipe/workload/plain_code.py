@@ -125,8 +125,9 @@ def packed(spec: SampleSpec) -> str:
     return ", ".join(slots) if len(slots) > 1 else f"({slots[0]},)"
 
 
-def unpacked(spec: SampleSpec, value: str) -> Lines:
-    """Return lines that take the parts out of a value of `read`."""
+def unpacked(spec: SampleSpec) -> Lines:
+    """Return lines that take the parts out of what `source.read(index)` returns."""
+    value = "source.read(index)"
     if spec.structure is None:
         return [f"{', '.join(names(spec))} = {value}"]
     slots = dict(zip(SLOTS, _slots(spec), strict=False))

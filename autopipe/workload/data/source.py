@@ -120,12 +120,12 @@ def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
             count="len(self._source)",
             taken="self._source, index",
             arguments=("source", "index"),
-            reading=unpacked(spec, "source.read(index)"),
+            reading=unpacked(spec),
         )
     made = names(spec)
     read, functions = "source.read(int(index))", ""  # a database knows no number of NumPy's
     if spec.structure is not None:  # TensorFlow takes parts side by side
-        read, lines = "read(source, int(index))", "\n".join(unpacked(spec, "source.read(index)"))
+        read, lines = "read(source, int(index))", "\n".join(unpacked(spec))
         functions = _PLAIN_READ.format(lines=textwrap.indent(lines, "    "), made=", ".join(made))
     return PlainSource(
         given={"source": source},

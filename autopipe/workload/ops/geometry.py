@@ -277,8 +277,7 @@ class RandomErasing(ImageOp):
             self._check_levels(array.dtype)
         if random[0] >= self.probability:
             return array
-        size = (array.shape[0], array.shape[1])
-        top, left, height, width = box(size, self.area, self.ratio, random[1:])
+        top, left, height, width = box(array.shape, self.area, self.ratio, random[1:])
         erased = array.copy() if out is None else out
         if erased is not array:
             erased[...] = array

@@ -168,15 +168,10 @@ class On(_Around):
 
 @dataclasses.dataclass(frozen=True)
 class OnParts(_Around):
-    """An op in a plan, with the parts of a sample on which it acts.
-
-    Attributes:
-        op: the op.
-        lanes: the x and the y of each call. If one x is in several lanes, the last one gives it.
-    """
+    """An op in a plan, with the parts of a sample on which it acts."""
 
     op: Op
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Lane, ...]  # the x and the y of each call; if one x is in several, the last one gives it
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         on = set()

@@ -102,7 +102,7 @@ def symmetric(limit: float, number: Any) -> Any:
     return (2 * number - 1) * limit
 
 
-def box(size: tuple[int, int], area: Range, ratio: Range, random: Any) -> Box:
+def box(size: tuple[int, ...], area: Range, ratio: Range, random: Any) -> Box:
     """Return a rectangle inside an image of `size`, to which it is cut, from four random numbers: of its area (a share
     of the image), its ratio of width to height (drawn evenly on a logarithmic scale), its top and its left.
     """

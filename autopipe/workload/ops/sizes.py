@@ -331,8 +331,7 @@ class RandomResizedCrop(_Sized):
         return Resize(self.height, self.width, self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        size = (array.shape[0], array.shape[1])
-        top, left, height, width = box(size, self.area, self.ratio, random)
+        top, left, height, width = box(array.shape, self.area, self.ratio, random)
         cut = array[top : top + height, left : left + width]
         return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
 
