@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 
 def classifier(*, one_hot: bool = False, shape: tuple[int, ...] = (4, 4, 3), **compile_arguments: Any) -> keras.Model:
@@ -16,6 +17,10 @@ def classifier(*, one_hot: bool = False, shape: tuple[int, ...] = (4, 4, 3), **c
     loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
     model.compile(keras.optimizers.SGD(0.05), loss, metrics=["accuracy"], **compile_arguments)
     return model
+
+
+def same_weights(a: keras.Model, b: keras.Model) -> bool:
+    return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
 
 
 class Counting(keras.Sequential):

@@ -48,6 +48,8 @@ def test_nothing_is_fetched_until_it_is_read() -> None:
     assert loss.fetched == 0
     assert step["loss"] == 0.5
     assert loss.fetched == 1
+    assert np.asarray(step).tolist() == [1.0, 0.5]  # all are waited for
+    assert loss.fetched == 2
 
 
 def test_every_way_of_reading_gives_numbers() -> None:
@@ -63,12 +65,6 @@ def test_every_way_of_reading_gives_numbers() -> None:
     ]
     assert ways == [expected] * len(ways)
     assert logs()[0].get("none", 3) == 3
-
-
-def test_as_an_array_all_are_waited_for() -> None:
-    step, loss = logs()
-    assert np.asarray(step).tolist() == [1.0, 0.5]
-    assert loss.fetched == 1
 
 
 def test_what_is_no_number_is_passed_on() -> None:

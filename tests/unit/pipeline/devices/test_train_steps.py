@@ -18,7 +18,7 @@ from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import classifier, counting
+from tests.unit.pipeline.devices.models import classifier, counting, same_weights
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
@@ -38,15 +38,10 @@ def handed(trainer: Trainer) -> list[list[int]]:
     return trainer.loader.handed
 
 
-def same(a: Trainer, b: Trainer) -> bool:
-    weights = zip(a.model.get_weights(), b.model.get_weights(), strict=True)
-    return all(np.allclose(p, q, atol=1e-6) for p, q in weights)
-
-
 @pytest.mark.parametrize(("together", "batch_size"), [(4, 4), (32, 7)])
 def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size: int) -> None:
     single, several = trained(1, batch_size), trained(together, batch_size)
-    assert same(single, several)
+    assert same_weights(single.model, several.model)
     assert handed(single) == handed(several)
     assert len(handed(several)) == 2 * len(several.loader)  # nothing was taken that was not trained
     assert several.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
@@ -64,7 +59,7 @@ def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkey
 def test_a_training_goes_on_in_mid_epoch() -> None:
     state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
     single, several = trained(1, state=state), trained(4, state=state)
-    assert same(single, several)
+    assert same_weights(single.model, several.model)
     assert handed(single) == handed(several)
     assert single.state_dict() == several.state_dict()
 
@@ -72,7 +67,7 @@ def test_a_training_goes_on_in_mid_epoch() -> None:
 def test_class_weights_and_validation_count_as_with_single_steps() -> None:
     weights = {0: 5.0, 1: 0.5}
     single, several = (trained(count, class_weight=weights, validation=ArrayLoader(X, Y, 4)) for count in (1, 4))
-    assert same(single, several)
+    assert same_weights(single.model, several.model)
     for name, values in single.model.history.history.items():
         assert several.model.history.history[name] == pytest.approx(values, rel=1e-4)
 

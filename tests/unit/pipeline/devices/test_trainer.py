@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,6 +17,7 @@ from autopipe.workload.op import Op
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.sources import Made
 from tests.unit.pipeline.devices import models
+from tests.unit.pipeline.devices.models import same_weights
 from tests.unit.pipeline.devices.test_feed import Host
 
 IMAGES, Y = blobs(24)
@@ -52,10 +52,6 @@ def by_keras(epochs: int, batch_size: int = 4) -> keras.callbacks.History:
         for x, y in source.batches(epoch):
             model.train_on_batch(x, y)
     return model
-
-
-def same_weights(a: keras.Model, b: keras.Model) -> bool:
-    return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
 
 
 @pytest.mark.parametrize("batch_size", [4, 7])
@@ -234,15 +230,18 @@ def test_callbacks_see_keras_epochs_and_batches() -> None:
     assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
 
 
-def test_a_state_is_continued_with_the_next_batch() -> None:
+@pytest.mark.parametrize("given_to", ["trainer", "loader"])
+def test_a_state_is_continued_with_the_next_batch_once(given_to: str) -> None:
     source = loader()
     trainer = ap.Trainer(classifier(), source)
-    trainer.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
-    assert trainer.state_dict()["batch"] == 2
+    state = {"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"}
+    (trainer if given_to == "trainer" else source).load_state_dict(state)
     history = trainer.fit(epochs=2, verbose=0)
     assert source.asked == [(4, 2, False), (5, 0, True)]
     assert history.epoch == [0, 1]
     assert trainer.state_dict()["epoch"] == 6
+    trainer.fit(epochs=1, verbose=0)
+    assert source.asked[2][:2] == (6, 0)
 
 
 def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
@@ -264,15 +263,6 @@ def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
     assert (trainer.loader.state_dict()["batch"], trainer.state_dict()["epoch"]) == (1, 2)
 
 
-def test_a_state_that_the_loader_was_given_is_continued_once() -> None:
-    source = loader()
-    trainer = ap.Trainer(classifier(), source)
-    source.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
-    trainer.fit(epochs=1, verbose=0)
-    trainer.fit(epochs=1, verbose=0)
-    assert [asked[:2] for asked in source.asked] == [(4, 2), (5, 0)]
-
-
 @pytest.mark.parametrize(("samples", "rows"), [(23, 3), (2, 2)])
 def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, rows: int) -> None:
     made: list[ArrayLoader] = []
@@ -283,13 +273,10 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
 
     source = loader()
     trainer = ap.Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
-    actions: list[Callable[[], Any]] = [
-        lambda: trainer.fit(validation=unread(samples)),
-        lambda: trainer.predict(unread(samples)),
-    ]
-    for action in actions:
+    data: Any
+    for action, data in ((trainer.fit, {"validation": unread(samples)}), (trainer.predict, {"data": unread(samples)})):
         with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
-            action()
+            action(**data)
         assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
     assert (source.asked, [each.closed for each in made]) == ([], [True, True])
     if samples > 4:

@@ -105,9 +105,7 @@ def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None
         (ap.Map(lambda x, y: (x, (1, 2)), on="both"), (IMAGE, 1), LABELLED, OpError, r"returned \(1, 2\)"),
     ],
 )
-def test_samples_that_do_not_fit_are_named(
-    op: Op, sample: Any, spec: SampleSpec, error: type[ap.AutopipeError], message: str
-) -> None:
+def test_samples_that_do_not_fit_are_named(op: Op, sample: Any, spec: SampleSpec, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         op.apply(sample, spec, np.zeros(op.draws))
 
