@@ -10,7 +10,7 @@ import datetime
 import os
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +58,10 @@ class When:
     @property
     def always(self) -> bool:
         return not (self.stale or self.drifted)
+
+    def measures(self, judged: Result) -> bool:
+        """Return True if the pipeline is measured: if asked for, and if only versions of software have changed."""
+        return self.drifted or (self.stale and judged.only_software and not self.dry_run)
 
     def asks_for(self, checked: Result) -> bool:
         return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
@@ -153,7 +157,9 @@ def run(
         described = searching.description(runner)
         site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
         here, queue = site.hardware, searching.queue_of(watcher.on_search, settings.budget_seconds)
-        checked = _checked(runner, described, stored, here, when, queue)
+        checked = None
+        if not when.always:
+            checked = check_with(runner, described, stored, here, measures=when.measures, queue=queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
@@ -189,18 +195,6 @@ def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
     return profile
 
 
-def _checked(
-    runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When, queue: Queue
-) -> Result | None:
-    """Check the profile. If machine and workload differ in versions only, the pipeline is measured."""
-    if when.always:
-        return None
-    quick = check_with(runner, described, stored, here, quick=not when.drifted, queue=queue)
-    if when.stale and quick.only_software and not (when.drifted or when.dry_run):
-        return check_with(runner, described, stored, here, quick=False, queue=queue)
-    return quick
-
-
 # -------------------- check: whether the profile still fits, by a short measurement
 
 _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
@@ -221,7 +215,8 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     with searching.runner_for(stored.workload, rehearsal(profile.request), folder=beside) as runner:
         described = searching.description(runner)
         here = searching.hardware_of(machine.detect(), described)
-        return check_with(runner, described, stored, here, quick=quick, queue=searching.queue_of(on_search))
+        queue = searching.queue_of(on_search)
+        return check_with(runner, described, stored, here, measures=lambda judged: not quick, queue=queue)
 
 
 def check_with(
@@ -230,16 +225,18 @@ def check_with(
     stored: Stored,
     here: Hardware,
     *,
-    quick: bool,
-    queue: lock.Queue | None = None,
+    measures: Callable[[Result], bool] = lambda judged: True,
+    queue: Queue | None = None,
 ) -> Result:
-    """Check the profile of this machine, which is `here`, with an existing runner."""
+    """Check the profile of this machine, which is `here`, with an existing runner. `measures` decides by what the
+    fingerprints say whether the pipeline is measured.
+    """
     profile, _ = pick.nearest(stored.artifact, here)
     result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), searching.workload_digest(described))
-    if quick or result.profile is None:  # without a profile there is no figure to compare with
+    if result.profile is None or not measures(result):  # without a profile there is no figure to compare with
         return result
     config = pick.config_of(profile)
-    with (queue or lock.Queue(lambda who: None)).held(lock.MEASURING):
+    with (queue or Queue(lambda who: None)).held(lock.MEASURING):
         return drift.with_rates(result, profile, _rates(runner, config))
 
 

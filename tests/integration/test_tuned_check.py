@@ -47,7 +47,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
     with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner:
         described = searching.description(runner)
         here = hardware_of(machine.detect(), described)
-        holds = retuning.check_with(runner, described, stored(_profile(described, 1e-3)), here, quick=False)
+        holds = retuning.check_with(runner, described, stored(_profile(described, 1e-3)), here)
         waited = list[Event]()
         with contextlib.ExitStack() as another_tune:
             monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
@@ -59,13 +59,15 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
 
             fast = stored(_profile(described, 1e12))
             queue = searching.queue_of(wait)
-            drifted = retuning.check_with(runner, described, fast, here, quick=False, queue=queue)
+            drifted = retuning.check_with(runner, described, fast, here, queue=queue)
         (event,) = waited
         assert isinstance(event, WaitingForMachine)
         assert event.holder.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
         another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
-        stale = retuning.check_with(runner, another, stored(_profile(described, 1.0)), here, quick=True)
+        stale = retuning.check_with(
+            runner, another, stored(_profile(described, 1.0)), here, measures=lambda judged: False
+        )
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.images_per_second is not None

@@ -44,7 +44,7 @@ class Step:
 class StepClock:
     """Times steps one by one."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.steps: list[Step] = []  # that have ended, in all epochs
         self._clock = clock
         self._last = clock()
@@ -149,7 +149,6 @@ class Onlooker(keras.callbacks.Callback):
         *,
         data: str | None = None,
         left_out: tuple[str, ...] = (),
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Call `told`, once: after enough steps, or at the end of a shorter training. It may raise, which ends the
         training. `data`, the kind of the training's data, and `left_out`, callbacks, are for the report.
@@ -158,10 +157,9 @@ class Onlooker(keras.callbacks.Callback):
         self._told = told
         self._look = look or Look()
         self._report: dict[str, Any] = {"data": data, "left_out": left_out}
-        self._clock = clock
         self._seen: Any = None
         self._owners: Any = None
-        self._steps = StepClock(clock)
+        self._steps = StepClock()
         self._sampler: processes.Sampler | None = None
         self._batch: Any = None
         self._epoch_from = 0
@@ -180,7 +178,7 @@ class Onlooker(keras.callbacks.Callback):
                 hint="Put what is special into `train_step`.",
             )
         self.leave()  # a `fit` before may have had no end
-        self._steps, self._epoch_from, self._batch_size, self._done = StepClock(self._clock), 0, 0, False
+        self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step

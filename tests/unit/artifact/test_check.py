@@ -191,7 +191,7 @@ def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
     stored = Stored(
         path=Path("autopipe.json"), artifact=artifact(known), workload=protocol.Reference(text="train.py:w")
     )
-    return retuning.check_with(machine, DESCRIBED, stored, here or hardware(), quick=False)
+    return retuning.check_with(machine, DESCRIBED, stored, here or hardware())
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,21 @@ def test_what_was_found_is_a_reason_or_is_not(when: When, asks: set[Verdict]) ->
     assert When().always
 
 
+@pytest.mark.parametrize(
+    ("when", "only_software", "measures"),
+    [
+        (When(stale=True), True, True),
+        (When(stale=True), False, False),
+        (When(stale=True, dry_run=True), True, False),
+        (When(drifted=True, dry_run=True), False, True),
+    ],
+)
+def test_a_pipeline_is_measured_if_asked_for_or_if_versions_are_all_that_has_changed(
+    when: When, only_software: bool, measures: bool
+) -> None:
+    assert when.measures(checked(Verdict.STALE, only_software=only_software)) is measures
+
+
 def test_only_a_pipeline_that_was_measured_to_be_as_fast_keeps_its_profile_over_new_versions() -> None:
     assert checked(Verdict.STALE, measured=True, only_software=True).fits_but_for_software
     assert not checked(Verdict.STALE, only_software=True).fits_but_for_software
