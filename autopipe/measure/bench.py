@@ -7,7 +7,6 @@ the transfer of a batch to the device, and the exchange of gradients between dev
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import math
 import time
@@ -264,21 +263,11 @@ _WARM_UP_STEPS = 2
 _WINDOWS = 8
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """Durations of calls of a function."""
-
-    first_seconds: float  # the first one, which compiles if that was not done
-    rates: tuple[float, ...]  # calls a second, window by window, warm
-
-    @property
-    def fastest(self) -> float:
-        """The median of the faster half; other load on the machine can only make a call slower."""
-        return median(sorted(self.rates)[len(self.rates) // 2 :])
-
-
-def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> Calls:
-    """Time calls of a model's function for so many seconds, compilation not included.
+def calls(
+    function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float
+) -> tuple[float, list[float]]:
+    """Time calls of a model's function for so many seconds, compilation not included; return the seconds of the first
+    call, which compiles if that was not done, and calls a second, window by window, warm.
 
     Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
     """
@@ -301,7 +290,7 @@ def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seco
             logs, state = _call(function, state, batches)
         wait_for_device(logs)
         rates.append(count / max(time.perf_counter() - began, 1e-9))
-    return Calls(first_seconds=first_seconds, rates=tuple(rates))
+    return first_seconds, rates
 
 
 def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -337,13 +326,13 @@ def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: f
         function = _of_lists(function, per_call)
     state = copied(frameworks.step_state(model, *changes))
     batch = loader.spec.packed(next(iter(loader.batches(0))))
-    seen = calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
-    rate = stats.estimate([per_call * each for each in seen.rates])
+    first_seconds, rates = calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
+    rate = stats.estimate([per_call * each for each in rates])
     return StepTime(
         mode=mode,
         batch_size=loader.batch_size,
         step_seconds=Estimate(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low),
-        first_call_seconds=seen.first_seconds,
+        first_call_seconds=first_seconds,
         backend=keras.backend.backend(),
     )
 

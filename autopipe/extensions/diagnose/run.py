@@ -21,6 +21,7 @@ from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import watched
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, outcome
+from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.workload.workload import standing_in
 
@@ -285,8 +286,9 @@ class Onlooker(keras.callbacks.Callback):
             with contextlib.nullcontext() if state else unchanged(self.model):
                 functions = [self._owners, *([function_without(self.model, layers)] if layers else [])]
                 for function in functions:
-                    seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
-                    rates.append(per_call * seen.fastest)
+                    _, seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
+                    # The median of the faster half: other load on the machine can only make a call slower.
+                    rates.append(per_call * median(sorted(seen)[len(seen) // 2 :]))
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)

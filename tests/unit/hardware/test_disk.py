@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from page_residency import resident_share
@@ -105,14 +104,6 @@ def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], mo
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
     disk.drop(paths)
     assert resident_share(paths) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("choice", "data_bytes", "regime"),
-    [("warm", 101, "warm"), ("cold", 1, "cold"), ("auto", 100, "warm"), ("auto", 101, "cold")],
-)
-def test_auto_is_cold_for_data_larger_than_memory(choice: Any, data_bytes: int, regime: str) -> None:
-    assert disk.regime(choice, data_bytes, usable_bytes=100) == regime
 
 
 def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_path: Path) -> None:

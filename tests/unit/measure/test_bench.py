@@ -9,7 +9,6 @@ import pytest
 
 from autopipe.measure import bench
 from autopipe.measure.bench import FirstSteps, ResidentLoader, any_batch
-from autopipe.measure.outcome import Phase
 from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import Finish
@@ -102,9 +101,3 @@ def test_one_long_step_that_compiles_again_is_not_told_and_batches_that_run_toge
             now[0] += each
             steps.progress(0, 0.0)
         assert told.logs == []
-
-
-def test_the_phase_stays_that_of_whoever_measures() -> None:
-    told = Told()
-    FirstSteps(told).phase(Phase.FILL)
-    assert told.phases == []

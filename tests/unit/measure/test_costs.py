@@ -186,8 +186,10 @@ def test_workers_that_wait_for_reads_bring_what_their_number_allows() -> None:
     assert rate(config(workers=16), WAITING) == pytest.approx(16 / 0.02083, rel=0.05)
 
 
-def test_a_cache_ends_the_waiting() -> None:
-    assert rate(config(cache="memory"), WAITING) > 900
+def test_a_cache_or_a_converted_set_ends_the_waiting() -> None:
+    costs = dataclasses.replace(WAITING, depths={"tfrecord": 0})
+    for kept in ({"cache": "memory"}, {"storage": "array"}, {"storage": "tfrecord"}):
+        assert rate(config(**kept), costs) > 900
     half = rate(config(cache="memory", cache_fraction=0.5), WAITING)
     assert half == pytest.approx(2 * rate(config(), WAITING), rel=0.05)
 
@@ -259,11 +261,6 @@ def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do(
     assert rate(sixteen, unknown) > 4 * rate(two, unknown)
     assert cost_model.useful(costs, facts()).workers_elsewhere == 2
     assert cost_model.useful(unknown, facts()).workers_elsewhere is None
-
-
-def test_nobody_waits_for_the_reads_of_a_converted_set() -> None:
-    assert rate(config(storage="array"), WAITING) > 900
-    assert rate(config(storage="tfrecord"), dataclasses.replace(WAITING, depths={"tfrecord": 0})) > 900
 
 
 def rate_of(limit: Bounds, kind: Kind) -> float | None:

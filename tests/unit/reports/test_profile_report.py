@@ -22,7 +22,6 @@ from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import HOSTILE
-from tests.fakes.profiles import baseline
 
 KEYS = ["ladder", "costs", "proof", "settings", "history", "payback", "circumstances"]
 
@@ -255,11 +254,3 @@ def test_an_open_interval_ends_in_an_arrow_and_not_in_an_error() -> None:
     wide = findings.result().contests[0].model_copy(update={"low": 0.0, "high": None, "pairs": 1})
     shown = section(_found(contests=(wide,)), "proof")
     assert any("or more" in each for each in words(known(shown.draw)(WIDE).render()))
-
-
-def test_a_baseline_that_is_the_winner_is_left_as_it_is(profile: Profile) -> None:
-    same = baseline("mine", 9000.0).model_copy(update={"config": profile.winner.config, "key": profile.winner.key})
-    shown = _found(baselines=(same,))
-    found = profile_report.document(profiles.artifact(shown), shown)
-    assert found["verdict"].startswith("mine is the fastest here")
-    assert found["action"].startswith("Leave the pipeline as it is")

@@ -118,11 +118,6 @@ def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
     assert expected is failures.blamed_on_memory(failure, memory).kind
 
 
-def test_memory_is_exceeded_above_its_limit_only() -> None:
-    assert not Memory(peak_bytes=GIB, limit_bytes=GIB, oom_kills=0).exceeded
-    assert Memory(peak_bytes=GIB + 1, limit_bytes=GIB, oom_kills=0).exceeded
-
-
 class ResourceExhaustedError(Exception):
     """Named like TensorFlow's."""
 
