@@ -16,12 +16,9 @@ from tests.fakes.commands import content
 # Each sample costs about a millisecond, so that 400 of them leave time to be killed in.
 SCRIPT = """
 import sys
-from pathlib import Path
 import numpy as np
-from autopipe.pipeline.config import STORAGES
-from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.convert import convert
+import autopipe as ap
+from autopipe.artifact import converting
 
 class Numbers:
     def __len__(self):
@@ -29,17 +26,9 @@ class Numbers:
     def read(self, index):
         return np.random.default_rng(index).integers(0, 256, (256, 256, 3), np.uint8), index
 
-spec = SampleSpec(
-    Field(FieldKind.IMAGE, (256, 256, 3), np.dtype(np.uint8)), Field(FieldKind.LABEL, (), np.dtype(np.int64))
-)
-conversion = Conversion(
-    source=Numbers(), steps=(), spec=spec, source_digest="type=Numbers count=400", ops_digest="none"
-)
+job = converting.job(ap.Workload(data=Numbers(), ops=[], batch_size=2), "array", sys.argv[1])
 print("begun", flush=True)
-convert(
-    conversion, STORAGES["array"], Path(sys.argv[1]), workers=2,
-    on_progress=lambda done, of: print(done, of, flush=True),
-)
+job.run(workers=2, on_progress=lambda done, of: print(done, of, flush=True))
 """
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
+import runpy
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -38,29 +36,17 @@ def whole(named: str, tmp_path: Path) -> dict[str, bytes]:
     return content(tmp_path / "whole")
 
 
-@pytest.fixture
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("convert_beam_example", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_a_pool_of_processes_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
     done = succeeded(python(SCRIPT, named, "--out", tmp_path / "set", "--parts", "3", "--pool", cwd=tmp_path))
     assert "joined 40 samples" in done.stdout
     assert content(tmp_path / "set") == whole
 
 
-def test_beams_local_runner_gives_the_same_files(
-    named: str, whole: dict[str, bytes], tmp_path: Path, example: ModuleType
-) -> None:
+def test_beams_local_runner_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
     pytest.importorskip("apache_beam", reason="`make test-beam` runs this, with the package versions of Beam")
     from autopipe.artifact import converting
 
-    with_beam: Callable[..., None] = example.with_beam
+    with_beam = runpy.run_path(str(SCRIPT))["with_beam"]
     with_beam(3, named, "array", str(tmp_path / "set"), ["--direct_num_workers=1"])
     converting.finish(tmp_path / "set")
     assert content(tmp_path / "set") == whole

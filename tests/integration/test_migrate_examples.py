@@ -6,7 +6,7 @@ The scripts before it are what others wrote; they are compared and not run.
 from __future__ import annotations
 
 import difflib
-import importlib.util
+import runpy
 from pathlib import Path
 
 import cv2
@@ -28,12 +28,7 @@ for script, data in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 def photos(root: Path) -> Path:
-    spec = importlib.util.spec_from_file_location("photos_make_demo", EXAMPLES / "photos" / "make_demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.make(root, per_class=3)
+    runpy.run_path(str(EXAMPLES / "photos" / "make_demo.py"))["make"](root, per_class=3)
     return root
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,10 @@ INLINE = [" ".join(each.split()) for page in PAGES for each in re.findall(r"`(au
 LINES = [line for page in PAGES for kind, text in _blocks(page) if kind in ("", "sh") for line in text.splitlines()]
 COMMANDS = [line.partition("#")[0].strip() for line in LINES if line.startswith("autopipe ")] + INLINE
 SHORT = ["--space", "quick", "--trials", "3", "--budget", "60s"]
+
+
+def followed(test: Any) -> Any:
+    return pytest.mark.slow(pytest.mark.timeout(300)(test))
 
 
 def _run(folder: Path, *arguments: str, shell: str | None = None) -> Done:
@@ -57,22 +62,19 @@ def _script(*blocks: str) -> str:
     return "\n".join(blocks).replace("        ...", "        break")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@followed
 def test_a_tune_writes_the_three_files_that_the_readme_names(project: Path, tuned: str) -> None:
     assert {"autopipe.json", "study.db", "tuned_pipeline.py"} <= {path.name for path in (project / "tuned").iterdir()}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@followed
 def test_what_the_tune_printed_as_the_next_step_trains(project: Path, tuned: str) -> None:
     (step,) = [line.partition("next")[2].strip() for line in tuned.splitlines() if line.startswith("next")]
     assert "make_trainer().fit" in step
     _run(project, shell=step)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@followed
 @pytest.mark.parametrize("folder", ["project", "elsewhere"])
 def test_training_with_the_result_runs_beside_the_workload_from_every_folder(
     project: Path, tuned: str, folder: str, tmp_path: Path
@@ -85,16 +87,14 @@ def test_training_with_the_result_runs_beside_the_workload_from_every_folder(
     assert (stands / "final.keras").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@followed
 def test_a_configuration_chosen_by_hand_gives_batches(project: Path) -> None:
     (block,) = (block for block in PYTHON if "build_loader" in block)
     (project / "by_hand.py").write_text(_script(block))
     assert "(8, 64, 64, 3)" in _run(project, "by_hand.py").stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@followed
 @pytest.mark.parametrize("begins", ["autopipe measure", "autopipe convert", "autopipe verify"])
 def test_commands_on_the_workload_run(project: Path, begins: str) -> None:
     command = next(each for each in COMMANDS if each.startswith(f"{begins} train.py:workload"))

@@ -38,7 +38,7 @@ if "grain" in LOADERS:
 ARRAYS = (*FORMS, "fit")
 CACHED = {"cache": "memory"}
 MADE = ["tfdata", *(form for form in FORMS if form != "tf.data")]
-pytestmark = pytest.mark.timeout(300)  # many models are compiled
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # many models are compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +211,6 @@ def _expected(wanted: ap.Workload) -> dict[str, Any]:
         return ejected_run.joined(loader.epoch(0))
 
 
-@pytest.mark.slow
 def test_what_is_not_random_gives_what_autopipe_gives(made: Made) -> None:
     for name, (case, found) in made.items():
         if case.tolerance is None:
@@ -229,7 +228,6 @@ def test_what_is_not_random_gives_what_autopipe_gives(made: Made) -> None:
             assert found[part].dtype == value.dtype or not part.startswith("x"), name
 
 
-@pytest.mark.slow
 def test_colours_of_crops_stay_in_their_range_and_near_the_photographs(made: Made) -> None:
     case, found = made["drawn_tfdata"]
     assert (found["x"].shape, found["x"].dtype) == ((6, 9, 9, 3), np.float32)
@@ -241,14 +239,12 @@ def test_colours_of_crops_stay_in_their_range_and_near_the_photographs(made: Mad
     assert abs(float(found["x"].mean()) - 120 / 255) < 0.25
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", MADE)
 def test_random_ops_give_batches_of_the_right_kind(made: Made, form: str) -> None:
     _, found = made[f"random_{form}"]
     assert (found["x"].shape, found["x"].dtype, found["y"].shape) == ((5, 3, 16, 16), np.uint8, (5, 16, 16))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", MADE)
 def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(made: Made, form: str) -> None:
     case, found = made[f"jitter_{form}"]
@@ -258,7 +254,6 @@ def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(mad
     assert len(np.unique(changed.reshape(6, -1), axis=0)) == 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", MADE)
 def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) -> None:
     _, found = made[f"twins_{form}"]
@@ -266,7 +261,6 @@ def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) ->
     assert len(np.unique(found["x"].reshape(5, -1), axis=0)) == 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", MADE)
 def test_random_geometry_keeps_the_parts_of_a_sample_together(made: Made, form: str) -> None:
     _, found = made[f"stereo_{form}"]
@@ -279,7 +273,6 @@ def test_random_geometry_keeps_the_parts_of_a_sample_together(made: Made, form: 
     np.testing.assert_array_equal(np.where(np.reshape(turned, (-1, 1, 1, 1)), still[:, :, ::-1], still), flipped)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", MADE)
 def test_samples_are_mixed_with_their_targets(made: Made, form: str) -> None:
     """White images of class 1 and black ones of class 0: how bright one is on the whole is its share of class 1."""
