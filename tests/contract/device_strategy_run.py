@@ -9,6 +9,7 @@ import contextlib
 import functools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,52 @@ def refusals(trainer: Callable[..., ap.Trainer], strategy: Any, devices: int) ->
     }
 
 
+def of_parts() -> keras.Model:
+    """Return a model of two inputs and two targets."""
+    keras.utils.set_random_seed(1)
+    photo, numbers = keras.Input((6, 6, 3), name="photo"), keras.Input((3,), name="numbers")
+    both = keras.layers.concatenate([keras.layers.Flatten()(photo), numbers])
+    outputs = {
+        "depth": keras.layers.Dense(1, name="depth")(both),
+        "kind": keras.layers.Dense(3, activation="softmax", name="kind")(both),
+    }
+    model = keras.Model([photo, numbers], outputs)
+    model.compile(optimizer="sgd", loss={"depth": "mse", "kind": "sparse_categorical_crossentropy"})
+    return model
+
+
+def parts_trained() -> dict[str, Any]:
+    """Return the weights, and what validation says, of such a model trained on weighted samples: by Keras's own `fit`
+    on the arrays, and by autopipe in several ways.
+    """
+    generator, rows = np.random.default_rng(0), 22
+    photos, numbers = generator.integers(0, 256, (rows, 6, 6, 3), np.uint8), generator.random((rows, 3), np.float32)
+    y: dict[str, Any] = {"depth": generator.random((rows, 1), np.float32), "kind": generator.integers(0, 3, rows)}
+    weight = generator.random(rows, np.float32)
+    finished = {"numbers": numbers, "photo": photos.astype(np.float32) / 255}
+    told: dict[str, Any] = {"batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0}
+    made = {}
+    for name, each in (("unweighted", None), ("keras", weight)):
+        model = of_parts()
+        history = model.fit(finished, y, sample_weight=each, validation_data=(finished, y, weight), **told)
+        made[name] = [*weights(model), history.history["val_loss"][-1]]
+    data = ap.Arrays({"numbers": numbers, "photo": photos}, y, sample_weight=weight)
+    workload = ap.Workload(data=data, ops=[ap.Rescale(1 / 255)], batch_size=4, model=of_parts, shuffle=False)
+    threads = ap.Threads(workers=2, queue_size=2)
+    ways = [ap.PipelineConfig(loader=threads)]
+    if keras.backend.backend() == "tensorflow":
+        of_tf_data = ap.TfData(num_parallel_calls=1, prefetch=1)
+        ways += [ap.PipelineConfig(loader=threads, steps_per_execution=3)]
+        ways += [ap.PipelineConfig(loader=of_tf_data, finish="host")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for config in ways:
+            with ap.build_trainer(workload, config) as trainer:
+                history = trainer.fit(2, validation=data, verbose=0)
+                made[str(config)] = [*weights(trainer.model), history.history["val_loss"][-1]]
+    return made
+
+
 def run(devices: int, folder: Path) -> dict[str, Any]:
     strategy = strategies.chosen(devices)
 
@@ -217,6 +264,7 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out |= refusals(trainer, strategy, devices)
     for name, batch in (("resident", (strategy.place(X[:8]), strategy.place(Y[:8]))), ("repeated", (X[:8], Y[:8]))):
         out[name] = losses(trainer(ResidentLoader(batch, rest.spec, rest.finish, 8)), steps_per_epoch=3)
+    out["parts"] = parts_trained() if devices == 1 else {}
     out["simulated"] = trainer(model=ap.SimulatedAccelerator(1e-4, 8)).fit(epochs=1, verbose=0).history
     return out
 

@@ -90,6 +90,14 @@ def test_it_learns_and_a_further_fit_compiles_nothing_and_leaves_the_model_clean
     assert run["loader_error"] == "OpError: the op failed"
 
 
+def test_inputs_targets_and_weights_train_as_by_keras_alone(run: Run) -> None:
+    unweighted, wanted, *found = run.single["parts"].values()
+    assert np.abs(np.array(wanted) - unweighted).max() > 1e-3
+    assert len(found) == (3 if run.backend == "tensorflow" else 1)
+    for each in found:
+        np.testing.assert_allclose(each, wanted, rtol=0, atol=1e-5)
+
+
 def test_a_short_last_batch_is_predicted_or_refused_before_anything_is(run: Run) -> None:
     uneven = run.devices == 1 or run.backend == "tensorflow"  # JAX shares out equal parts only
     for samples, rest, possible in (("13", 5, uneven), ("9", 1, run.devices == 1)):

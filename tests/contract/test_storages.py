@@ -24,6 +24,7 @@ from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan, normalise
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.fakes import damage
+from tests.fakes.sources import Made
 
 COUNT = 70
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
@@ -33,28 +34,12 @@ DEPTHS = {  # ops of the deterministic prefix
 }  # fmt: skip
 
 
-class Unlabelled:
-    """A user's source that gives encoded images alone."""
-
-    def __init__(self, folder: ap.ImageFolder) -> None:
-        self._folder = folder
-
-    def __len__(self) -> int:
-        return len(self._folder)
-
-    def read(self, index: int) -> bytes:
-        content: bytes = self._folder.read(index)[0]
-        return content
-
-
 class Parts:
     """A user's source for a model of three inputs and two targets, with a weight for each sample."""
 
     def __init__(self, folder: Path) -> None:
-        self._photos, self._pairs = (
-            ap.ImageFolder(folder / "photos"),
-            ap.ImagePairs(folder / "images", folder / "masks"),
-        )
+        self._photos = ap.ImageFolder(folder / "photos")
+        self._pairs = ap.ImagePairs(folder / "images", folder / "masks")
 
     def __len__(self) -> int:
         return len(self._photos)
@@ -87,18 +72,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workload(case: str, folder: Path) -> ap.Workload:
     photos = ap.ImageFolder(folder / "photos")
     ops = [ap.Decode(), ap.Resize(16, 16), ap.RandomFlip()]
-    if case == "pairs":
-        crop = [ap.Decode(), ap.RandomCrop(16, 16)]
-        return ap.Workload(data=ap.ImagePairs(folder / "images", folder / "masks"), ops=crop, batch_size=8)
-    if case == "unlabelled":
-        return ap.Workload(data=Unlabelled(photos), ops=ops, batch_size=8)
-    if case == "one_bad":
-        return ap.Workload(data=photos, ops=ops, batch_size=8, on_bad_sample="skip")
-    if case == "mixed":  # a label that is a vector
-        return ap.Workload(data=photos, ops=[*ops[:2], ap.OneHot(3), ops[2], ap.MixUp()], batch_size=8)
-    if case == "parts":
-        return ap.Workload(data=Parts(folder), ops=ops, batch_size=8)
-    return ap.Workload(data=photos, ops=ops, batch_size=8)
+    made = ap.Workload(data=photos, ops=ops, batch_size=8)
+    match case:
+        case "pairs":
+            data: Any = ap.ImagePairs(folder / "images", folder / "masks")
+            return dataclasses.replace(made, data=data, ops=(ap.Decode(), ap.RandomCrop(16, 16)))
+        case "unlabelled":  # encoded images alone
+            return dataclasses.replace(made, data=Made(COUNT, lambda index: photos.read(index)[0]))
+        case "one_bad":
+            return dataclasses.replace(made, on_bad_sample="skip")
+        case "mixed":  # a label that is a vector
+            return dataclasses.replace(made, ops=(*ops[:2], ap.OneHot(3), ops[2], ap.MixUp()))
+        case "parts":
+            return dataclasses.replace(made, data=Parts(folder))
+    return made
 
 
 @dataclasses.dataclass
