@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import cv2
 import numpy as np
 import pytest
 
-from autopipe.pipeline.config import LOADERS, PipelineConfig, to_config
-from tests.fakes.elsewhere import Elsewhere
+from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig, to_config
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
 # pytest workers on two cores do not each claim both for the arithmetic of one op.
@@ -57,6 +57,33 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cv2.imwrite(str(folder / "images" / f"{number:02}.png"), rng.integers(0, 256, (*size, 3), np.uint8))
         cv2.imwrite(str(folder / "masks" / f"{number:02}.png"), colours[rng.integers(0, len(colours), size)])
     return folder
+
+
+class Elsewhere(LoaderConfig):
+    """Has settings and no loader: its workers run on other cores than the training, as a plugin's may.
+
+    It is known under its name only within the fixture `elsewhere`: other tests list all loaders.
+    """
+
+    kind: Literal["elsewhere"]  # without a default: a class with one registers itself for the whole process
+    works_elsewhere: ClassVar[bool] = True
+    workers: int
+    queue_size: int = 8
+
+    def worker_count(self) -> int:
+        return self.workers
+
+    def threads(self, cores: int) -> int:
+        return 0
+
+    def buffered_batches(self) -> int:
+        return self.queue_size + 2 * self.workers
+
+    def shares_lock(self) -> bool:
+        return self.workers == 1
+
+    def works_alone(self) -> bool:
+        return True
 
 
 @pytest.fixture

@@ -9,22 +9,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import numpy as np
+import pydantic
 from replaying.synthetic import measurement
 
 from autopipe.measure.facts import Ceiling, Facts, OpCost
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, from_config, to_config
+from autopipe.pipeline.config import LoaderConfig, ModelSetup, Params, PipelineConfig, from_config, to_config
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
-from tests.fakes.keras_loader import KerasLoader
 
 _SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
 _WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}
 _TRANSFER = 6e9  # bytes a second to the device
 _FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8}
+
+
+class KerasLoader(LoaderConfig):
+    """One with Keras's knobs. Nothing opens it."""
+
+    kind: Literal["keras"] = "keras"
+    work_factor: ClassVar[float] = 1.9
+    skips_bad_samples: ClassVar[bool] = False
+    workers: int = pydantic.Field(default=1, ge=1, le=1024)
+    use_multiprocessing: bool = False
+    max_queue_size: int = pydantic.Field(default=10, ge=1, le=1024)
+
+    def worker_count(self) -> int:
+        return self.workers
+
+    def buffered_batches(self) -> int:
+        return 1 if self.workers == 1 else self.max_queue_size + 2
 
 
 @dataclass(kw_only=True)

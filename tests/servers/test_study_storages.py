@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +17,6 @@ from autopipe.search import storage
 from autopipe.search.conclusion import Searched
 from autopipe.search.record import best_elsewhere
 from tests.fakes.searches import nothing, same, searched
-from tests.servers.grpc_proxy import served
 from tests.servers.postgres import Postgres, started
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("collected")]
@@ -70,6 +73,23 @@ def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, 
     fastest = max(unharmed.rows, key=lambda row: row.value or 0.0)
     assert fastest.key in {each.key() for each in best_elsewhere(postgres.url, "w")}
     assert best_elsewhere(postgres.url, "another workload") == []
+
+
+@contextlib.contextmanager
+def served(url: str) -> Iterator[str]:
+    """Serve a storage by Optuna's gRPC proxy, in a process of its own; yield its URL."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = int(held.getsockname()[1])
+    code = (
+        "import sys, optuna; from autopipe.search.storage import open_storage;"
+        "optuna.storages.run_grpc_proxy_server(open_storage(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, url, str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield f"grpc://127.0.0.1:{port}"
+        finally:
+            process.kill()
 
 
 def test_a_search_through_optunas_proxy_finds_the_same(tmp_path: Path, unharmed: Searched) -> None:

@@ -7,7 +7,7 @@ import pytest
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.pipeline.config import Value, from_config, to_config
 from autopipe.pipeline.space import BoundError, Space, SpaceSpec, evaluate, resolve
-from tests.fakes import keras_loader  # noqa: F401  # its knobs
+from tests.fakes import surface  # noqa: F401  # the knobs of its loader
 
 NAMES = {"cores": 4, "gpus": 0}
 

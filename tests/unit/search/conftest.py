@@ -25,7 +25,6 @@ from autopipe.search.record import open_record
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event
-from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.surface import Surface
 
 T = TypeVar("T")
