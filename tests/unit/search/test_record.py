@@ -382,5 +382,6 @@ def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: 
         ended = run(space, surface, journal_url, trials=8, blocks=(0, 0), **asked)
         values = {row.key: row.value for row in ended.rows if row.value is not None and row.feasible}
         best[name] = max(values, key=lambda key: values[key])
-    assert [config.key() for config in best_elsewhere(journal_url, "w")] == [best["there"], best["here"]]
+    latest_first = list(dict.fromkeys([best["there"], best["here"]]))
+    assert [config.key() for config in best_elsewhere(journal_url, "w")] == latest_first
     assert [config.key() for config in best_elsewhere(journal_url, "v")] == [best["other"]]
