@@ -9,22 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import ConfigError
 from autopipe.hardware import machine
 from autopipe.measure import costs
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.loader import Finish, Loader
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.workload.data.arrays import Arrays
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 from tests.fakes.facts import DESCRIBED
 
 
-class Three(Loader):
+class Three(ap.Loader):
     """Three batches an epoch: their epoch and number."""
 
     spec = SampleSpec(Field(FieldKind.ARRAY, (), np.dtype(np.int64)), None)
@@ -113,22 +108,22 @@ BATCH = 4
 @pytest.mark.parametrize(
     ("loader", "shape", "steps", "held"),
     [
-        (Threads(workers=3, queue_size=8), SMALL, 1, (8 + 3 * 8, 8)),
-        (Threads(workers=3, queue_size=8), SMALL, 3, (6 + 3 * 3, 3)),
-        (Threads(workers=1, queue_size=2), SMALL, 1, (2 + 2, 2)),
-        (Threads(workers=1, queue_size=2), SMALL, 16, (32 + 16, 16)),
-        (Threads(workers=3, queue_size=8), LARGE, 3, (8 + 3, 1)),
-        (Threads(workers=3, queue_size=8, read_ahead=4), SMALL, 3, (8 + 3, 1)),
-        (Processes(workers=1, queue_size=8), SMALL, 3, (6 + 3, 3)),
+        (ap.Threads(workers=3, queue_size=8), SMALL, 1, (8 + 3 * 8, 8)),
+        (ap.Threads(workers=3, queue_size=8), SMALL, 3, (6 + 3 * 3, 3)),
+        (ap.Threads(workers=1, queue_size=2), SMALL, 1, (2 + 2, 2)),
+        (ap.Threads(workers=1, queue_size=2), SMALL, 16, (32 + 16, 16)),
+        (ap.Threads(workers=3, queue_size=8), LARGE, 3, (8 + 3, 1)),
+        (ap.Threads(workers=3, queue_size=8, read_ahead=4), SMALL, 3, (8 + 3, 1)),
+        (ap.Processes(workers=1, queue_size=8), SMALL, 3, (6 + 3, 3)),
     ],
     ids=str,
 )
 def test_batches_that_are_made_several_at_a_time_are_counted_so(
     loader: LoaderConfig, shape: tuple[int, ...], steps: int, held: tuple[int, int]
 ) -> None:
-    data = Arrays(np.zeros((8, *shape), np.uint8))
-    config = PipelineConfig(loader=loader, steps_per_execution=steps)
-    with build_loader(Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
+    data = ap.Arrays(np.zeros((8, *shape), np.uint8))
+    config = ap.PipelineConfig(loader=loader, steps_per_execution=steps)
+    with ap.build_loader(ap.Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
         assert opened.buffered_batches == held[0]
     known = {"batch_size": BATCH, "compact_bytes": int(np.prod(shape)), "mean_bytes": 0.0}
     assert costs.memory_bytes(config, DESCRIBED.model_copy(update=known)) == sum(held) * BATCH * int(np.prod(shape))
@@ -137,13 +132,15 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
 @pytest.mark.parametrize(
     ("loader", "held"),
     [
-        (TfData(num_parallel_calls=9, prefetch=5), 6 + 9),
-        (TfData(), 16 + 2),  # "auto": as many as the loader makes sure that there is room for
-        (TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), 6 + 3),
+        (ap.TfData(num_parallel_calls=9, prefetch=5), 6 + 9),
+        (ap.TfData(), 16 + 2),  # "auto": as many as the loader makes sure that there is room for
+        (ap.TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), 6 + 3),
     ],
     ids=str,
 )
-def test_batches_that_tf_data_makes_at_once_count(monkeypatch: pytest.MonkeyPatch, loader: TfData, held: int) -> None:
+def test_batches_that_tf_data_makes_at_once_count(
+    monkeypatch: pytest.MonkeyPatch, loader: ap.TfData, held: int
+) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: 2)
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
-    assert costs.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000
+    assert costs.memory_bytes(ap.PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.pipeline.batching import process
 from autopipe.pipeline.batching.cache import RowLayout, Slot
 from autopipe.pipeline.batching.pickling import pickled, unpickled
@@ -25,11 +26,8 @@ from autopipe.pipeline.batching.process import WorkerProcess, _ending, packed_re
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
 
 SYSTEM_BYTES = 1 << 17  # that a socket of Linux holds, and so a packet, unless it is raised
 
@@ -179,8 +177,8 @@ def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
     file.write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(file.stem)
-    op: Op = Map(module.doubled) if made == "function" else module.Doubled()
-    workload = Workload(data=source(), ops=[op if part is None else On(part, op)], batch_size=2)
+    op: Op = ap.Map(module.doubled) if made == "function" else module.Doubled()
+    workload = ap.Workload(data=source(), ops=[op if part is None else ap.On(part, op)], batch_size=2)
     packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
 
     file.unlink()
