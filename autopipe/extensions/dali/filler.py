@@ -21,6 +21,7 @@ from autopipe.errors import BadSampleError
 from autopipe.pipeline.batching.cache import MemoryCache, Slot
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.loader import Recipe
+from autopipe.workload.data.source import Around
 from autopipe.workload.op import Step
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode, jpeg_header
@@ -223,21 +224,15 @@ class DaliFiller:
             return False
 
 
-class _AtHand:
-    """A source with one batch that is read already, and in part decoded; it has the attributes of the original one."""
+class _AtHand(Around):
+    """A source with one batch that is read already, and in part decoded."""
 
     read_many = None
 
     def __init__(self, source: Source) -> None:
-        self.source = source
+        super().__init__(source)
         self.at_hand: dict[int, Sample | BaseException] = {}  # samples as the source returned them, or its errors
         self.images: dict[int, NDArray[np.uint8]] = {}  # those that are decoded
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
 
     def read(self, index: int) -> Any:
         found = self.at_hand.get(index)

@@ -25,6 +25,7 @@ from typing import Any
 
 from autopipe.errors import LoaderError
 from autopipe.pipeline.batching.stream import starting
+from autopipe.workload.data.source import Around
 from autopipe.workload.sample import Source
 
 _LEAST_LATE_SECONDS = 0.05  # shorter reads are waited for: the machine itself may pause a thread for so long
@@ -62,8 +63,8 @@ def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
     return 0 if read_ahead == 0 else workers * (1 + batches_ahead(read_ahead, workers, batch_size)) * batch_size
 
 
-class ReadAhead:
-    """A source whose samples may be read before they are asked for; it has the attributes of the original one.
+class ReadAhead(Around):
+    """A source whose samples may be read before they are asked for.
 
     The samples begun and not taken are at most those of the batches that workers have named. If a worker waits, reads
     that take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made again, unless
@@ -76,7 +77,7 @@ class ReadAhead:
         """Start `readers` threads that read from `source` whatever is not in `there` (the cache) already. Raise
         LoaderError if the system does not allow so many.
         """
-        self._source = source
+        super().__init__(source)
         self._there = there
         self._lock = threading.Lock()
         self._begun: dict[tuple[int, ...], collections.deque[_Batch]] = {}
@@ -90,12 +91,6 @@ class ReadAhead:
             for number in range(readers):
                 # Daemons: one that a read holds for ever ends with the process.
                 threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
 
     def begin(self, indices: Sequence[int]) -> None:
         tasks = [_Read(index, Future()) for index in indices if not self._there(index)]
@@ -132,7 +127,7 @@ class ReadAhead:
         batch: _Batch = getattr(self._here, "batch", {})
         reads = batch.get(index)
         if not reads:
-            return self._source.read(index)
+            return self.source.read(index)
         wanted = reads.popleft()
         if self._tail is not None:
             while not _came(wanted, self._tail):
@@ -184,7 +179,7 @@ class ReadAhead:
     def _read(self, task: _Read) -> None:
         began = time.monotonic()
         try:
-            found = self._source.read(task.index)
+            found = self.source.read(task.index)
         except BaseException as error:  # noqa: BLE001  # the maker of the sample gets it
             self._failed(task, error)
             return

@@ -224,20 +224,12 @@ def _traced_step(step: Step, log: TraceLog) -> Step:
     return dataclasses.replace(step, op=op)
 
 
-class _TracedSource:
-    """A source whose reads are noted, with the attributes of the original one."""
-
+class _TracedSource(data_source.Around):
     def __init__(self, source: Source, log: TraceLog) -> None:
-        self._source = source
+        super().__init__(source)
         self.read = noted(source.read, "read", log)
         many = data_source.batch_half(source)
         self.read_many = None if many is None else noted(many, "read", log)
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
 
 
 def noted(

@@ -36,6 +36,19 @@ _TIME_OF_FILES: Final = re.compile(r"(?:(?:x|y|sample_weight)(?:\.\S*)?_)?time|(
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
+class Around:
+    """The base of a source that reads another one in its own way, and has all other attributes of that one."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
     """Return the files on disks that hold the given samples (None: all), if the source names them."""
     lister = getattr(source, "files", None)
