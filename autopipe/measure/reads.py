@@ -7,10 +7,9 @@ of each is noted, and more are read if these are too few to show the slowest 1 %
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -133,10 +132,9 @@ def read_costs(
     they run out. `prepare` brings them into the page-cache state of trials before each rung; `taken` returns a busy
     thread's waiting for a core, for each second that it has one.
     """
-    turns = itertools.cycle(indices)
+    reads = _Reads(source, indices)
     prepare()
-    took: list[tuple[float, int]] = []
-    waits, busy = _alone(source, turns, clock, took)
+    waits, busy = _alone(reads, clock)
     if not busy:
         return None
     cpu = float(np.mean(busy))
@@ -146,9 +144,8 @@ def read_costs(
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
     tail: SampleTail | None = None
     if wait > cpu:
-        read = functools.partial(_timed, source, turns, took)
-        rungs += _ladder(read, prepare, latency, rungs[0].images_per_second)
-        tail = _tail(source, read, took, latency)
+        rungs += _ladder(reads.one, prepare, latency, rungs[0].images_per_second)
+        tail = _tail(reads, latency)
     return ReadCosts(
         latency_seconds=latency,
         cpu_seconds=cpu,
@@ -158,23 +155,36 @@ def read_costs(
     )
 
 
-def _alone(
-    source: Source, turns: Iterator[int], clock: Clock, took: list[tuple[float, int]]
-) -> tuple[list[float], list[float]]:
-    """Return the waiting and processor seconds of reads in sequence; append the time of each to `took`."""
-    waits: list[float] = []
-    busy: list[float] = []
+class _Reads:
+    """Reads samples by turns, from any thread, and notes the time of each read; bad samples do not count."""
+
+    def __init__(self, source: Source, indices: Sequence[int]) -> None:
+        self.source, self._turns = source, itertools.cycle(indices)
+        self.took: list[tuple[float, int]] = []  # seconds of a read, and the number of its sample
+
+    def one(self, clock: Clock = thread_clock) -> tuple[float, float, float] | None:
+        """Return the wall clock after a read, and its waiting and processor seconds; None if the sample is bad."""
+        index, (began, busy_before) = next(self._turns), clock()
+        try:
+            planner.read(self.source, index)
+        except BadSampleError:
+            return None
+        ended, busy_after = clock()
+        self.took.append((ended - began, index))
+        busy = max(0.0, busy_after - busy_before)
+        return ended, max(0.0, ended - began - busy), busy
+
+
+def _alone(reads: _Reads, clock: Clock) -> tuple[list[float], list[float]]:
+    """Return the waiting and processor seconds of reads in sequence."""
+    waits, busy = list[float](), list[float]()
     began = clock()[0]
     for _ in range(_MOST):
-        index, before = next(turns), clock()
-        if not _read(source, index):
+        if (read := reads.one(clock)) is None:
             continue
-        after = clock()
-        took.append((after[0] - before[0], index))
-        cpu = max(0.0, after[1] - before[1])
-        waits.append(max(0.0, after[0] - before[0] - cpu))
-        busy.append(cpu)
-        if len(busy) >= _FEWEST and after[0] - began > _ALONE_SECONDS:
+        waits.append(read[1])
+        busy.append(read[2])
+        if len(busy) >= _FEWEST and read[0] - began > _ALONE_SECONDS:
             break
     return waits, busy
 
@@ -194,23 +204,10 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
     return rungs
 
 
-def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float, int]], latency: float) -> SampleTail:
-    """Compute the spread of reads. If `took` is too short, more are read, unless that lasts too long."""
-    turns = -(-(_OF_THE_TAIL - len(took)) // _AT_ONCE_FOR_THE_TAIL)
+def _tail(reads: _Reads, latency: float) -> SampleTail:
+    """Compute the spread of reads. If there were too few, more are read, unless that lasts too long."""
+    turns = -(-(_OF_THE_TAIL - len(reads.took)) // _AT_ONCE_FOR_THE_TAIL)
     if turns > 0 and turns * latency <= _SECONDS:
-        op_costs.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
-    return tail_of(np.array([seconds for seconds, _ in took]), planner.sample_name(source, max(took)[1]))
-
-
-def _timed(source: Source, turns: Iterator[int], took: list[tuple[float, int]]) -> None:
-    index, began = next(turns), time.perf_counter()
-    if _read(source, index):
-        took.append((time.perf_counter() - began, index))
-
-
-def _read(source: Source, index: int) -> bool:
-    try:
-        planner.read(source, index)
-    except BadSampleError:
-        return False
-    return True
+        op_costs.side_by_side(reads.one, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
+    slowest = planner.sample_name(reads.source, max(reads.took)[1])
+    return tail_of(np.array([seconds for seconds, _ in reads.took]), slowest)
