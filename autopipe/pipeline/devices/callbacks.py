@@ -20,9 +20,7 @@ from autopipe.pipeline.devices.feed import TimedLoader
 
 
 def listed(given: Any) -> tuple[Any, ...]:
-    """Return the callbacks of any form that Keras takes: a list, a `CallbackList`, one, or None. Raise ModelError if
-    one of them is a class, or None.
-    """
+    """Return the callbacks of any form that Keras takes: a list, a `CallbackList`, one, or None."""
     if isinstance(given, keras.callbacks.CallbackList):
         return tuple(given.callbacks)
     found = (given,) if isinstance(given, keras.callbacks.Callback) else tuple(given or ())

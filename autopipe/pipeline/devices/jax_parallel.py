@@ -25,9 +25,6 @@ class JaxParallel(SharingStrategy):
     """Every device holds all variables and takes an equal part of each batch. A step computes the same as on one."""
 
     def __init__(self, devices: int) -> None:
-        """Take the first `devices` accelerators, or that many virtual CPU devices if those were asked for. Raise
-        ModelError if there are not so many devices.
-        """
         self.devices = devices
         if gpu.asked() >= devices:
             _split_cpu(devices)

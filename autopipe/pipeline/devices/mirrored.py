@@ -22,10 +22,6 @@ class Mirrored(SharingStrategy):
     """
 
     def __init__(self, devices: int) -> None:
-        """Take the first `devices` GPUs, or that many virtual CPU devices if those were asked for. Raise ModelError if
-        there are not so many devices, TensorFlow is already running with fewer, or this process has trained on
-        another number of them.
-        """
         self.devices = devices
         gpus = len(tf.config.list_physical_devices("GPU"))
         self._kind = "GPU" if gpus else "CPU"

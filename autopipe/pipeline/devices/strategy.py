@@ -116,7 +116,7 @@ class SharingStrategy(DeviceStrategy):
 
     @abc.abstractmethod
     def __init__(self, devices: int) -> None:
-        """Take that many devices; raise ModelError if there are fewer."""
+        """Take the first accelerators, or virtual CPU devices if asked for; raise ModelError if there are fewer."""
 
     @classmethod
     def prepare(cls) -> None:

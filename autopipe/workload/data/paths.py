@@ -203,16 +203,9 @@ _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1
 
 
 class PathList:
-    """Paths below one root, 12 bytes each and the file's own name.
+    """Paths below one root, 12 bytes each and the file's own name; the root is made absolute, unless it is a URL."""
 
-    `remote` is the kind of URL of the files, such as "s3"; None for files on a disk.
-
-    Args:
-        root: the folder that all directories are relative to; made absolute, unless it is a URL.
-        entries: (directory, name) of each file, in order.
-    """
-
-    remote: str | None = None
+    remote: str | None = None  # the kind of URL of the files, such as "s3"; None for files on a disk
 
     def __init__(self, root: Place | bytes, entries: Iterable[Found | tuple[bytes, bytes]]) -> None:
         given = os.fsencode(root)
@@ -251,10 +244,8 @@ class PathList:
         return sum(sizes) / max(len(sizes), 1)
 
     def digest(self) -> str:
-        """Describe the files without reading them, as "files=... names=... sizes=... times=...".
-
-        Names relative to the root all count, so that a moved folder stays the same. Sizes and modification times are
-        those of 10,000 files at most, spread over the list.
+        """Describe the files without reading them: by all names relative to the root, so that a moved folder stays the
+        same, and by the sizes and modification times of 10,000 files at most, spread over the list.
         """
         stats = list(self._stats(_STAT_AT_MOST))
         sizes = array("q", (-1 if status is None else status.st_size for status in stats))

@@ -83,12 +83,7 @@ def _reader(protocol: str) -> Reader:
 
 
 class ObjectList(PathList):
-    """URLs, 20 bytes each and the object's own name. A pickle holds them and no connection.
-
-    Args:
-        root: the URL that all directories are relative to.
-        objects: in order.
-    """
+    """URLs, 20 bytes each and the object's own name. A pickle holds them and no connection."""
 
     def __init__(self, root: str | bytes, objects: Iterable[Found]) -> None:
         self._sizes = array("q")
