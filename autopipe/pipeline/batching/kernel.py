@@ -26,7 +26,7 @@ from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
-from autopipe.workload.ops import planner
+from autopipe.workload.ops.planner import read_sample, run, sample_place
 from autopipe.workload.sample import Batch, Sample, SampleSpec, has_room
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Kernel:
         steps = [(step, step.after.x == self._single.x) for step in recipe.steps[:singles]]
         self._fixed = steps[: recipe.fixed_steps]
         self._rest = steps[recipe.fixed_steps :]
-        self._count = len(recipe.source)
+        self._source, self._count = recipe.source, len(recipe.source)
         rest = recipe.steps[recipe.fixed_steps :]
         self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
         if _all_take_batches(recipe.steps, recipe.fixed_spec):
@@ -213,7 +213,7 @@ class Kernel:
             if sample is None:
                 sample = self._fixed_part(index, out)
             for (step, fits), random in zip(self._rest, drawn, strict=True):
-                sample = planner.run(step, sample, random, self._recipe.source, index, out if fits else None)
+                sample = run(step, sample, random, self._source, index, out if fits else None)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
                 raise
@@ -221,9 +221,9 @@ class Kernel:
         return sample
 
     def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
-        sample = planner.read_sample(self._recipe.source, index, self._recipe.spec.structure)
+        sample = read_sample(self._source, index, self._recipe.spec.structure)
         for step, fits in self._fixed:
-            sample = planner.run(step, sample, _NO_NUMBERS, self._recipe.source, index, out if fits else None)
+            sample = run(step, sample, _NO_NUMBERS, self._source, index, out if fits else None)
         if self._cache is None:
             return sample
         self._cache.put(index, *sample)
@@ -260,7 +260,7 @@ class Kernel:
                     _copy(made, rows[row, ...])
         except (ValueError, TypeError, OverflowError):
             rooms = (out, *(None if rows is None else rows[row, ...] for rows in rest))
-            place = planner.sample_place(self._recipe.source, index)
+            place = sample_place(self._source, index)
             looks = self._listed([None if room is None else made for made, room in zip(sample, rooms, strict=True)])
             raise WorkloadError(
                 f"{place} has {looks}, but a batch holds {self._listed(rooms)}.",
