@@ -40,7 +40,6 @@ PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (64, 128, 192))
 
 @pytest.fixture(scope="session")
 def palette() -> tuple[tuple[int, int, int], ...]:
-    """The colours that the masks of `pairs` have."""
     return PALETTE
 
 

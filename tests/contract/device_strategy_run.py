@@ -34,8 +34,6 @@ _STEPS = (1, 1) if keras.backend.backend() == "torch" else (1, 3)  # Keras refus
 
 
 class Counting(keras.Sequential):
-    """Counts how often its training step was traced."""
-
     traced = 0
 
     def train_step(self, *arguments: Any) -> Any:
@@ -111,8 +109,6 @@ class KilledError(Exception):
 
 
 class KillAt(keras.callbacks.Callback):
-    """Ends training at a batch of epoch 1."""
-
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch = epoch
 
@@ -169,7 +165,6 @@ def refusals(trainer: Callable[..., ap.Trainer], strategy: Any, devices: int) ->
 
 
 def of_parts() -> keras.Model:
-    """Return a model of two inputs and two targets."""
     keras.utils.set_random_seed(1)
     photo, numbers = keras.Input((6, 6, 3), name="photo"), keras.Input((3,), name="numbers")
     both = keras.layers.concatenate([keras.layers.Flatten()(photo), numbers])

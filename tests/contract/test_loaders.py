@@ -118,7 +118,6 @@ def expected_batches(workload: ap.Workload, epoch: int, shard: tuple[int, int] =
 
 
 def digest(batches: list[Batch]) -> str:
-    """Return one digest of all that batches hold."""
     found = hashlib.sha256()
     for batch in batches:
         for part in batch:
@@ -141,14 +140,12 @@ def opened(workload: ap.Workload, loader: LoaderConfig, **settings: Any) -> Iter
 
 
 def converted(workload: ap.Workload, form: str, folder: Path) -> None:
-    """Convert a workload's samples to a form in a folder."""
     conversion = conversion_of(workload, planner.make_plan(workload), STORAGES[form])
     convert(conversion, STORAGES[form], folder, workers=1)
 
 
 @pytest.fixture(scope="module")
 def forms(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of the exact workload in each stored form."""
     folder = tmp_path_factory.mktemp("forms")
     for form in ("tfrecord", "array"):
         converted(exact_workload(photos, converted=str(folder)), form, folder / form)

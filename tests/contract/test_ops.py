@@ -90,13 +90,11 @@ def spec_of(sample: Sample) -> SampleSpec:
 
 
 def unsized(spec: SampleSpec) -> SampleSpec:
-    """Return the spec of samples of several sizes."""
     fields = [None if field is None else dataclasses.replace(field, shape=None) for field in spec.columns]
     return SampleSpec.of(fields)
 
 
 def frozen(sample: Sample) -> Sample:
-    """Return a copy that cannot be written to."""
     parts = [np.array(part) if isinstance(part, np.ndarray) else part for part in sample]
     for part in parts:
         if isinstance(part, np.ndarray):

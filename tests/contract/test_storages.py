@@ -123,8 +123,6 @@ def case(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.
 
 
 class _Broken:
-    """One file of the source is gone."""
-
     def __init__(self, source: Any) -> None:
         self._source = source
         self.x_kind, self.y_kind = source.x_kind, source.y_kind

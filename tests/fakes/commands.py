@@ -20,7 +20,6 @@ def environment(backend: str = "jax", **variables: str) -> dict[str, str]:
 
 
 def python(*arguments: object, cwd: Path | str | None = None, backend: str = "jax", **variables: str) -> Done:
-    """Run Python, and return how it ended."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
@@ -33,19 +32,16 @@ def python(*arguments: object, cwd: Path | str | None = None, backend: str = "ja
 
 
 def autopipe(*arguments: object, cwd: Path | str | None = None, backend: str = "jax", **variables: str) -> Done:
-    """Run `autopipe ARGUMENTS`, and return how it ended."""
     return python("-m", "autopipe", *arguments, cwd=cwd, backend=backend, **variables)
 
 
 def in_shell(line: str, folder: Path) -> Done:
-    """Run a line as somebody pastes it into a shell."""
     return subprocess.run(
         ["bash", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=280, check=False
     )
 
 
 def succeeded(done: Done) -> Done:
-    """The same, if it ended well."""
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done
 

@@ -22,7 +22,6 @@ if __name__ == "__main__":
 
 
 def code(loader: LoaderConfig) -> str:
-    """Return a loader as users write it."""
     knobs = ", ".join(f"{name}={value!r}" for name, value in loader.model_dump(exclude={"kind"}).items())
     return f"ap.{type(loader).__name__}({knobs})"
 

@@ -15,12 +15,10 @@ from autopipe.workload.sample import Source
 
 
 def truncate(path: Path) -> None:
-    """Cut off the end."""
     path.write_bytes(path.read_bytes()[:-200])
 
 
 def empty(path: Path) -> None:
-    """Leave no byte."""
     path.write_bytes(b"")
 
 

@@ -28,6 +28,5 @@ def facts(**known: Any) -> Facts:
 
 
 def known(value: T | None) -> T:
-    """Return a value that is there."""
     assert value is not None
     return value

@@ -70,7 +70,6 @@ def searched(*, epochs: int | None = 20, cores: int = 4, trials: int = 24, model
 
 
 def result(**asked: Any) -> Result:
-    """Return the result of such a search."""
     return searched(**asked).result
 
 
@@ -93,7 +92,6 @@ def payback(**changes: Any) -> Payback:
 
 
 def profile(found: Result | None = None, **changes: Any) -> Profile:
-    """Return the profile of such a search."""
     kept = profile_of(found or result(), DESCRIBED, hardware(cores=4), Settings())
     assert kept is not None
     return kept.model_copy(update={"workload": digest(samples=20_000), "measured_at": NOON, **changes})

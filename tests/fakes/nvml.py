@@ -12,8 +12,6 @@ class NVMLError(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, and the handle to it."""
-
     name: str = "NVIDIA A100-SXM4-40GB"
     uuid: str = "GPU-aaaa1111-0000"
     total: int = 40 * 2**30

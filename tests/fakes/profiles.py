@@ -44,12 +44,10 @@ def hardware(**changes: Any) -> Hardware:
 
 
 def config(**changes: Any) -> JsonObject:
-    """Return a configuration as JSON."""
     return PipelineConfig(**{"loader": Threads(workers=2, queue_size=8), **changes}).model_dump(mode="json")
 
 
 def digest(**changes: Any) -> WorkloadDigest:
-    """Return the digest of a workload."""
     plain: dict[str, Any] = {"samples": 2000, "mean_bytes": 38000.0, "ops": "0123456789abcdef", "batch_size": 32}
     plain["op_list"] = ()
     return WorkloadDigest(**{**plain, **changes})
@@ -90,13 +88,11 @@ def about(rate: float) -> Estimate:
 
 
 def baseline(name: str, rate: float, **changes: Any) -> Baseline:
-    """Return a baseline of so many images a second."""
     ran = PipelineConfig(**{"loader": Threads(workers=1), "finish": "host", **changes})
     return Baseline(name=name, key=ran.key(), config=ran.model_dump(mode="json"), images_per_second=about(rate))
 
 
 def trial(ran: JsonObject, rate: float) -> Trial:
-    """Return a trial of so many images a second."""
     return Trial(origin=Origin.SAMPLER, key=digests.digest(str(ran)), config=ran, images_per_second=about(rate))
 
 
@@ -106,7 +102,6 @@ def ceiling(rate: float) -> Ceiling:
 
 
 def artifact(*profiles: Profile, **changes: Any) -> Artifact:
-    """Return an artefact of these profiles, or of one."""
     return Artifact(**{"profiles": profiles or (profile(),), **changes})
 
 

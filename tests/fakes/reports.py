@@ -10,7 +10,6 @@ from autopipe.measure.outcome import Phase
 
 
 def printed(shown: RenderableType, width: int = 100) -> str:
-    """Return what a console of this width prints."""
     written = io.StringIO()
     Console(file=written, width=width).print(shown)
     return written.getvalue()

@@ -101,7 +101,6 @@ class Proxy:
         self.fault = lambda handler: False
 
     def reads(self) -> list[str]:
-        """Return the objects that were read so far."""
         return [path for method, path in self.requests if method == "GET" and "list-type" not in path]
 
 
@@ -141,7 +140,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
 
     def answer(self, status: int, code: str) -> None:
-        """Answer with an error of S3's."""
         text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))

@@ -41,7 +41,6 @@ def nothing(event: Event | None = None) -> None:
 
 
 def run(surface: Surface, url: str | None, tell: Callable[[Event], None] = nothing, **asked: Any) -> Searched:
-    """Search over a surface; `asked` are settings."""
     plain = {"trials": 9, "budget_seconds": None, "finalists": 2, "blocks": (3, 3), "digests": {"workload": "w"}}
     settings = Settings(clock=surface.clock, storage=url, **{**plain, **asked})
     return study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
@@ -53,7 +52,6 @@ def searched(
     on_event: Callable[[Event], None] = nothing,
     name: str = "autopipe",
 ) -> tuple[Searched, list[Event]]:
-    """Return what a search found, and what it told."""
     surface = Harmed(quirks=1, model_rate=60_000.0)
     surface.harm = harm
     told: list[Event] = []
@@ -66,6 +64,5 @@ def searched(
 
 
 def same(found: Searched, other: Searched) -> bool:
-    """Whether two searches measured the same, and found the same."""
     values = [[row.value for row in each.rows] for each in (found, other)]
     return found.best_config == other.best_config and values[0] == values[1]

@@ -101,7 +101,6 @@ class Surface:
         return self.now
 
     def facts(self) -> Facts:
-        """Return what is known beforehand."""
         return facts(
             cores=self.cores,
             memory_bytes=64 * 2**30,
@@ -182,7 +181,6 @@ class Surface:
         return measurement(config, rates.tolist(), batch_size=32, resources=self.resources(config))
 
     def resources(self, config: PipelineConfig) -> Resources:
-        """Return what a configuration takes."""
         workers = config.loader.worker_count() or self.cores
         cache = self.sample_count * self.compact_bytes if config.cache == "memory" else 0
         size = 4 if config.finish == "host" else 1
@@ -190,7 +188,6 @@ class Surface:
         return Resources(cpu_percent=100.0 * min(workers, self.cores), peak_rss_bytes=2**30 + cache + queue)
 
     def true_rate(self, config: PipelineConfig) -> float:
-        """Return the rate without noise."""
         model_rate = self.model_rate * self.scaling(config.devices)
         workers = config.loader.worker_count() or self.cores
         work, sent = self._work(config), self._sent_bytes(config.finish)

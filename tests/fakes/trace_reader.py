@@ -20,7 +20,6 @@ _KEYS = {
 
 
 def complaints(trace: Any) -> list[str]:
-    """Return what is wrong with a trace in JSON."""
     events = trace["traceEvents"]
     found = [f"an event of phase {event.get('ph')!r}: {event}" for event in events if event.get("ph") not in _KEYS]
     known = [event for event in events if event.get("ph") in _KEYS]

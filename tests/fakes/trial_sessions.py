@@ -167,8 +167,6 @@ class FakeSession:
 
 
 class Refuses:
-    """A session that cannot be made."""
-
     def __init__(self, workload: Workload) -> None:
         raise errors.ModelError("The model must be compiled, but is not.", hint="Call compile().")
 

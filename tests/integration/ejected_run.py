@@ -31,7 +31,6 @@ def named(batch: Any) -> dict[str, Any]:
 
 
 def joined(epoch: Iterable[Any]) -> dict[str, Any]:
-    """Return all samples of an epoch, by the names of their parts."""
     batches = [{name: np.array(part) for name, part in named(batch).items()} for batch in epoch]  # memory is used again
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
@@ -54,7 +53,6 @@ def model_of(batch: Any) -> Any:
 
 
 def samples(name: str, given: dict[str, Any], *, is_trained: bool) -> dict[str, Any]:
-    """Return all samples that a file gives, in their order."""
     plain = importlib.import_module(name)
     if hasattr(plain, "arrays"):
         epoch = [plain.arrays(**given)]

@@ -73,7 +73,6 @@ class Running:
         self._said = ""
 
     def until(self, label: str) -> None:
-        """Read stderr up to a line that begins with `label`."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self._said += line
@@ -82,7 +81,6 @@ class Running:
         raise AssertionError(f"no line began with {label!r}:\n{self._said}")
 
     def interrupted(self) -> Done:
-        """Press Ctrl-C, and wait for the end."""
         self.process.send_signal(signal.SIGINT)
         out, said = self.process.communicate()
         return Done(self.process.args, self.process.returncode, out, self._said + said)
@@ -158,7 +156,6 @@ def test_a_workload_that_cannot_be_trained_is_told_before_anything_is_measured(h
 
 @pytest.fixture(scope="module")
 def resumed(home: Path, interrupted: Done) -> Done:
-    """The same command again."""
     return autopipe(*TUNE, "--budget", "5m", cwd=home)
 
 

@@ -21,7 +21,6 @@ workload = ap.Workload(data=ap.ImageFolder({folder!r}), ops=[ap.Decode(), ap.Res
 
 @pytest.fixture
 def named(tmp_path: Path) -> str:
-    """A workload of 40 images, by its name."""
     folder = in_classes(tmp_path / "photos", 40, (12, 10))
     (tmp_path / "train.py").write_text(TRAIN.format(folder=str(folder)))
     return f"{tmp_path / 'train.py'}:workload"
@@ -29,7 +28,6 @@ def named(tmp_path: Path) -> str:
 
 @pytest.fixture
 def whole(named: str, tmp_path: Path) -> dict[str, bytes]:
-    """The files of a conversion in one piece."""
     from autopipe.artifact import converting
 
     converting.job(named, "array", tmp_path / "whole").run(workers=1)

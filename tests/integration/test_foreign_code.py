@@ -34,7 +34,6 @@ def workload(model: Any = None, *ops: Any) -> ap.Workload:
 
 
 def photos(folder: Path, *random: Any, batch_size: int) -> ap.Workload:
-    """Return a workload of seventy images of two classes."""
     in_classes(folder, 70, (8, 8))
     ops = [ap.Decode(), ap.Resize(8, 8), *random, ap.Rescale(1 / 255)]
     return ap.Workload(data=ap.ImageFolder(folder), ops=ops, model=classifier(), batch_size=batch_size)

@@ -386,7 +386,6 @@ def boom(image: NDArray[Any]) -> NDArray[Any]:
 
 @pytest.fixture
 def damaged(photos: Path, tmp_path: Path) -> Path:
-    """A copy of the photos to spoil."""
     return Path(shutil.copytree(photos, tmp_path / "photos"))
 
 

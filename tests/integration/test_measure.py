@@ -136,8 +136,6 @@ def test_data_of_one_batch_are_measured(count: int, batch_size: int) -> None:
 
 
 class Epochs(keras.Sequential):
-    """Counts the epochs that it is trained in."""
-
     begun = 0
 
     def reset_metrics(self) -> None:
@@ -201,7 +199,6 @@ def test_a_trial_that_cannot_win_ends_before_it_may() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Forty images of two classes."""
     return in_classes(tmp_path, 40, (20, 20))
 
 

@@ -77,7 +77,6 @@ def with_program(project: Path, line: str) -> Path:
 
 
 def ran(command: str, project: Path, **variables: str) -> Done:
-    """Run a recipe's command in a project."""
     path = {"PATH": f"{project}/.venv/bin:{os.environ['PATH']}", "ON_CHANGED": "echo published"}
     line = ["sh", "-c", command.replace("/srv/project", str(project))]
     return subprocess.run(line, cwd=project, env=path | variables, capture_output=True, text=True, check=False)

@@ -101,7 +101,6 @@ FILES = resource.getrlimit(resource.RLIMIT_FSIZE)
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 600 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]

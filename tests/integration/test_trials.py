@@ -35,7 +35,7 @@ from autopipe.values import JsonObject
 from tests.fakes.commands import environment
 
 CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1))
-IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, request_seconds=4.5, end_seconds=2.0)
+IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, end_seconds=2.0)
 GONE_SECONDS = 20
 TRAIN = """
 from autopipe.workload.workload import Workload
@@ -57,8 +57,18 @@ def launch(tmp_path: Path) -> Launch:
 
 @pytest.fixture
 def runner(launch: Launch) -> Iterator[TrialRunner]:
-    """A runner with little patience and memory, that must leave no process."""
-    with TrialRunner(launch, deadlines=IMPATIENT, memory_limit_bytes=400 << 20) as runner:
+    """A runner with little memory, that must leave no process."""
+    yield from started(launch, Deadlines())
+
+
+@pytest.fixture
+def impatient(launch: Launch) -> Iterator[TrialRunner]:
+    """The same, for a trial that will be silent."""
+    yield from started(launch, IMPATIENT)
+
+
+def started(launch: Launch, deadlines: Deadlines) -> Iterator[TrialRunner]:
+    with TrialRunner(launch, deadlines=deadlines, memory_limit_bytes=400 << 20) as runner:
         assert runner.start() is None
         pid = runner.pid
         assert pid is not None
@@ -82,7 +92,6 @@ def failed(outcome: object, kind: FailureKind, phase: Phase = Phase.MEASURE) -> 
 
 
 def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int) -> list[int]:
-    """Return the process that measured each of these."""
     outcomes = [runner.measure(config, options) for config in configs]
     return [outcome.ran.processes for outcome in outcomes if isinstance(outcome, Measurement)]
 
@@ -101,15 +110,15 @@ def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int)
         ("close_all_files", FailureKind.CRASHED, "closed its channel", ""),
         ("hang", FailureKind.HUNG, "", "in for_ever"),
         ("hang_and_ignore_sigterm", FailureKind.HUNG, "", "in for_ever"),
-        ("creep", FailureKind.TIMEOUT, "", ""),
         ("terminate", FailureKind.INTERRUPTED, "", ""),
         ("allocate", FailureKind.OUT_OF_MEMORY, "400 MiB", ""),
         ("raise", FailureKind.BAD_DATA, "Rule broken.", "Traceback"),
     ],
 )
 def test_a_trial_that_fails_is_a_failure_with_its_kind_and_reason(
-    runner: TrialRunner, fault: str, kind: FailureKind, said: str, logged: str
+    request: pytest.FixtureRequest, fault: str, kind: FailureKind, said: str, logged: str
 ) -> None:
+    runner: TrialRunner = request.getfixturevalue("impatient" if kind is FailureKind.HUNG else "runner")
     failure = failed(runner.measure(CONFIG, {"fault": fault}), kind)
     assert said in failure.message
     assert logged in failure.log_tail
@@ -118,23 +127,29 @@ def test_a_trial_that_fails_is_a_failure_with_its_kind_and_reason(
     assert runner.pid is None
 
 
+def test_a_trial_that_lives_but_does_not_end_is_a_timeout(launch: Launch) -> None:
+    with TrialRunner(launch, deadlines=Deadlines(request_seconds=3.0, end_seconds=1.0)) as runner:
+        failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.TIMEOUT)
+
+
 def test_a_trial_that_runs_when_the_time_for_all_is_over_is_cut(runner: TrialRunner) -> None:
+    assert isinstance(runner.measure(CONFIG), Measurement)
     runner.until = time.monotonic() + 0.5
     failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.INTERRUPTED)
     assert runner.pid is None
 
 
-def test_a_hung_trial_may_close_its_session(runner: TrialRunner, tmp_path: Path) -> None:
+def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Path) -> None:
     path, seen = tmp_path / "closed", list[Event]()
-    runner.on_event = seen.append
-    failed(runner.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
+    impatient.on_event = seen.append
+    failed(impatient.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
     assert path.read_text() == "closed"
     assert Log(text="hanging") in seen
 
 
 @pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
-def test_a_process_that_will_not_end_is_killed(runner: TrialRunner, fault: str) -> None:
-    assert isinstance(runner.measure(CONFIG, {"fault": fault}), Measurement)
+def test_a_process_that_will_not_end_is_killed(impatient: TrialRunner, fault: str) -> None:
+    assert isinstance(impatient.measure(CONFIG, {"fault": fault}), Measurement)
 
 
 def test_what_a_killed_trial_leaves_is_removed_from_the_disk_that_was_named(launch: Launch, tmp_path: Path) -> None:
@@ -174,11 +189,11 @@ def test_an_answer_ends_although_grandchildren_hold_the_channel(runner: TrialRun
     ],
 )
 def test_a_grandchild_ends_with_the_trial_that_fails(
-    runner: TrialRunner, tmp_path: Path, then: str, own_session: bool, kind: FailureKind
+    impatient: TrialRunner, tmp_path: Path, then: str, own_session: bool, kind: FailureKind
 ) -> None:
     path = tmp_path / "pid"
     options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": own_session, "then": then}
-    failed(runner.measure(CONFIG, options), kind)
+    failed(impatient.measure(CONFIG, options), kind)
     assert is_gone(path)
 
 

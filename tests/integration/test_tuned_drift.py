@@ -62,7 +62,6 @@ def test_a_training_that_is_slower_than_promised_is_warned_once_and_tensorboard_
 
 
 def _events(file: Path) -> list[Event]:
-    """Return what a TensorBoard would read."""
     path = os.fsencode(file)
     ends = scan_records(path).tolist()
     return [Event.FromString(read_record(path, start, end)) for start, end in itertools.pairwise(ends)]

@@ -183,7 +183,6 @@ Made = dict[str, tuple[Case, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """Write every case in each of its forms, and run them all."""
     root = tmp_path_factory.mktemp("ejected")
     shutil.copy(ROOT / "tests" / "integration" / "ejected_own.py", root / "mine.py")
     with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,6 @@ import typing
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Union
 
-import annotated_types
 import pydantic
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,17 +46,12 @@ _FIELDS: dict[tuple[type, str], st.SearchStrategy[Any]] = {
 
 
 def _numbers(kind: type, bounds: Sequence[Any]) -> st.SearchStrategy[Any]:
-    low: Any = -1e6 if kind is float else 0
-    high: Any = 1e6 if kind is float else 10**6
-    above = False
-    for bound in bounds:
-        low, above = (bound.gt, True) if isinstance(bound, annotated_types.Gt) else (low, above)
-        low = bound.ge if isinstance(bound, annotated_types.Ge) else low
-        high = bound.le if isinstance(bound, annotated_types.Le) else high
+    limits = {name: getattr(bound, name) for bound in bounds for name in ("gt", "ge", "le") if hasattr(bound, name)}
+    low, high = limits.get("gt", limits.get("ge", -1e6 if kind is float else 0)), limits.get("le", 10**6)
     if kind is int:
-        return st.integers(int(low) + above, int(min(high, 2**50)))
-    smallest = max(low, 1e-9) if above or low == 0 else low
-    return st.floats(smallest, high) if above or low != 0 else st.just(0.0) | st.floats(smallest, high)
+        return st.integers(int(low) + ("gt" in limits), int(min(high, 2**50)))
+    positive = st.floats(max(low, 1e-9) if "gt" in limits or low == 0 else low, high)
+    return positive if "gt" in limits or low != 0 else st.just(0.0) | positive
 
 
 def _values(kind: Any, bounds: Sequence[Any] = ()) -> st.SearchStrategy[Any]:
@@ -80,7 +74,6 @@ def _values(kind: Any, bounds: Sequence[Any] = ()) -> st.SearchStrategy[Any]:
 
 
 def _ones(kind: type) -> st.SearchStrategy[Any]:
-    """Return values of a class that is no number."""
     if kind is Estimate:
         return _estimates(_RATES)
     if issubclass(kind, enum.Enum):

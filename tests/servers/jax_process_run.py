@@ -25,8 +25,6 @@ KILLED_AT = 3
 
 @dataclasses.dataclass(frozen=True)
 class Noted:
-    """Images whose readings are noted in a file."""
-
     notes: str
 
     def __len__(self) -> int:

@@ -16,8 +16,6 @@ import pytest
 
 
 class Postgres:
-    """A server of its own in a folder of its own, on a Unix socket."""
-
     def __init__(self, folder: Path, programs: Path) -> None:
         self._folder = folder
         self._programs = programs
@@ -41,7 +39,6 @@ class Postgres:
         self.start()
 
     def disconnect(self) -> None:
-        """Break every connection to it."""
         with psycopg.connect(f"host={self._folder} user=tuner dbname=postgres", autocommit=True) as own:
             own.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()")
 
@@ -52,7 +49,6 @@ class Postgres:
 
 @contextlib.contextmanager
 def started() -> Iterator[Postgres]:
-    """Run a server while the block runs."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if (program := shutil.which("initdb")) is not None:
         found.append(Path(program).parent)

@@ -83,7 +83,6 @@ def loaded(path: Path, said: str | None) -> Tuned:
 
 
 def profiles(path: Path) -> dict[int, Profile]:
-    """Return the profiles of an artefact by the number of cores of their machines."""
     return {each.hardware.cores: each for each in files.read(path).profiles}
 
 
@@ -219,7 +218,6 @@ def many(path: Path, how: str) -> tuple[list[list[object]], int]:
 
 @pytest.fixture
 def known_elsewhere(fleet: Fleet, folder: Path) -> Path:
-    """An artefact with a profile of another machine."""
     fleet.at(A, of_a())
     ap.tune("train.py:workload", space="space.yaml", budget=None).save(folder / "autopipe.json")
     return folder / "autopipe.json"

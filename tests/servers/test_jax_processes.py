@@ -41,7 +41,6 @@ def started(ranks: int, folder: Path, task: str) -> Iterator[list[subprocess.Pop
 
 
 def train(ranks: int, folder: Path, task: str = "whole") -> list[dict[str, Any]]:
-    """Train in so many processes and return what each wrote."""
     folder.mkdir(exist_ok=True)
     with started(ranks, folder, task) as processes:
         for process in processes:

@@ -84,7 +84,6 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A training by a data loader."""
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path / "train.py"
 

@@ -35,7 +35,6 @@ NAMES = {"ap": ap, "function": function, "height": 8, "width": 8}
 
 
 def named(cell: str) -> list[ast.Call]:
-    """Return the calls of autopipe in a cell."""
     trees = [ast.parse(code, mode="eval").body for code in CODE.findall(cell)]
     return [tree for tree in trees if isinstance(tree, ast.Call)]
 

@@ -22,7 +22,6 @@ def surface(**changes: Any) -> Surface:
 
 
 def header(machine: Surface, space: str = "test") -> Header:
-    """Return the first line of a table of a machine."""
     facts = machine.facts()
     return Header(
         name="surface",
@@ -41,7 +40,6 @@ def header(machine: Surface, space: str = "test") -> Header:
 
 
 def record(path: Path, space: Space, machine: Surface, name: str = "test", **how: Any) -> Table:
-    """Record all of a space on a machine."""
     return table.record(path, header(machine, name), trim(space, machine.facts()).candidates, machine, **how)
 
 

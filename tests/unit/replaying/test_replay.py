@@ -17,8 +17,6 @@ from tests.unit.replaying.conftest import record, surface
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How the script ended."""
-
     status: object
     out: str
     err: str
@@ -46,7 +44,6 @@ def replayed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """A table of the quick space on an imaginary machine."""
     machine = surface(cores=2)
     record(tmp_path / "table.jsonl", library.load("quick", {"cores": 2, "gpus": 0}), machine, "quick")
     return tmp_path / "table.jsonl"
