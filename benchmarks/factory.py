@@ -214,12 +214,12 @@ def run_monitor() -> dict[str, Any]:
     taken = compared(calls, MONITOR_ROUNDS)
     spent = {name: [1e3 * cpu / MONITOR_STEPS for _, cpu in series] for name, series in taken.items()}
     more = [b - a for a, b in zip(spent["without"], spent["with"], strict=True)]
-    interval = stats.bootstrap_interval(more)
+    low, high = stats.bootstrap_interval(more)
     return {
         "without": statistics.median(spent["without"]),
         "more": statistics.median(more),
-        "low": interval.low,
-        "high": interval.high,
+        "low": low,
+        "high": high,
     }
 
 
