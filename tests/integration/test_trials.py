@@ -380,14 +380,16 @@ def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tm
 STUDY = """
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.supervise import TrialRunner
-from tests.integration.test_trials import CONFIG
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 
 def show(event):
     print(event.event, getattr(event, "text", getattr(event, "phase", "")), runner.pid, flush=True)
 
 launch = Launch(workload="train.py:workload", session="trial_sessions:FakeSession", sys_path={sys_path!r})
 with TrialRunner(launch, on_event=show) as runner:
-    runner.measure(CONFIG, {{"fault": "{fault}", "path": "grandchild", "then": "hang"}})
+    options = {{"fault": "{fault}", "path": "grandchild", "then": "hang"}}
+    runner.measure(PipelineConfig(loader=Threads(workers=1)), options)
 """
 
 
