@@ -384,7 +384,7 @@ def test_functions_may_be_called_like_those_of_the_file_or_like_each_other() -> 
 @dataclasses.dataclass(frozen=True)
 class Inverted(RandomFlip):
     def plain(self, step: Step, library: Library) -> Lines:
-        return ["x = 255 - x"]
+        yield "x = 255 - x"
 
 
 @pytest.mark.parametrize(
