@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from autopipe.workload.ops.values import MaskToClass, OneHot, Rescale
-from autopipe.workload.plain_code import Library, Lines
+from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
@@ -383,7 +384,7 @@ def test_functions_may_be_called_like_those_of_the_file_or_like_each_other() -> 
 
 @dataclasses.dataclass(frozen=True)
 class Inverted(RandomFlip):
-    def plain(self, step: Step, library: Library) -> Lines:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         yield "x = 255 - x"
 
 

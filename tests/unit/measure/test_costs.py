@@ -188,8 +188,8 @@ def test_workers_that_wait_for_reads_bring_what_their_number_allows() -> None:
 
 def test_a_cache_or_a_converted_set_ends_the_waiting() -> None:
     costs = dataclasses.replace(WAITING, depths={"tfrecord": 0})
-    for kept in ({"cache": "memory"}, {"storage": "array"}, {"storage": "tfrecord"}):
-        assert rate(config(**kept), costs) > 900
+    for name, value in (("cache", "memory"), ("storage", "array"), ("storage", "tfrecord")):
+        assert rate(config(2, 8, **{name: value}), costs) > 900
     half = rate(config(cache="memory", cache_fraction=0.5), WAITING)
     assert half == pytest.approx(2 * rate(config(), WAITING), rel=0.05)
 
