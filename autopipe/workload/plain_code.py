@@ -149,7 +149,7 @@ def said(op: Op, step: Step, library: Library) -> Lines:
         if "plain" in vars(kind):
             break
         if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
-            raise PlainCodeError(f"`{op.name}` says nothing of itself as plain code (`plain`)")
+            raise PlainCodeError(f"`{op.name}` has no plain code (`plain`)")
     lines = list(op.plain(step, library))
     if step.before.structure is not None:
         known, text = names(step.before), "\n".join(lines)

@@ -266,7 +266,7 @@ class Twice(RandomFlip):
 def test_a_subclass_that_reads_or_does_something_else_is_not_written_as_its_base() -> None:
     odd = Odd(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
     assert "source.read(index)" in eject(work(odd), "keras")
-    with pytest.raises(ConfigError, match="`Twice` says nothing of itself"):
+    with pytest.raises(ConfigError, match="`Twice` has no plain code"):
         eject(work(ROWS, Twice()), "keras")
 
 
