@@ -146,7 +146,7 @@ def test_ctrl_c_before_anything_is_measured_writes_nothing(home: Path) -> None:
 
 def test_a_workload_that_cannot_be_trained_is_told_before_anything_is_measured(home: Path) -> None:
     (home / "small.py").write_text(TRAIN.replace("Input((16, 16, 3))", "Input((8, 8, 3))"))
-    refused = autopipe("tune", "small.py:workload", "--out", "none", cwd=home)
+    refused = autopipe("tune", "small.py:workload", "--out", "small", cwd=home)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "error: " in refused.stderr
     assert "(None, 8, 8, 3), but gets (None, 16, 16, 3)" in refused.stderr
