@@ -145,7 +145,7 @@ def several_steps(trainer: Callable[..., ap.Trainer], count: int) -> list[float]
 
 
 def refusals(trainer: Callable[..., ap.Trainer], strategy: Any, devices: int) -> dict[str, Any]:
-    """Return what is said of a loader that fails, and to what several devices cannot share or do."""
+    """Return the errors of a failing loader, and of trainings that several devices cannot do."""
     failing, sevens, uneven = SlotLoader(), ArrayLoader(X, Y, 7), ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
     failing.fails_at, failing.error = (0, 3), OpError("the op failed")
     uneven.finish = sevens.finish = failing.finish

@@ -107,7 +107,7 @@ def resize(height: int, width: int, interpolation: str) -> Reference:
 
 
 def _shares(before: int, after: int, method: str) -> Array:
-    """Return what share each pixel of an axis has in each that is made of them. Pixels have their centres at halves."""
+    """Return the weight of each old pixel in each new pixel, along one axis. Pixel centres lie at halves."""
     found, scale = np.zeros((after, before)), before / after
     for place, shares in enumerate(found):
         centre, first, last = (place + 0.5) * scale - 0.5, place * scale, (place + 1) * scale

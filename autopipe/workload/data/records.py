@@ -112,7 +112,7 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
 
 
 def scan_records(path: bytes) -> NDArray[np.uint64]:
-    """Return what `record_offsets` does, from the framing alone."""
+    """Read the offsets of a file's records from their headers, without a kept index."""
     try:
         with open(path, "rb", buffering=0) as file:
             descriptor = file.fileno()

@@ -341,7 +341,7 @@ def recipe(data: Images, ops: list[op.Op]) -> Recipe:
 
 
 def taken(made: Recipe, epoch: int, bad: list[BadSample]) -> list[BadSample]:
-    """Return what the training skips of what a node has skipped."""
+    """Return the samples that the training skips, given those that a node has skipped."""
     nowhere = cast("Any", None)
     return _Filler(nowhere, nowhere, made)._taken((None, bad), nowhere, epoch)
 

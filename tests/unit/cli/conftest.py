@@ -25,7 +25,7 @@ class Ended:
     err: str
 
     def refused(self) -> str:
-        """Return what was said of a command that is wrong use; nothing else was printed."""
+        """Return the error of a command that was used wrongly; require that nothing else was printed."""
         assert (self.status, self.out) == (2, "")
         return self.err
 
