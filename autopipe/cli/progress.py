@@ -137,7 +137,10 @@ class Progress:
         drops = [drop for drop in event.left_out if drop.configs]
         total = sum(drop.configs for drop in drops)
         why = "" if not drops or self._verbose else " (-v says why)"
-        self.say("space", f"{event.candidates:,} configurations" + (f", {total:,} left out{why}" if drops else ""))
+        coarse = event.listed < event.candidates
+        listed = f" ({event.listed:,} to begin with: numbers in coarse steps)" if coarse else ""
+        left_out = f", {total:,} left out{why}" if drops else ""
+        self.say("space", f"{event.candidates:,} configurations{listed}{left_out}")
         for drop in drops if self._verbose else ():
             self.say("left out", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import operator
-import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -98,6 +97,25 @@ class Parameter:
         """Return True if it counts, given the earlier parameters."""
         return all(name in params and params[name] in allowed for name, allowed in self.when)
 
+    def may_count(self, params: Mapping[str, Value]) -> bool:
+        """Return True if it counts with some values of those parameters that have none yet."""
+        return all(name not in params or params[name] in allowed for name, allowed in self.when)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The whole numbers among its values, ascending."""
+        return sorted(value for value in self.values if isinstance(value, int) and not isinstance(value, bool))
+
+    def apart(self, times: int) -> set[Value]:
+        """Return its values without those numbers that are less than `times` the one before; both ends stay."""
+        numbers = self.numbers
+        kept = numbers[:1]
+        for number in numbers:
+            if number >= times * max(1, kept[-1]):
+                kept.append(number)
+        words = (value for value in self.values if not isinstance(value, int) or isinstance(value, bool))
+        return {*kept, *numbers[-1:], *words}
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -115,28 +133,57 @@ class Space:
         names = [parameter.name for parameter in self.parameters]
         raise SpaceError(f"`{name}` is no parameter of this space.{near_parameter(name, names)}")
 
-    def grid(self) -> Iterator[Params]:
-        """Yield every combination that the conditions allow, each once."""
-        return self._grid({}, 0)
+    def grid(self, refused: Callable[[str, Params], bool] = lambda name, chosen: False) -> Iterator[Params]:
+        """Yield every combination that the conditions allow, each once.
 
-    def _grid(self, chosen: Params, at: int) -> Iterator[Params]:
+        `refused` is asked after each parameter got a value; if it returns True, no combination with the values chosen
+        so far is yielded.
+        """
+        return self._grid({}, 0, refused)
+
+    def _grid(self, chosen: Params, at: int, refused: Callable[[str, Params], bool]) -> Iterator[Params]:
         if at == len(self.parameters):
-            yield dict(chosen)
+            yield chosen
             return
         parameter = self.parameters[at]
         if not parameter.counts(chosen):
-            yield from self._grid(chosen, at + 1)
+            yield from self._grid(chosen, at + 1, refused)
             return
         for value in parameter.values:
-            yield from self._grid({**chosen, parameter.name: value}, at + 1)
+            with_it = {**chosen, parameter.name: value}
+            if not refused(parameter.name, with_it):
+                yield from self._grid(with_it, at + 1, refused)
 
-    def sample(self, rng: random.Random) -> Params:
-        """Draw one combination: each parameter that counts, evenly among its values."""
-        params: Params = {}
-        for parameter in self.parameters:
-            if parameter.counts(params):
-                params[parameter.name] = rng.choice(parameter.values)
-        return params
+    def count(self) -> int:
+        """Return the number of its combinations."""
+        return self.counter()({})
+
+    def counter(self) -> Callable[[Params], int]:
+        """Return a function that counts the combinations with the given values of the first parameters."""
+        # Of the values chosen so far, only those that later conditions name decide how many combinations follow.
+        named = [
+            {name for later in self.parameters[at:] for name, _ in later.when} for at in range(len(self.parameters))
+        ]
+        known: dict[tuple[object, ...], int] = {}
+
+        def count(chosen: Params, at: int) -> int:
+            if at == len(self.parameters):
+                return 1
+            key = (at, *((name, chosen[name]) for name in named[at] if name in chosen))
+            if key not in known:
+                known[key] = following(chosen, at)
+            return known[key]
+
+        def following(chosen: Params, at: int) -> int:
+            parameter = self.parameters[at]
+            if not parameter.counts(chosen):
+                return count(chosen, at + 1)
+            if at + 1 == len(self.parameters) or parameter.name not in named[at + 1]:
+                return len(parameter.values) * count(chosen, at + 1)
+            return sum(count({**chosen, parameter.name: value}, at + 1) for value in parameter.values)
+
+        places = {each.name: at for at, each in enumerate(self.parameters)}
+        return lambda chosen: count(chosen, max((1 + places[name] for name in chosen), default=0))
 
     @property
     def unmeasured(self) -> dict[str, Unmeasured]:
@@ -177,8 +224,7 @@ def among(value: Value, values: Iterable[Value]) -> bool:
 def within(parameter: Parameter, value: Value) -> bool:
     """Return True if the parameter allows `value`: one of its values, or for a range a whole number in it."""
     if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
-        numbers = [each for each in parameter.values if isinstance(each, int)]
-        return min(numbers) <= value <= max(numbers)
+        return parameter.numbers[0] <= value <= parameter.numbers[-1]
     return among(value, parameter.values)
 
 

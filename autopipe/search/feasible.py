@@ -7,11 +7,10 @@ the trial, see `autopipe.search.trials`.
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.hardware.machine import size_text
@@ -27,17 +26,28 @@ from autopipe.pipeline.config import (
     from_config,
     to_config,
 )
-from autopipe.pipeline.space import Space
+from autopipe.pipeline.space import Parameter, Space
 from autopipe.search.result import LeftOut
 
 MOST_CANDIDATES = 10_000
+"""The most configurations that are listed at once; of a larger space, counts are listed coarsely first."""
+
+_MOST_COMBINED = 500_000
+_STEPS = (2, 4, 16)  # how far counts are apart at least, in a space too large to list
 _FEW = 4  # times the useful number, by measurement: a search does not try more
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
 
+Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
+
+
 def why_not(config: PipelineConfig, facts: Facts) -> str | None:
     """Return the first reason why `config` cannot run or is not allowed, or None."""
-    return next(itertools.chain.from_iterable(rule(config, facts) for rule in _RULES), None)
+    return _why_not(config, facts, _RULES)
+
+
+def _why_not(config: PipelineConfig, facts: Facts, rules: Iterable[Rule]) -> str | None:
+    return next(itertools.chain.from_iterable(rule(config, facts) for rule in rules), None)
 
 
 def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
@@ -78,7 +88,7 @@ def _useless(name: str, value: Value, facts: Facts) -> Iterator[str]:
 def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     name = config.storage
     if STORAGES[name].converts and not facts.limits.convert:
-        yield f"storage {name}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
+        yield _not_converted(name)
     needed, free = costs.kept_bytes(config, facts.workload), facts.disk_bytes
     if STORAGES[name].converts and needed is not None and free is not None and needed > free:
         yield f"storage {name}: needs {size_text(needed)} on disk, {size_text(free)} free"
@@ -91,6 +101,10 @@ def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"cut {cut}: is the deepest for {name}, which `cut=deepest` tries"
     else:
         yield f"cut {cut}: takes {size_text(sizes[cut])} as {name}, no less than deeper ones"
+
+
+def _not_converted(name: str) -> str:
+    return f"storage {name}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
 
 
 def _worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
@@ -141,14 +155,15 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"cache and queue need more than `--max-memory` {size_text(memory)}"
 
 
-_RULES: tuple[Callable[[PipelineConfig, Facts], Iterator[str]], ...] = (
-    _of_request,
-    _of_setup,
-    _of_storage,
-    _of_memory,
-    _of_workers,
-    _of_limits,
+_RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_workers, _of_limits)
+_OF_PARTS: tuple[tuple[Rule, Callable[[str], bool]], ...] = (
+    (_of_workers, lambda name: "." in name or name in ("loader", "storage")),
+    (_of_storage, lambda name: name in ("storage", "cut")),
+    (_of_memory, lambda name: name in ("cache", "cache_fraction")),
 )
+"""The rules that look at some parameters only, by which they go through a space part by part."""
+
+_OF_THE_WHOLE = [rule for rule in _RULES if rule not in [each for each, _ in _OF_PARTS]]
 
 _TWIN = "device_prefetch: makes no difference without an accelerator"
 
@@ -170,13 +185,21 @@ class Trimmed:
     """The remaining configurations of a space."""
 
     space: Space  # the given one, limited by `only`
-    candidates: tuple[Candidate, ...]  # the configurations that can run, each once
-    left_out: tuple[LeftOut, ...]  # the others, the commonest reason first
+    candidates: tuple[Candidate, ...]  # the listed configurations that can run, each once
+    left_out: tuple[LeftOut, ...]  # those that cannot, the commonest reason first
+    whole: int  # the configurations that can run, listed or not
+
+    @property
+    def is_coarse(self) -> bool:
+        return self.whole > len(self.candidates)
 
 
 def trim(space: Space, facts: Facts) -> Trimmed:
-    """Leave out configurations that cannot run or are not allowed. Raises SpaceError if nothing is left, or
-    `facts.limits.only` names values that the space does not have.
+    """Leave out configurations that cannot run or are not allowed, and list the others.
+
+    If there are more than `MOST_CANDIDATES`, numbers (workers, reads, queues) are listed in coarse steps: twice, 4 or
+    16 times the one before, and both ends. `finer` gives those around one of them. Raises SpaceError if nothing is
+    left, `facts.limits.only` names values that the space does not have, or a space has too many words to list.
     """
     dropped: Counter[str] = Counter()
     narrowed = space
@@ -185,19 +208,17 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
             dropped[_not_asked_for(name, gone)] = 0
+    listed, unlisted = _combined(_worth_listing(narrowed, facts, dropped), facts, dropped)
     candidates: dict[str, Candidate] = {}
-    for params in _combinations(_worth_listing(narrowed, facts, dropped)):
+    for params in listed:
         try:
-            config = to_config(params)
+            candidate = _candidate(params)
         except ConfigError as error:
             dropped[error.message] += 1
             continue
-        why = why_not(config, facts)
+        why = _why_not(candidate.config, facts, _OF_THE_WHOLE)
         if why is None:
-            candidate = Candidate(params=params, config=config, key=config.key())
-            kept = candidates.setdefault(twin(config, facts).key(), candidate)
-            if kept.key != config.key():
-                dropped[_TWIN] += 1
+            candidates.setdefault(candidate.key, candidate)
         else:
             dropped[why] += 1
     if not candidates:
@@ -205,7 +226,105 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         raise SpaceError(
             f"No configuration of this space can run here: {reasons}.", hint="Widen the space or the limits."
         )
-    return Trimmed(space=narrowed, candidates=tuple(candidates.values()), left_out=_left_out(dropped))
+    return Trimmed(
+        space=narrowed,
+        candidates=tuple(candidates.values()),
+        left_out=_left_out(dropped),
+        whole=len(candidates) + unlisted,
+    )
+
+
+def _combined(space: Space, facts: Facts, dropped: Counter[str]) -> tuple[list[Params], int]:
+    """Return the combinations to list, and the number of those between them. Raises SpaceError if it has too many."""
+    if space.count() > _MOST_COMBINED:
+        space = next((fewer for fewer in _coarser(space, facts.cores) if fewer.count() <= _MOST_COMBINED), space)
+        if space.count() > _MOST_COMBINED:
+            raise SpaceError(
+                f"This space has {space.count():,} combinations, but a search lists at most {_MOST_COMBINED:,}, with "
+                f"numbers in steps of {_STEPS[-1]} times.",
+                hint="Give its parameters fewer values.",
+            )
+    combined = list(space.grid(_by_parts(space, facts, dropped)))
+    listed = combined
+    for coarse in _coarser(space, facts.cores) if len(combined) > MOST_CANDIDATES else ():
+        listed = [each for each in combined if all(value in coarse[name].values for name, value in each.items())]
+        if len(listed) <= MOST_CANDIDATES:
+            break
+    return listed, len(combined) - len(listed)
+
+
+def _candidate(params: Params) -> Candidate:
+    config = to_config(params)
+    return Candidate(params=params, config=config, key=config.key())
+
+
+def _coarser(space: Space, cores: int) -> Iterator[Space]:
+    """Yield the space with its numbers in ever coarser steps; the number of `cores` stays."""
+    for times in _STEPS:
+        coarse = [
+            each
+            if each.name in ModelSetup._fields
+            else replace(
+                each, values=tuple(value for value in each.values if value == cores or value in each.apart(times))
+            )
+            for each in space
+        ]
+        yield Space(tuple(coarse))
+
+
+def _by_parts(space: Space, facts: Facts, dropped: Counter[str]) -> Callable[[str, Params], bool]:
+    """Return what refuses the values of a part of a configuration by a rule, and counts in `dropped` what goes with it.
+
+    A rule is asked when all parameters that it looks at have their values, once for each part.
+    """
+    names, count = {each.name: at for at, each in enumerate(space)}, space.counter()
+    known: dict[tuple[object, ...], str | None] = {}
+
+    def reason(rule: Rule, looks_at: Callable[[str], bool], chosen: Params) -> str | None:
+        part: dict[str, Any] = {name: value for name, value in chosen.items() if looks_at(name)}
+        key = (rule, *part.items())
+        if key not in known:
+            try:
+                config = to_config(part) if "loader" in part else PipelineConfig.model_construct(None, **part)
+                known[key] = next(rule(config, facts), None)
+            except ConfigError as error:
+                known[key] = error.message
+        return known[key]
+
+    def refused(name: str, chosen: Params) -> bool:
+        for rule, looks_at in _OF_PARTS:
+            if not looks_at(name) or any(looks_at(each.name) and each.may_count(chosen) for each in later[name]):
+                continue
+            if (why := reason(rule, looks_at, chosen)) is not None:
+                dropped[why] += count(chosen)
+                return True
+        return False
+
+    later = {name: space.parameters[at + 1 :] for name, at in names.items()}
+    return refused
+
+
+def finer(trimmed: Trimmed, config: PipelineConfig, facts: Facts) -> list[Candidate]:
+    """Return configurations between `config` and the nearest listed ones, in each of its numbers, if some are unlisted.
+
+    Asked again with the best one, this halves the distance each time.
+    """
+    listed, params = {each.key for each in trimmed.candidates}, from_config(config)
+    found: dict[str, Candidate] = {}
+    for name, value in params.items() if trimmed.is_coarse else ():
+        numbers = next((each.numbers for each in trimmed.space if each.name == name), [])
+        if name in ModelSetup._fields or not isinstance(value, int) or value not in numbers:
+            continue
+        at = numbers.index(value)
+        for side in (numbers[at + 1 :], numbers[:at][::-1]):
+            near = (_candidate({**params, name: number}) for number in side)
+            gap = list(itertools.takewhile(lambda each: each.key not in listed, near))
+            middle = next(
+                (each for each in gap[(len(gap) - 1) // 2 :: -1] if why_not(each.config, facts) is None), None
+            )
+            if middle is not None:
+                found.setdefault(middle.key, middle)
+    return list(found.values())
 
 
 def _left_out(dropped: Counter[str]) -> tuple[LeftOut, ...]:
@@ -237,6 +356,11 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
             return trim(trimmed.space.measured(bounds), facts)
         except SpaceError:  # only useless configurations may use it
             return trim(trimmed.space.measured(bounds), facts.unmeasured)
+    if trimmed.is_coarse:  # fewer are left, so that more of them can be listed
+        try:
+            return trim(trimmed.space, facts)
+        except SpaceError:
+            return trimmed
     dropped = Counter({each.reason: each.configs for each in trimmed.left_out})
     left = []
     for candidate in trimmed.candidates:
@@ -245,13 +369,15 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
             left.append(candidate)
         else:
             dropped[why] += 1
-    return replace(trimmed, candidates=tuple(left), left_out=_left_out(dropped)) if left else trimmed
+    if not left:
+        return trimmed
+    return replace(trimmed, candidates=tuple(left), left_out=_left_out(dropped), whole=len(left))
 
 
 def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     """Return the space without settings that no candidate can have, which would multiply its grid.
 
-    Those of devices and channels are counted in `dropped`; cuts and parts of a cache are not.
+    They are counted in `dropped`, but for cuts and parts of a cache.
     """
     cuts = {cut for storage in facts.workload.cuts for cut in _worthwhile_cuts(storage, facts)}
     part = not _has_room_for_all(facts)
@@ -265,30 +391,27 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
         values = [value for value in parameter.values if worth(parameter.name, value)]
         if values:  # else the user has asked for it, and each of them gets its reason
             space = space.only(parameter.name, values)
-    for name in {"devices", "channels"} & {each.name for each in space}:
-        reasons = {value: next(_useless(name, value, facts), None) for value in space[name].values}
+    for parameter in space:
+        reasons = {value: _useless_alone(parameter, value, facts) for value in parameter.values}
         left = [value for value, reason in reasons.items() if reason is None]
         if left and len(left) < len(reasons):
-            whole, space = _size(space), space.only(name, left)
-            each = (whole - _size(space)) // (len(reasons) - len(left))
-            dropped.update({reason: each for reason in reasons.values() if reason is not None})
+            whole, space = space.count(), space.only(parameter.name, left)
+            each = (whole - space.count()) // (len(reasons) - len(left))
+            for reason in filter(None, reasons.values()):
+                dropped[reason] += each
     return space
 
 
-def _size(space: Space) -> int:
-    """Count the combinations, up to the number above which a space is not listed."""
-    return sum(1 for _ in itertools.islice(space.grid(), 10 * MOST_CANDIDATES))
-
-
-def _combinations(space: Space) -> Iterator[Params]:
-    """Yield the whole grid or, if it is too large, an even sample of it that is the same each time."""
-    grid = list(itertools.islice(space.grid(), MOST_CANDIDATES + 1))
-    if len(grid) <= MOST_CANDIDATES:
-        return iter(grid)
-    rng = random.Random(0)
-    drawn = (space.sample(rng) for _ in range(3 * MOST_CANDIDATES))
-    unique = {tuple(sorted(params.items(), key=lambda item: item[0])): params for params in drawn}
-    return itertools.islice(iter(unique.values()), MOST_CANDIDATES)
+def _useless_alone(parameter: Parameter, value: Value, facts: Facts) -> str | None:
+    """Return the reason against a value whatever the other settings are, or None."""
+    name = parameter.name
+    if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
+        return _TWIN
+    if name == "storage" and STORAGES[str(value)].converts and not facts.limits.convert:
+        return _not_converted(str(value))
+    if name in ModelSetup._fields:
+        return next(_useless(name, value, facts), None)
+    return f"{name} {value}: {against}" if (against := facts.workload.against(name, value)) is not None else None
 
 
 # ---------------------------------------------------------------- setups of the model that are worth a trial
@@ -326,16 +449,16 @@ def useless(
 ) -> dict[Setting, str]:
     """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
 
-    Several steps per call are tried only if they pay, and so only if they were measured. Of all possible `setups`,
-    `ceilings` have the measured ones. `named` settings, which the user has asked for, are not judged.
+    Several devices or steps per call are tried only if they pay, and so only if they were measured. Of all possible
+    `setups`, `ceilings` have the measured ones. `named` settings, which the user has asked for, are not judged.
     """
     found = pointless(ceilings, setups, named)
-    if not ceilings or "steps_per_execution" in named:
-        return found
-    known = {each.setup.steps_per_execution for each in ceilings}
-    wanted = {each.steps_per_execution for each in setups if each.steps_per_execution > 1}
-    why = "there was no time to measure the model alone with it"
-    return {("steps_per_execution", count): why for count in sorted(wanted - known)} | found
+    for name in ("devices", "steps_per_execution") if ceilings else ():
+        known = {1, *(getattr(each.setup, name) for each in ceilings)}
+        wanted = {getattr(each, name) for each in setups} - known if name not in named else set()
+        why = "there was no time to measure the model alone with it"
+        found = {(name, count): why for count in sorted(wanted)} | found
+    return found
 
 
 def pointless(

@@ -58,6 +58,7 @@ class Session:
         self._costs: Costs | None = None
         self._first_costs: Costs | None = None
         self._ranked: Sequence[Candidate] = ()
+        self._ranks: dict[str, tuple[float, float, float, int, str]] = {}
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
@@ -82,6 +83,7 @@ class Session:
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
         useless = feasible.useless(ceilings, wanted, named) if first else {}
         self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), ()
+        self._ranks.clear()
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
             left = feasible.narrowed(self.trimmed, self.facts, bounds)
@@ -189,10 +191,10 @@ class Session:
         measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         if self.believed is None or self.believed[0] != len(measured):
             points = self.points()
-            if self._features is None or not points.keys() <= self._features.configs.keys():
-                configs = {each.key: each.config for each in self.trimmed.candidates}
-                configs |= {key: each.config for key, each in points.items()}
-                self._features = Features(configs, self.facts.cores, self.trend)
+            configs = {each.key: each.config for each in self.trimmed.candidates}
+            configs |= {key: each.config for key, each in points.items()}
+            if self._features is None or not configs.keys() <= self._features.configs.keys():
+                self._features = Features(configs, self.facts.cores, self.trend, before=self._features)
             readings = [(row.key, self._reading(row, outcome)) for row, outcome in measured]
             before = None if self.believed is None else self.believed[1]
             self.believed = len(measured), Surrogate(self._features, readings, before)
@@ -240,7 +242,20 @@ class Session:
             self._ranked = sorted(self.trimmed.candidates, key=self._rank)
         return self._ranked
 
+    def look_closer(self) -> None:
+        """List more configurations around the best one, if the space is too large to be listed."""
+        best = self.best()
+        finer = [] if best is None else feasible.finer(self.trimmed, best.config, self.facts)
+        if finer:
+            self.trimmed = replace(self.trimmed, candidates=(*self.trimmed.candidates, *finer))
+            self._ranked = ()
+
     def _rank(self, candidate: Candidate) -> tuple[float, float, float, int, str]:
+        if candidate.key not in self._ranks:
+            self._ranks[candidate.key] = self._ranked_by(candidate)
+        return self._ranks[candidate.key]
+
+    def _ranked_by(self, candidate: Candidate) -> tuple[float, float, float, int, str]:
         config = candidate.config
         if not self.can_predict or not self.settings.seeding:
             return 0.0, 0.0, 0.0, 0, candidate.key
@@ -368,6 +383,7 @@ class Session:
             self.record.give_up(trial)  # it was cut, and says nothing of the configuration
         else:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
+        self.look_closer()
         now = self.best()
         self.on_event(
             TrialFinished(

@@ -267,7 +267,8 @@ def search(
     on_event: OnEvent = lambda event: None,
 ) -> Searched:
     """Search as `run` does, on a space that has been trimmed already, by facts that include the limits."""
-    on_event(SpaceTrimmed(candidates=len(trimmed.candidates), left_out=trimmed.left_out))
+    listed = len(trimmed.candidates)
+    on_event(SpaceTrimmed(candidates=trimmed.whole, listed=listed, left_out=trimmed.left_out))
 
     def given_back(trial: FrozenTrial) -> None:
         host = str(trial.user_attrs.get("owner", {}).get("host", "another machine"))

@@ -64,8 +64,10 @@ class Learnt:
 
 
 class Features:
-    """Configurations as points, one coordinate a setting (0 to 1 if it has an order), with their predictions. `configs`
-    are by key, `cores` the usable ones, and `trend` returns the logarithm of a prediction.
+    """Configurations as points, one coordinate a setting (0 to 1 if it has an order), with their predictions.
+
+    `configs` are by key, `cores` the usable ones, and `trend` returns the logarithm of a prediction. What `before` has
+    computed is not computed again.
     """
 
     def __init__(
@@ -73,11 +75,17 @@ class Features:
         configs: Mapping[str, PipelineConfig],
         cores: int,
         trend: Callable[[PipelineConfig], float] = lambda config: 0.0,
+        *,
+        before: Features | None = None,
     ) -> None:
         self.configs = dict(configs)
         self._row = {key: at for at, key in enumerate(self.configs)}
-        self.trend: Array = np.array([trend(config) for config in self.configs.values()])
-        rows = [_settings(config, cores) for config in self.configs.values()]
+        known: dict[str, tuple[float, dict[str, float | str]]] = {} if before is None else before._known
+        self._known: dict[str, tuple[float, dict[str, float | str]]] = {
+            key: known.get(key) or (trend(config), _settings(config, cores)) for key, config in self.configs.items()
+        }
+        self.trend: Array = np.array([trend for trend, _ in self._known.values()])
+        rows = [settings for _, settings in self._known.values()]
         self.names = sorted({name for row in rows for name in row})  # of the settings
         self._values = {name: sorted({row[name] for row in rows if name in row}, key=str) for name in self.names}
         self._ordered = {name: all(isinstance(value, float) for value in self._values[name]) for name in self.names}
@@ -308,10 +316,10 @@ def expected_gain(mean: Array, spread: Array, best: float) -> Array:
 
 def distribution(parameter: Parameter) -> BaseDistribution:
     """Return the Optuna distribution of a parameter: whole numbers for a range, else one of its values."""
-    numbers = [value for value in parameter.values if isinstance(value, int) and not isinstance(value, bool)]
+    numbers = parameter.numbers
     if not parameter.is_range or len(numbers) < len(parameter.values):
         return CategoricalDistribution(parameter.values)
-    low, high = min(numbers), max(numbers)
+    low, high = numbers[0], numbers[-1]
     step = 1 if parameter.log or len(numbers) < 2 else numbers[1] - numbers[0]
     return IntDistribution(low, high, log=parameter.log, step=step)
 
@@ -369,15 +377,24 @@ class SurrogateSampler(BaseSampler):
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._by_key = {candidate.key: candidate for candidate in session.ranked()}
-        self._trend = {key: session.trend(candidate.config) for key, candidate in self._by_key.items()}
+        self._ranked: Sequence[Candidate] = ()
+        self._by_key: dict[str, Candidate] = {}
+        self._trend: dict[str, float] = {}
         self._any = RandomSampler(seed=session.seed)
+
+    def _take_up(self) -> None:
+        """Take up candidates that the search has added."""
+        if self._ranked is not (ranked := self._session.ranked()):
+            self._ranked, self._by_key = ranked, {each.key: each for each in ranked}
+            fresh = self._by_key.keys() - self._trend.keys()
+            self._trend |= {key: self._session.trend(self._by_key[key].config) for key in fresh}
 
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
 
         `worth` is as in `Session`, `busy` are the keys of configurations that other processes run now.
         """
+        self._take_up()
         free = [key for key in self._by_key if key not in worth and key not in busy]
         measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
         if free and len(measured) >= _ALONE:

@@ -194,7 +194,8 @@ class WaitingForMachine(Event):
 class SpaceTrimmed(Event):
     """The remaining space, and the configurations left out."""
 
-    candidates: int
+    candidates: int  # that can run
+    listed: int  # of these; fewer in a large space, whose numbers are listed in coarse steps first
     left_out: tuple[LeftOut, ...]
 
 

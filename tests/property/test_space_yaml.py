@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import string
 from pathlib import Path
 
@@ -68,15 +67,16 @@ def test_a_shipped_space_with_a_place_overwritten(text: str, place: int, put: st
     read(text[:at] + put + text[at + cut :])
 
 
-@given(files, st.integers(0, 1000))
+@given(files)
 @settings(deadline=None)
-def test_whatever_is_read_samples_and_enumerates_inside_itself(tree: dict[str, object], seed: int) -> None:
+def test_whatever_is_read_enumerates_inside_itself_and_counts_what_it_enumerates(tree: dict[str, object]) -> None:
     space = read(yaml.safe_dump(tree, sort_keys=False))
     if space is None:
         return
-    assert holds(space, space.sample(random.Random(seed)))
     for params, _ in zip(space.grid(), range(50), strict=False):
         assert holds(space, params)
+    if space.count() <= 1000:
+        assert space.count() == sum(1 for _ in space.grid())
 
 
 @given(st.text("0123456789coresgpu+-*/(), minax", max_size=30))

@@ -14,7 +14,7 @@ from autopipe.measure.facts import Ceiling, Facts, Impossible, Limits
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
-from autopipe.search.feasible import Trimmed, trim, why_not
+from autopipe.search.feasible import Candidate, Trimmed, trim, why_not
 from autopipe.values import Estimate
 from tests.fakes import facts as made
 from tests.unit.search.conftest import some
@@ -164,13 +164,81 @@ def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
         trim(space, dataclasses.replace(FACTS, limits=Limits(workers=0)))
 
 
-def test_a_space_too_large_to_list_is_sampled_evenly_and_repeatably(
+@pytest.mark.parametrize(("cores", "gpus"), [(2, 0), (16, 1), (32, 4), (64, 4), (128, 8)])
+@pytest.mark.parametrize("beyond", [False, True], ids=["within memory", "beyond memory"])
+def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores: int, gpus: int, beyond: bool) -> None:
+    known = facts(
+        cores=cores,
+        gpus=max(1, gpus),
+        accelerator=gpus > 0,
+        batch_size=128,
+        fixed_bytes=(6 if beyond else 4) * GIB,
+        memory_bytes=(4 if beyond else 64) * GIB,
+        limits=Limits(convert=False),
+    )
+    space = library.load("default", {"cores": cores, "gpus": gpus})
+    trimmed = trim(space, known)
+    everything = {each.key: each for each in trimmed.candidates}
+    assert trimmed.whole >= len(everything)
+    knobs: Params = {"threads.workers": cores, "threads.queue_size": 8, "threads.read_ahead": 0}
+    there: Params = {**THREADS, **knobs, "devices": max(1, gpus)}
+    caches: list[Params] = [{"cache": "none"}, {"cache": "memory", "cache_fraction": 0.5 if beyond else 1.0}]
+    prefetch = (0, 2) if gpus else (0,)
+    for cache, finish, ahead in itertools.product(caches, ("device", "host"), prefetch):
+        wanted = to_config({**there, **cache, "finish": finish, "channels": "last", "device_prefetch": ahead})
+        assert wanted.key() in everything
+    # Once the model and the reads are measured, all of what is left is listed.
+    usual: dict[tuple[str, Value], str] = {
+        ("channels", "first"): "",
+        ("steps_per_execution", 8): "",
+        ("steps_per_execution", 32): "",
+    }
+    measured: dict[str, Any] = {"reads_at_once": 1, "workers_at_once": cores, "workers_beside_reads": cores}
+    left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured), measured)
+    assert not left.is_coarse
+    workers = {each.config.loader.worker_count() for each in left.candidates if each.config.loader.kind == "threads"}
+    assert workers == {count for count in space["threads.workers"].numbers if count <= 2 * cores}
+    # From any listed number, the ones between are a few steps away.
+    for count in space["threads.workers"].numbers[1::3] if cores > 2 else ():
+        wanted = to_config({**there, "threads.workers": min(count, 2 * cores), "channels": "last"})
+        assert _is_found(trimmed, wanted, known)
+
+
+def _like(each: Candidate, wanted: PipelineConfig) -> bool:
+    """Return True if two configurations differ in their number of workers only."""
+    changed = {**each.params, "threads.workers": wanted.loader.worker_count() or 0}
+    return each.config.loader.kind == "threads" and to_config(changed) == wanted
+
+
+def _is_found(trimmed: Trimmed, wanted: PipelineConfig, known: Facts) -> bool:
+    """Search as if the listed number of workers that is nearest to the wanted one were always the best."""
+
+    def distance(each: Candidate) -> int:
+        return abs((each.config.loader.worker_count() or 0) - (wanted.loader.worker_count() or 0))
+
+    for _ in range(8):
+        best = min((each for each in trimmed.candidates if _like(each, wanted)), key=distance)
+        if best.config == wanted:
+            return True
+        more = feasible.finer(trimmed, best.config, known)
+        trimmed = dataclasses.replace(trimmed, candidates=(*trimmed.candidates, *more))
+    return False
+
+
+def test_numbers_of_a_space_too_large_to_list_are_coarse_and_words_complete(
     space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feasible, "MOST_CANDIDATES", 30)
-    first, second = trim(space, FACTS), trim(space, FACTS)
-    assert 0 < len(first.candidates) <= 30
-    assert [candidate.key for candidate in first.candidates] == [candidate.key for candidate in second.candidates]
+    whole = trim(space, FACTS)
+    monkeypatch.setattr(feasible, "MOST_CANDIDATES", 2 * len(whole.candidates) // 3)
+    some = trim(space, FACTS)
+    assert len(some.candidates) <= feasible.MOST_CANDIDATES
+    assert (some.whole, some.is_coarse) == (len(whole.candidates), True)
+    assert {each.key for each in some.candidates} < {each.key for each in whole.candidates}
+    for field in ("cache", "finish", "storage", "channels", "cut"):
+        assert {getattr(each.config, field) for each in some.candidates} == {
+            getattr(each.config, field) for each in whole.candidates
+        }
+    assert some.left_out == whole.left_out
 
 
 def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
@@ -226,9 +294,9 @@ FROM_USUAL = NO_FASTER.format("1.01", "channels last")
 @pytest.mark.parametrize(
     ("setting", "values", "rates", "useless"),
     [
-        # More devices stop where they no longer pay; what was not measured is not judged.
+        # More devices stop where they no longer pay; none is tried on the assumption that it does.
         ("devices", [1, 2, 4, 8], {1: 1000, 2: 1800, 4: 1850}, {4: FROM_TWO, 8: FROM_TWO}),
-        ("devices", [1, 2, 4, 8], {1: 1000}, {}),
+        ("devices", [1, 2, 4, 8], {1: 1000, 8: 5000}, {2: NO_TIME, 4: NO_TIME}),
         ("channels", ["last", "first"], {"last": 1000, "first": 1010}, {"first": FROM_USUAL}),
         ("channels", ["last", "first"], {"last": 1000, "first": 1200}, {}),
         # Several steps by one call have to pay, and fewer are not tried if the most do not. On a machine that changes
