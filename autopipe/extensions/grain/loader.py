@@ -58,7 +58,7 @@ class Grain(LoaderConfig):
 
     def normalised(self) -> Self:
         if self.workers == 0:  # no more batches are under way than wait
-            return self.model_copy(update={"num_threads": min(self.num_threads, self.buffer_size)})
+            return self.model_copy(update={"buffer_size": max(self.num_threads, self.buffer_size)})
         return self.model_copy(update={"buffer_size": self.of_each(self.buffer_size) * self.workers})
 
     def of_each(self, batches: int) -> int:

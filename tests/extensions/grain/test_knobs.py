@@ -19,7 +19,7 @@ ROWS = ap.Arrays(np.zeros((6, 4, 4, 3), np.uint8), np.arange(6))
 @pytest.mark.parametrize(
     ("config", "canonical", "workers", "buffered"),
     [
-        (Grain(num_threads=9, buffer_size=2), Grain(num_threads=2, buffer_size=2), 2, 3),
+        (Grain(num_threads=9, buffer_size=2), Grain(num_threads=9, buffer_size=9), 9, 10),
         (Grain(num_threads=3, buffer_size=8), Grain(num_threads=3, buffer_size=8), 3, 9),
         (Grain(num_threads=2, workers=3, buffer_size=4), Grain(num_threads=2, workers=3, buffer_size=6), 6, 15),
     ],
