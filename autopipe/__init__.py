@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from autopipe.extensions.huggingface.source import Parquet as Parquet
     from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
+    from autopipe.hardware.rehearsal import Rehearsal as Rehearsal
     from autopipe.pipeline.assembly import build_loader as build_loader
     from autopipe.pipeline.assembly import build_trainer as build_trainer
     from autopipe.pipeline.config import PipelineConfig as PipelineConfig
@@ -82,6 +83,7 @@ _NAMES = {
     "errors": "AutopipeError",
     "pipeline.assembly": "build_loader build_trainer",
     "pipeline.config": "PipelineConfig",
+    "hardware.rehearsal": "Rehearsal",
     "pipeline.devices.simulated": "SimulatedAccelerator",
     "pipeline.devices.trainer": "Trainer",
     "pipeline.loader": "Loader",

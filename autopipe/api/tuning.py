@@ -15,7 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 from autopipe import registry
 from autopipe.artifact import codegen, factory, reference, schema
 from autopipe.errors import ConfigError, near, shortened
-from autopipe.hardware import machine
+from autopipe.hardware import machine, rehearsal
+from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.config import Value
@@ -65,6 +66,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     seed: int = 0,
     only: Mapping[str, Value | Sequence[Value]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
+    rehearse: Rehearsal | None = None,
     on_event: OnEvent | None = None,
 ) -> factory.Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
@@ -84,6 +86,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"cache": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
             returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
+        rehearse: a machine that is not here, to tune for in place of this one.
         on_event: gets the events of `autopipe.search.trials`. In a notebook, the default shows a picture of all trials
             so far.
 
@@ -102,7 +105,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         >>> tuned = ap.tune(workload, budget=120)       # doctest: +SKIP
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
-    _require_kinds(workload, space, storage, baseline, on_event)
+    _require_kinds(workload, space, storage, baseline, rehearse, on_event)
     settings = Settings(
         space=os.fspath(space),
         storage=storage,
@@ -112,7 +115,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         seed=seed,
         limits=Limits(only=_held(only)),
         baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
-        command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
+        rehearse=rehearse,
+        command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only, rehearse=rehearse),
     )
     on_event = on_event or notebook.progress(budget)
     result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
@@ -121,7 +125,9 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     return tuned
 
 
-def _require_kinds(workload: object, space: object, storage: object, baseline: object, on_event: object) -> None:
+def _require_kinds(
+    workload: object, space: object, storage: object, baseline: object, rehearse: object, on_event: object
+) -> None:
     """Refuse wrong types here: they would fail far inside, with an error that names no argument."""
     if not isinstance(workload, Workload | str):
         hint = 'Pass the object, or its name: "train.py:workload".'
@@ -135,6 +141,9 @@ def _require_kinds(workload: object, space: object, storage: object, baseline: o
     if not (baseline is None or isinstance(baseline, str) or callable(baseline)):
         hint = 'Such as baseline="bench.py:make_dataset".'
         raise unfit("baseline", baseline, "a function of your own, its name, or None", hint)
+    if not isinstance(rehearse, Rehearsal | None):
+        hint = "Such as ap.Rehearsal(cores=32, gpus=4, step_seconds=0.008)."
+        raise unfit("rehearse", rehearse, "an ap.Rehearsal, or None", hint)
     if not (on_event is None or callable(on_event)):
         raise unfit("on_event", on_event, "a function, or None", "It is called with each event, as by on_event=print.")
 
@@ -178,6 +187,17 @@ def run(
     searching.refuse_in_trial()
     require_possible(settings)
     searching.require_joinable(settings)
+    with rehearsal.playing(settings.rehearse):
+        return _run(workload, settings, watcher, named, folder)
+
+
+def _run(
+    workload: Workload | str,
+    settings: Settings,
+    watcher: Watcher,
+    named: schema.Reference | None,
+    folder: Path | None,
+) -> tuple[Result, factory.Tuned | None]:
     here = machine.detect()
     space = searching.read_space(settings, here)
     watcher.on_machine(here)

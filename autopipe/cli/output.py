@@ -105,7 +105,7 @@ def use_beside(artifact: Path, profile: schema.Profile) -> str:
     module = artifact.with_name(reference.MODULE_NAME)
     if not module.is_file():
         return ""
-    simulated = profile.request.simulate is not None
+    simulated = profile.request.simulate is not None or profile.request.rehearse is not None
     does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
     line = again.python("-c", f"import {module.stem} as t; {does}")
     return f"(cd {shlex.quote(str(module.parent))} && {line})"

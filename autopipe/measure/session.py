@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from autopipe.errors import LoaderError, WorkloadError
-from autopipe.hardware import disk, machine
+from autopipe.hardware import disk, machine, rehearsal
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, verify
@@ -150,6 +150,8 @@ class Session:
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
+        if rehearsal.current() is not None:
+            self._loader_ceiling(pages, report)  # from then on loaders play what it has measured
         at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
         part = self._parts.part_for(
             config,
@@ -161,7 +163,8 @@ class Session:
 
     def _loader_ceiling(self, pages: PageCache, report: Report) -> LoaderCeiling:
         if self._loader is None:
-            self._loader = ceilings.loader_ceiling(self._workload, self._plan, pages, report)
+            measured = ceilings.loader_ceiling if rehearsal.current() is None else ceilings.rehearsed_ceiling
+            self._loader = measured(self._workload, self._plan, pages, report)
         return self._loader
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:

@@ -19,7 +19,9 @@ from autopipe.errors import ConfigError, DataError, ModelError, StorageError, Wo
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
+from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Finish, LateFinish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import layout
@@ -294,8 +296,9 @@ def _job(
 
     recipe = Recipe.of(workload, plan, source=source, done=done, finish=config.finish)
     cached = config.cache_fraction if config.cache == "memory" else 0.0
+    recipe = dataclasses.replace(recipe, cached=cached, trace=trace)
     return LoadJob(
-        recipe=dataclasses.replace(recipe, cached=cached, trace=trace),
+        recipe=_played(recipe, order) if rehearsed.is_on() else recipe,
         order=order,
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
@@ -303,6 +306,14 @@ def _job(
         finishing=LateFinish(finish, open_twin, _place_on_host, _compiled),
         setup=config.model_setup,
     )
+
+
+def _played(recipe: Recipe, order: BatchOrder) -> Recipe:
+    """Return the recipe as it is played on a rehearsed machine, with a few real samples."""
+    shown = order.epoch(0)[: rehearsed.SHOWN]
+    made = recipe.spec.empty(len(shown))
+    Kernel(dataclasses.replace(recipe, cached=0.0, trace=None)).fill(0, shown, made)
+    return dataclasses.replace(recipe, played=rehearsed.played(recipe, made))
 
 
 def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:

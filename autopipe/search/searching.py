@@ -21,7 +21,8 @@ from pathlib import Path
 
 from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
-from autopipe.hardware.machine import Machine, detect_memory
+from autopipe.hardware.machine import Machine, detect_memory, size_text
+from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
@@ -65,7 +66,7 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
     devices, reason = devices_of(described, len(machine.gpus))
     accelerated = described.accelerators > 0
     pointless: dict[tuple[str, Value], str] = {}
-    if not accelerated:
+    if simulated or not accelerated:
         takes = "a simulated accelerator takes either order alike" if simulated else "there is no accelerator"
         pointless["channels", "first"] = takes
     return Facts(
@@ -182,9 +183,13 @@ def _searched(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
 ) -> tuple[Searched, Settings]:
     described, hardware = site.described, site.hardware
-    facts = facts_of(site.machine, described, site.folder, simulated=settings.simulate is not None)
+    facts = facts_of(site.machine, described, site.folder, simulated=settings.is_simulated)
     space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
-    foreign = functools.partial(foreign_runner, runner)
+    # What other code makes itself cannot be rehearsed, nor what reads another form of the samples.
+    foreign = functools.partial(foreign_runner, runner) if settings.rehearse is None else None
+    if settings.rehearse is not None:
+        _require_room_for_a_batch(settings.rehearse, described)
+        settings = dataclasses.replace(settings, convert=False)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
     elsewhere = _elsewhere(space, completed.limits)
     measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
@@ -200,6 +205,16 @@ def _searched(
     if described.wrapped is not None and best is not None:
         _tell_of_changes(runner, described.wrapped, best, look)
     return found, completed
+
+
+def _require_room_for_a_batch(rehearse: Rehearsal, described: Description) -> None:
+    needed = described.compact_bytes * described.batch_size
+    if rehearse.memory_bytes is not None and rehearse.memory_bytes < needed:
+        raise ConfigError(
+            f"`memory` of a rehearsal must hold a batch, which takes {size_text(needed)}, but got "
+            f"{size_text(rehearse.memory_bytes)}.",
+            hint="Give a rehearsal (cores, gpus, step, memory, exchange, samples) more memory, or none.",
+        )
 
 
 def _look_seconds(settings: Settings, described: Description) -> float:

@@ -19,6 +19,7 @@ import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, shortened
 from autopipe.hardware import gpu
+from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import Limits
 from autopipe.pipeline import config
 from autopipe.pipeline.config import PipelineConfig
@@ -56,6 +57,7 @@ class Settings:
     page_cache: Literal["warm", "cold", "auto"] = "auto"  # the state of the files before a trial
     isolation: Literal["warm", "process"] = "warm"  # "warm", one process for many trials, or "process", one for each
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    rehearse: Rehearsal | None = None  # a machine that is not here, in place of this one
     virtual_devices: int = field(default_factory=gpu.asked)  # that the CPU is split into; 0 leaves it whole
     hosts: int = 1  # hosts that share each batch; one host's part of it is tuned
     epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
@@ -77,6 +79,11 @@ class Settings:
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
     command: str = ""  # the line that repeats it, for readers of the result
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
+
+    @property
+    def is_simulated(self) -> bool:
+        """True if no real model trains."""
+        return self.simulate is not None or self.rehearse is not None
 
     @property
     def search_seconds(self) -> float | None:
@@ -125,6 +132,7 @@ class Request(Value):
     convert: bool | None = None
     epochs: int | None = pydantic.Field(default=None, ge=1)
     simulate: SimulatedStep | None = None
+    rehearse: Rehearsal | None = None  # which a retune does not repeat: it is for the machine that is there
     virtual_devices: int = pydantic.Field(default=0, ge=0)
     hosts: int = pydantic.Field(default=1, ge=1)
     page_cache: Literal["warm", "cold", "auto"] = "auto"
@@ -145,6 +153,7 @@ _OPTIONS: Final = {
     "max_cpu_percent": "--max-cpu {:g}",
     "epochs": "--epochs {}",
     "simulate": "--simulate-step {}",
+    "rehearse": "--rehearse {}",
     "virtual_devices": "--virtual-devices {}",
     "hosts": "--hosts {}",
     "page_cache": "--page-cache {}",
@@ -178,6 +187,7 @@ def request_of(settings: Settings, *, retune: bool = False) -> Request:
         trials=round(settings.trials / trials),
         budget_seconds=None if settings.budget_seconds is None else settings.budget_seconds / budget,
         simulate=simulated_step(settings),
+        rehearse=settings.rehearse,
         **{name: getattr(settings.limits, limit) for limit, name in _LIMITS.items()},
         **{name: getattr(settings, name) for name in _PLAIN},
     )
@@ -241,7 +251,7 @@ def as_options(settings: Settings) -> str:
     """Return the options of a search that differ from the defaults, as on a command line; "" if none does."""
     request, usual = request_of(settings), Request()
     said = [
-        text.format(value.text if isinstance(value, SimulatedStep) else value)
+        text.format(value.text if isinstance(value, SimulatedStep | Rehearsal) else value)
         for name, text in _OPTIONS.items()
         if (value := getattr(request, name)) != getattr(usual, name)
     ]

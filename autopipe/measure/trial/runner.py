@@ -28,12 +28,14 @@ from typing import Any, NoReturn, TypeAlias
 import cloudpickle
 
 from autopipe.errors import DataWarning, TrialError, WorkloadError
-from autopipe.hardware import gpu
+from autopipe.hardware import gpu, rehearsal
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.measure.trial.child import kill_others
 from autopipe.measure.trial.failures import failure_of
 from autopipe.measure.trial.protocol import Channel
+from autopipe.pipeline.batching.rehearsed import Repeated
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.workload.workload import Workload
 
 _PARENT_POLL_SECONDS = 1.0
@@ -122,12 +124,23 @@ class _Server:
             workload = _workload(request.workload)
             if request.simulate is not None:
                 workload = dataclasses.replace(workload, model=request.simulate)
-            workload = _of_one_host(workload, request.hosts)
+            workload = _of_rehearsal(_of_one_host(workload, request.hosts))
             make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
             code = () if request.code is None else (_code(request.code), request.code)
             self._report.phase(Phase.BUILD)
             self._session = make_session(workload, *code)  # its ops look at the first samples
         return protocol.Ready()
+
+
+def _of_rehearsal(workload: Workload) -> Workload:
+    """Return the workload on the machine that is rehearsed, if one is: with its accelerator, and as many samples."""
+    if (played := rehearsal.current()) is None:
+        return workload
+    model = SimulatedAccelerator(played.step_seconds, workload.batch_size)
+    data = workload.data
+    if played.samples is not None and played.samples > len(data):
+        data = Repeated(data, played.samples)
+    return dataclasses.replace(workload, model=model, data=data)
 
 
 def _prepare_devices() -> None:

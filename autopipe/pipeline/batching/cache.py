@@ -241,6 +241,12 @@ class MemoryCache:
                 room[...] = part
             self._filled[row] = True
 
+    def note(self, index: int) -> None:
+        """Say that a sample is there, as `put` does, without its bytes: for a rehearsal."""
+        row = index if self._rows is None else self._rows[index]
+        if row >= 0:
+            self._filled[row] = True
+
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
         """Write samples to the arrays of a batch and return True, if the cache has all of them."""
         if not self.holds_all(indices):

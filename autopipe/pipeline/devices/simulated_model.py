@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from autopipe.hardware import rehearsal
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.workload.sample import leaves
 
@@ -43,6 +44,7 @@ class SimulatedModel(keras.Model):
         super().__init__(**keras_arguments)
         self.accelerator = SimulatedAccelerator(step_seconds, batch_size)
         self.timeline = Timeline() if timeline is None else timeline
+        self.devices = 1  # of a rehearsed machine
         self.built = True
         self.compile(optimizer="sgd", jit_compile=False)
 
@@ -70,10 +72,15 @@ class SimulatedModel(keras.Model):
         self.timeline.wait()
         return {"loss": 0.0}
 
+    def _seconds(self, x: Any) -> float:
+        if (played := rehearsal.current()) is not None:
+            return played.step(_rows(x) / (self.accelerator.batch_size or _rows(x)), self.devices)
+        return self.accelerator.seconds(_rows(x) // _devices(x))
+
     def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:
         def step(batch: Any) -> Any:
             x = batch[0] if isinstance(batch, tuple) else batch
-            ends = self.timeline.start(self.accelerator.seconds(_rows(x) // _devices(x)))
+            ends = self.timeline.start(self._seconds(x))
             return result(x, _Loss(self.timeline, ends))
 
         if keras.backend.backend() == "jax":

@@ -26,6 +26,7 @@ KEYS = [
     "baselines",
     "ceiling",
     "devices",
+    "rehearsed",
     "accelerator_utilisation",
     "conversions",
     "trials",
