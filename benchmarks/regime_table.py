@@ -24,6 +24,7 @@ class Regime:
         bottleneck: kinds that are right for the winner.
         options: of `autopipe tune`, beside the defaults.
         simulate: a simulated accelerator in the model's place.
+        rehearse: a machine that is not here, rehearsed.
         bytes_per_second: what the storage gives at most. Who keeps thousands of samples in flight is faster than that
             in a short block, by what was read before its clock began: no rate counts for more than this.
     """
@@ -35,6 +36,7 @@ class Regime:
     bottleneck: Sequence[str]
     options: Sequence[str] = ()
     simulate: str | None = None
+    rehearse: str | None = None
     bytes_per_second: float | None = None
 
 
@@ -54,6 +56,12 @@ ARRAYS = (
     _of(Threads(workers=2, queue_size=2), finish="host"),
 )
 NO_CACHE = ("--set", "cache=none")
+
+
+def _many(*counts: int, **rest: Any) -> tuple[PipelineConfig, ...]:
+    """Return threads and processes, as many as a larger machine has cores, or one more."""
+    return tuple(_of(loader(workers=count), **rest) for count in counts for loader in (Threads, Processes))
+
 
 REGIMES = (
     Regime(
@@ -207,5 +215,63 @@ REGIMES = (
         known=(*TWO, *CACHED),
         bottleneck=("model", "op"),
         simulate="mlperf-retinanet-b200",
+    ),
+    Regime(
+        name="16/1-decode",
+        workload="mlperf_b200",
+        stands_for="rehearsed: 16 cores, JPEG of 1024x768, an accelerator that takes 12,000 images/s, no cache",
+        known=_many(16, 17),
+        bottleneck=("op",),
+        options=NO_CACHE,
+        rehearse="cores=16,gpus=1,step=2ms",
+    ),
+    Regime(
+        name="16/1-model",
+        workload="mlperf_b200",
+        stands_for="rehearsed: 16 cores, JPEG of 1024x768, an accelerator that takes 1,200 images/s",
+        known=_many(16),
+        bottleneck=("model",),
+        rehearse="cores=16,gpus=1,step=20ms",
+    ),
+    Regime(
+        name="32/4-starve",
+        workload="mlperf_b200",
+        stands_for="rehearsed: 32 cores, JPEG of 1024x768, four accelerators of 3,000 images/s each, no cache",
+        known=_many(32, 33, devices=4),
+        bottleneck=("op",),
+        options=NO_CACHE,
+        rehearse="cores=32,gpus=4,step=8ms,exchange=0.1ms",
+    ),
+    Regime(
+        name="64/4-reads",
+        workload="latency_30ms",
+        stands_for="rehearsed: 64 cores, reads that wait 30 ms, four accelerators of 1,300 images/s each, no cache",
+        known=(
+            _of(Threads(workers=64, read_ahead=512), devices=4),
+            _of(Threads(workers=16, read_ahead=512), devices=4),
+            _of(Processes(workers=16, read_ahead=512), devices=4),
+        ),
+        bottleneck=("model",),
+        options=NO_CACHE,
+        rehearse="cores=64,gpus=4,step=24ms,exchange=0.5ms",
+    ),
+    Regime(
+        name="64/8-lock",
+        workload="python_lock",
+        stands_for="rehearsed: 64 cores, an op of 5 ms under Python's lock, eight accelerators of 2,000 images/s, "
+        "no cache",
+        known=_many(64, devices=8),
+        bottleneck=("op",),
+        options=NO_CACHE,
+        rehearse="cores=64,gpus=8,step=16ms,exchange=0.2ms",
+    ),
+    Regime(
+        name="128/8-memory",
+        workload="twelve_ms",
+        stands_for="rehearsed: 128 cores, a million samples that take 12 ms each, memory for half of them, "
+        "eight accelerators of 2,700 images/s",
+        known=_many(128, devices=8, cache="memory", cache_fraction=0.5),
+        bottleneck=("memory", "op", "model"),
+        rehearse="cores=128,gpus=8,step=12ms,exchange=0.2ms,memory=90G,samples=1000000",
     ),
 )

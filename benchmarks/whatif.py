@@ -1,9 +1,9 @@
 """What `autopipe whatif` predicts beside what is then measured: two cores from one, a read's latency from another.
 
-    python benchmarks/whatif.py [--budget 40] [--only cores|latency]
+    python benchmarks/whatif.py [--budget 40] [--only cores|latency|rehearsed]
 
 Each case tunes as the machine is said to be, asks for another, and measures the configuration that is named for it
-there. A prediction counts as right within 15 %.
+there. A prediction counts as right within 15 %. Larger machines are rehearsed, with an accelerator that is no limit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import autopipe as ap
 from autopipe.api import tuning
 from autopipe.extensions.whatif.prediction import Machine, read, what_if
+from autopipe.hardware.rehearsal import Rehearsal, playing
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import Measurement
 from autopipe.pipeline.config import PipelineConfig
@@ -59,14 +60,16 @@ def images(count: int) -> tuple[bytes, ...]:
     return tuple(made)
 
 
-def workload(latency_seconds: float, encoded: tuple[bytes, ...]) -> ap.Workload:
+def workload(latency_seconds: float, encoded: tuple[bytes, ...], batch_size: int = 32) -> ap.Workload:
     ops = [ap.Decode(), ap.Resize(224, 224), ap.RandomFlip(), ap.Rescale(1 / 255)]
-    return ap.Workload(data=Waiting(encoded, latency_seconds), ops=ops, batch_size=32, model=STEP)
+    return ap.Workload(data=Waiting(encoded, latency_seconds), ops=ops, batch_size=batch_size, model=STEP)
 
 
-def tuned(work: ap.Workload, folder: Path, budget: float) -> Path:
+def tuned(work: ap.Workload, folder: Path, budget: float, rehearse: Rehearsal | None = None) -> Path:
     limits = Limits(only={"loader": ("threads",), "cache": ("none",), "storage": ("files",)})
-    settings = Settings(space="default", trials=8, budget_seconds=budget, limits=limits, blocks=(2, 2))
+    settings = Settings(
+        space="default", trials=8, budget_seconds=budget, limits=limits, blocks=(2, 2), rehearse=rehearse
+    )
     _, found = tuning.run(work, settings, searching.Watcher(), folder=folder)
     assert found is not None
     return Path(found.save(folder / "autopipe.json"))
@@ -96,22 +99,30 @@ def report(name: str, artifact: Path, machine: Machine, work: ap.Workload) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=40.0)
-    parser.add_argument("--only", choices=["cores", "latency"])
+    parser.add_argument("--only", choices=["cores", "latency", "rehearsed"])
     arguments = parser.parse_args()
     encoded, every = images(400), os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.only != "latency":
+        if arguments.only in (None, "cores"):
             here = Path(folder) / "cores"
             here.mkdir()
             os.sched_setaffinity(0, {min(every)})
             artifact = tuned(workload(0.0, encoded), here, arguments.budget)
             os.sched_setaffinity(0, every)
             report("two cores from one", artifact, Machine(cores=2.0), workload(0.0, encoded))
-        if arguments.only != "cores":
+        if arguments.only in (None, "latency"):
             here = Path(folder) / "latency"
             here.mkdir()
             artifact = tuned(workload(0.01, encoded), here, arguments.budget)
             report("20 ms a read from 10", artifact, Machine(read_latency_seconds=0.0201), workload(0.02, encoded))
+        if arguments.only in (None, "rehearsed"):
+            here, work = Path(folder) / "rehearsed", workload(0.0, encoded, batch_size=128)
+            here.mkdir()
+            small = Rehearsal(cores=2, step_seconds=0.001)
+            artifact = tuned(work, here, arguments.budget, small)
+            for cores in (8, 16, 32, 64):
+                with playing(small.model_copy(update={"cores": cores})):
+                    report(f"{cores} rehearsed cores from 2", artifact, Machine(cores=float(cores)), work)
 
 
 if __name__ == "__main__":
