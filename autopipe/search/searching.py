@@ -188,7 +188,7 @@ def _searched(
     # What other code makes itself cannot be rehearsed, nor what reads another form of the samples.
     foreign = functools.partial(foreign_runner, runner) if settings.rehearse is None else None
     if settings.rehearse is not None:
-        _require_room_for_a_batch(settings.rehearse, described)
+        _require_playable(settings.rehearse, described)
         settings = dataclasses.replace(settings, convert=False)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
     elsewhere = _elsewhere(space, completed.limits)
@@ -207,7 +207,13 @@ def _searched(
     return found, completed
 
 
-def _require_room_for_a_batch(rehearse: Rehearsal, described: Description) -> None:
+def _require_playable(rehearse: Rehearsal, described: Description) -> None:
+    """Refuse a workload that cannot be rehearsed on this machine, with a ConfigError."""
+    if described.wrapped is not None:
+        raise ConfigError(
+            "A dataset of ap.wrap cannot be rehearsed: what its batches cost is not known part by part.",
+            hint="Describe the data and the ops in an ap.Workload, or tune on the machine itself.",
+        )
     needed = described.compact_bytes * described.batch_size
     if rehearse.memory_bytes is not None and rehearse.memory_bytes < needed:
         raise ConfigError(
@@ -338,6 +344,8 @@ def _measured_as(settings: Settings) -> dict[str, str]:
     found = {}
     if (step := simulated_step(settings)) is not None:
         found["simulated step"] = step.text
+    if settings.rehearse is not None:
+        found["rehearsal"] = settings.rehearse.text
     if settings.page_cache != "auto":
         found["page cache"] = settings.page_cache
     return found
