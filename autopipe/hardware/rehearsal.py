@@ -3,8 +3,8 @@
 Work that is rehearsed takes no processor time. It reserves one of the cores for as long as it was measured to take
 here, and sleeps until that time is over. Reservations are made in a mapped file, so that threads and processes queue
 for the same cores. What a process asks about its machine (`autopipe.hardware.machine`) is answered for the rehearsed
-one while `playing` is open, here and in all processes started meanwhile. Python's own lock is real: what loaders do
-themselves, beside reading and ops, runs on the cores that are here.
+one while `playing` is open, here and in all processes started meanwhile. The part of reading and ops under Python's
+lock is played as well, for each process. What loaders do themselves runs on the cores that are here.
 """
 
 from __future__ import annotations

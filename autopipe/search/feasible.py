@@ -273,7 +273,9 @@ def _coarser(space: Space, cores: int) -> Iterator[Space]:
 
 
 def _by_parts(space: Space, facts: Facts, dropped: Counter[str]) -> Callable[[str, Params], bool]:
-    """Return what refuses the values of a part of a configuration by a rule, and counts in `dropped` what goes with it.
+    """Return a function that refuses a part of a configuration by the rules, for `Space.grid`.
+
+    `dropped` counts, by reason, the combinations that are left out with the part.
 
     A rule is asked when all parameters that it looks at have their values, once for each part.
     """
