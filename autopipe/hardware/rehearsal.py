@@ -195,9 +195,9 @@ class Player:
             piece = min(left, _SLICE_SECONDS)
             if locked > 0:
                 held = locked * piece / seconds
-                with self._lock:
-                    at = max(at, self._lock_free)
-                    self._lock_free = at + held
+                with self._lock:  # what is left free for a while goes to a thread that woke late
+                    free = max(self._lock_free, time.monotonic() - _LATE_SECONDS)
+                    at, self._lock_free = max(at, free), free + held
             at = self._timelines.core(at, piece)
             left -= piece
             self._until(at)

@@ -197,10 +197,15 @@ def _lock(bounds: Bounds, found: Limit) -> str:
 
 
 def _hand_over(bounds: Bounds, found: Limit) -> str:
-    way = "each batch is pickled and sent through a pipe, which brings"
+    most = f"no more than {_text(found.images_per_second)} images/s"
     if bounds.config.loader.works_elsewhere:
-        way = "batches come from other machines, and to take them beside the model these cores allow"
-    return f"{way} no more than {_text(found.images_per_second)} images/s"
+        return f"batches come from other machines, and to take them beside the model these cores allow {most}"
+    calls = sum(op.lock_seconds_per_image > 0 for op in bounds.work.paid)
+    each = bounds.work.lock_seconds / max(1, calls)
+    return (
+        f"threads of one process need Python's lock {count_text(calls, 'time')} for an image, and get it after "
+        f"{_ms(each)}, which brings {most}; processes have a lock each"
+    )
 
 
 def _transfer(bounds: Bounds, found: Limit) -> str:

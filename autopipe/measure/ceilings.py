@@ -12,9 +12,11 @@ import functools
 import itertools
 import math
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError
 from autopipe.hardware import disk, machine, rehearsal
@@ -32,8 +34,9 @@ from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data import source as data_source
-from autopipe.workload.op import Plan
-from autopipe.workload.sample import Batch
+from autopipe.workload.op import Op, Plan
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import Batch, Part, Sample, SampleSpec
 from autopipe.workload.workload import Workload
 
 _ROUND_SECONDS = 2.0  # predicted; about four of them run
@@ -130,6 +133,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
+        call_seconds=call_seconds(report),
         reads=reading,
         tail=tail,
         read_bytes_per_second=_read_bytes_per_second(workload, reading) if pages.regime == "cold" else None,
@@ -138,14 +142,50 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     )
 
 
-_COSTS = "costs.json"
+_CALL_SECONDS = 0.25  # of the loader that measures calls
+_CALLS = 4  # of an image in it: the read and three ops
+_CALLERS = 16  # threads that want Python's lock; more make it hardly worse
+_LITTLE = bytes(8192)  # zlib gives the lock up for more than 5 KiB
+
+
+class _Called(Op):
+    """Gives Python's lock up for three microseconds, as an op on a small image does."""
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        zlib.crc32(_LITTLE)
+        return sample
+
+
+class _Tiny:
+    """The smallest samples."""
+
+    def __len__(self) -> int:
+        return 1 << 16
+
+    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
+        zlib.crc32(_LITTLE)
+        return np.zeros((1, 1, 3), np.uint8), 0
+
+
+def call_seconds(report: Report) -> float:
+    """Measure how long a read or an op takes to get Python's lock back beside other threads that want it.
+
+    Threads make batches of the smallest images, so that nearly all of their time goes to that: 15 microseconds a call
+    on two cores, where one thread alone takes 4. It limits what the threads of one process make, whatever its cores.
+    """
+    tiny = Workload(data=_Tiny(), ops=[_Called()] * (_CALLS - 1), batch_size=32, shuffle=False)
+    rate, _ = _run(tiny, make_plan(tiny), PipelineConfig(loader=Threads(workers=_CALLERS)), _CALL_SECONDS, report)
+    return 1 / rate.value / _CALLS
+
+
+COSTS = "costs.json"
 
 
 def rehearsed_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCeiling:
     """Measure reads and ops on this machine, once for all processes of a rehearsal, and have loaders play them from now
     on; then run such a loader alone on the rehearsed machine.
     """
-    kept = rehearsal.folder() / _COSTS
+    kept = rehearsal.folder() / COSTS
     if kept.exists():
         known = LoaderCeiling.model_validate_json(kept.read_text(encoding="utf-8"))
     else:
@@ -155,9 +195,8 @@ def rehearsed_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: 
         known = alone.model_copy(update={"read_bytes_per_second": None})
         with disk.replacing(kept) as file:
             file.write(known.model_dump_json().encode())
-    each = [
-        job.Cost(op.seconds_per_image, op.wait_seconds_per_image, op.lock_seconds_per_image) for op in known.op_costs
-    ]
+    called = [op.called(known.call_seconds) for op in known.op_costs]
+    each = [job.Cost(op.seconds_per_image, op.wait_seconds_per_image, op.lock_seconds_per_image) for op in called]
     places = (rehearsed.READ, *(step.stream for step in plan.steps), rehearsed.BATCHING)
     saturated = known.reads is not None and known.reads.saturated
     storage = 1 / known.reads.best_images_per_second if known.reads is not None and saturated else 0.0

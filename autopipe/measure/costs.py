@@ -39,6 +39,7 @@ class Costs:
     model_core_seconds: float = 0.0  # of an image while the model trains
     cores: float | None = None  # usable ones; None if not known
     cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
+    call_seconds: float = 0.0  # of Python's lock for a read or an op, if other threads wait for it
     reads: ReadCosts | None = None  # scaling of reads; None if not measured
     read_bytes_per_second: float | None = None  # of the disk if the files are not in memory; else None
     bytes_per_image: float = 0.0  # as it is read
@@ -61,6 +62,7 @@ class Costs:
             model_core_seconds=measured.model_core_seconds_per_image,
             cores=measured.cores or (None if facts is None else facts.cores),
             cores_elsewhere=measured.cores_elsewhere,
+            call_seconds=measured.call_seconds,
             reads=measured.reads,
             read_bytes_per_second=measured.read_bytes_per_second,
             bytes_per_image=measured.bytes_per_image or 0.0,
@@ -71,10 +73,12 @@ class Costs:
         )
 
     def of_workers(self, config: PipelineConfig) -> Costs:
-        """Return the costs for the workers of a configuration: some ops take less in processes of their own."""
-        if not config.loader.works_alone() or all(op.alone is op for op in self.ops):
-            return self
-        return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
+        """Return the costs for the workers of a configuration: some ops take less in processes of their own, and in
+        threads each needs Python's lock for a moment.
+        """
+        if config.loader.works_alone():
+            return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
+        return dataclasses.replace(self, ops=tuple(op.called(self.call_seconds) for op in self.ops))
 
     def cores_of_workers(self, config: PipelineConfig) -> float:
         """The cores that the workers share; infinite if they run elsewhere on an unknown number."""
@@ -336,7 +340,9 @@ def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
         found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
     if each.lock is not None:
         most = max(each.work.paid, key=lambda op: op.lock_seconds_per_image)
-        found.append(Limit(kind=Kind.PYTHON_LOCK, images_per_second=each.lock, op=most.name))
+        called = most.lock_seconds_per_image <= costs.call_seconds  # no op holds it for long, but there are many calls
+        kind, op = (Kind.HAND_OVER, None) if called else (Kind.PYTHON_LOCK, most.name)
+        found.append(Limit(kind=kind, images_per_second=each.lock, op=op))
     found.sort(key=lambda limit: limit.images_per_second)
     return Bounds(limits=tuple(found), work=each.work, costs=costs, config=config)
 

@@ -42,6 +42,13 @@ class OpCost(Value):
             update={"seconds_per_image": busy, "lock_seconds_per_image": locked, "alone_seconds_per_image": None}
         )
 
+    def called(self, call_seconds: float) -> OpCost:
+        """Return the cost in threads, of which each call takes so much of Python's lock at least."""
+        least = min(call_seconds, self.seconds_per_image)
+        if self.lock_seconds_per_image >= least:
+            return self
+        return self.model_copy(update={"lock_seconds_per_image": least})
+
     @property
     def wall_seconds_per_image(self) -> float:
         return self.seconds_per_image + self.wait_seconds_per_image
@@ -150,6 +157,8 @@ class LoaderCeiling(Value):
     # how reading scales with the number of reads at a time; None for a dataset of the user's own
     reads: ReadCosts | None = None
     tail: SampleTail | None = None  # how unequal samples are
+    # of Python's lock, for a read or an op that gives the lock up and needs it again, beside others that wait for it
+    call_seconds: float = pydantic.Field(default=0.0, ge=0)
     # rate of the disk; None if trials find the files in memory
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
     # of a sample as it is handed over with `finish="device"`

@@ -33,7 +33,7 @@ from autopipe.workload.workload import Workload
 _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS = 4  # that begin; four times as many follow if these do not wait for each other
 _MOST_THREADS = 64
-_CHEAP_SECONDS = 0.00002  # a shorter op is mostly Python's own work, all of it under the lock
+_CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than any call (`Ceiling.call_seconds`)
 _SEEN = 0.25  # of the processor time: less waiting is noise
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
@@ -56,14 +56,13 @@ _UNDISTURBED = Turn(wall=1.0, cpu=1.0)
 def held_share(call: Callable[[], object], seconds: float, most_threads: int = _MOST_THREADS) -> float:
     """Return the share of a function's processor time for which it holds Python's lock, 0 to 1.
 
-    On one core it is 0: it cannot be measured there, and does not matter. On many cores a few threads run first: they
+    On one core it is 0: it cannot be measured there, and does not matter; so it is for a call too short to be measured.
+    On many cores a few threads run first: they
     detect a lock that is held for long, on which many threads would queue up; else more threads run, as many as memory
     allows (`most_threads`). A call takes `seconds`.
     """
-    if seconds < _CHEAP_SECONDS:
-        return 1.0
     cores = machine.usable_cores()
-    if cores < 2:
+    if cores < 2 or seconds < _CHEAP_SECONDS:
         return 0.0
     length = max(_TURN_SECONDS, 3 * seconds)
     alone = _turn(call, 1, length)

@@ -65,6 +65,9 @@ class Dali(LoaderConfig):
         )
         return f"DALI decodes and resizes: pixels differ from those of the other loaders, {how}."
 
+    def shares_lock(self) -> bool:
+        return False  # one thread does what is done in Python
+
     def worker_count(self) -> int:
         return self.num_threads
 

@@ -68,6 +68,11 @@ PART = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
         ({"model": 3900.0, "op_costs": HALF}, threads(2), None, Kind.OP, "read", ["8 on 4 cores"]),
         ({"model": 5000.0, "op_costs": LOCKED}, threads(4), 180.0, Kind.PYTHON_LOCK, "Map", ["5 ms"]),
         ({"model": 5000.0, "op_costs": LOCKED}, PipelineConfig(loader=Processes(workers=2)), None, Kind.OP, "Map", []),
+        # Each op needs the lock for a moment, which many cores make a limit; not for processes, of which each has one.
+        ({"model": 9e4, "cores": 64.0, "call_seconds": 1.5e-5}, threads(64), None, Kind.HAND_OVER, None,
+         ["0.015 ms", "4 times", "16,700", "processes"]),
+        ({"model": 2e5, "cores": 64.0, "call_seconds": 1.5e-5}, PipelineConfig(loader=Processes(workers=64)), None,
+         Kind.OP, "Decode", []),
         # Reads that wait, and how many at a time would feed the model: no more than were seen to bring something.
         ({"model": 1000.0, **waiting(SLOW)}, THREADS, 95.0, Kind.STORAGE_LATENCY, None,
          ["20 ms", "2 at a time", "96.4", "20 reads", "1,000"]),

@@ -145,4 +145,4 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
     workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
     plan = make_plan(workload)
     ceilings.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
-    assert batches_of == [1, 1]  # without and with a cache
+    assert batches_of == [1, 1, 32]  # without and with a cache, and of the smallest images

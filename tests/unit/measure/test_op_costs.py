@@ -40,10 +40,6 @@ def test_the_lock_is_what_does_not_scale_and_neither_memory_nor_other_programs(
     assert share(alone, together, free, threads) == pytest.approx(held)
 
 
-def test_what_is_cheap_is_mostly_python() -> None:
-    assert held_share(lambda: None, 1e-6) == 1.0
-
-
 def test_an_error_of_the_function_is_raised() -> None:
     def broken() -> None:
         raise OSError("gone")
