@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import streaming
+from autopipe.pipeline.batching.process import Nursery
 from autopipe.pipeline.config import LOADERS, LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.workload.sample import Batch, FieldKind
@@ -107,7 +109,7 @@ def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watche
     with opened(workload(photos), PROCESSES) as loader:
         watched = TimedLoader(loader)
         before = copies(loader.batches(0, last=True))
-        workers = psutil.Process().children()
+        workers = psutil.Process().children(recursive=True)[1:]
         assert watched.lost_workers() == 0
         for process in workers:
             process.kill()
@@ -215,10 +217,16 @@ def test_as_many_samples_are_held_as_the_knobs_say(read_ahead: int, held: int) -
     assert sorted(data._read) == list(range(400))
 
 
-def test_processes_read_as_many_samples_at_a_time_as_the_knob_says() -> None:
-    with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=3, read_ahead=4)):
-        commands = [child.cmdline() for child in psutil.Process().children()]
-    readers = [int(command[command.index("autopipe.pipeline.batching.process") + 1]) for command in commands]
+def test_processes_read_as_many_samples_at_a_time_as_the_knob_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[int] = []
+    fork = Nursery.fork
+
+    def noted(nursery: Nursery, channel: socket.socket, number: int) -> int:
+        readers.append(number)
+        return fork(nursery, channel, number)
+
+    monkeypatch.setattr(Nursery, "fork", noted)
+    opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=3, read_ahead=4)).close()
     assert sorted(readers) == [1, 1, 2]
 
 
@@ -274,19 +282,43 @@ def test_a_worker_that_cannot_begin_says_why(photos: Path) -> None:
 def test_worker_processes_that_cannot_all_be_started_are_told_and_none_stays(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-    begin = subprocess.Popen
+    started: list[int] = []
+    fork = Nursery.fork
 
-    def only_one(*arguments: Any, **settings: Any) -> subprocess.Popen[bytes]:
+    def only_one(nursery: Nursery, *arguments: Any) -> int:
         if started:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        started.append(begin(*arguments, **settings))
+        started.append(fork(nursery, *arguments))
         return started[0]
 
-    monkeypatch.setattr("autopipe.pipeline.batching.process.subprocess.Popen", only_one)
+    monkeypatch.setattr(Nursery, "fork", only_one)
     with pytest.raises(LoaderError, match=r"could not be started: .*unavailable\. Use fewer workers"):
         opened(workload(photos), PROCESSES)
-    assert started[0].returncode is not None
+    assert not psutil.pid_exists(started[0])
+    assert not psutil.Process().children()
+
+
+def test_a_killed_nursery_is_replaced_with_the_next_worker_that_dies() -> None:
+    with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1)) as loader:
+        batches = loader.batches(0, last=True)
+        made = [next(batches)]
+        (nursery,) = psutil.Process().children()
+        workers = nursery.children()
+        for process in (nursery, *workers):
+            process.kill()
+        made += batches
+    assert sorted(int(image[0, 0, 0]) for x, _ in made for image in np.asarray(x)) == list(range(40))
+    assert gone([nursery, *workers])
+
+
+def test_workers_do_not_share_the_random_numbers_of_numpy() -> None:
+    class Drawn(Large):
+        def read(self, index: int) -> NDArray[np.uint8]:
+            return np.random.randint(0, 256, (4, 4, 3)).astype(np.uint8)
+
+    with opened(ap.Workload(data=Drawn(), ops=[], batch_size=4), ap.Processes(workers=3)) as loader:
+        images = [bytes(image) for x, _ in loader.batches(0, last=True) for image in np.asarray(x)]
+    assert len(set(images)) == 40
 
 
 def test_threads_that_cannot_all_be_started_are_told_and_none_stays(

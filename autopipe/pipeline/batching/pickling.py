@@ -12,14 +12,16 @@ import pickle
 import sys
 import traceback
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from autopipe.errors import AutopipeError, LoaderError, worker_failure
 from autopipe.pipeline.loader import Recipe
-from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
+
+if TYPE_CHECKING:  # which imports the formats of data sets
+    from autopipe.pipeline.storage.form import Conversion
 
 _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 

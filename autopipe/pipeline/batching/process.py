@@ -1,13 +1,18 @@
-"""Worker processes: started by their owner, given batches to fill, and replaced when they die.
+"""Worker processes: forked by a nursery, given batches to fill, and replaced when they die.
 
-The two talk over a socket pair, a message a batch; memory goes by file descriptor. The worker ends when the socket
-closes, so none survives its owner, however the owner ended. It is started as `python -m
-autopipe.pipeline.batching.process READERS SOCKET RECIPE [CACHE]`: how many threads read ahead, and descriptors.
+The nursery is a fresh process that imports what workers need and then forks one after the other: that takes
+milliseconds, where a Python of its own would take half a second of a core for each worker. It runs no framework, has
+one thread, and never unpickles the user's data, so a fork of it is safe. An owner and a worker talk over a socket pair,
+a message a batch; memory goes by file descriptor. A worker ends when its socket closes, so none survives its owner,
+however the owner ended. A nursery is started as `python -m autopipe.pipeline.batching.process SOCKET RECIPE [CACHE]`,
+which are descriptors.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import logging
 import os
 import pickle
@@ -17,6 +22,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -79,6 +85,7 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 _LOOK_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
+_ASK_SECONDS = 0.001  # between two looks whether it is
 _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 }
@@ -86,30 +93,102 @@ _ONE_THREAD = {
 _LOG = logging.getLogger(__name__)
 
 
-def packed_recipe(recipe: Recipe) -> SharedBlock:
-    """Return the recipe pickled into a block that workers map; raise LoaderError if a part of it does not pickle."""
-    packed = pickled(recipe, "Processes")
-    block = SharedBlock(len(packed))
-    block.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
-    return block
+class Nursery:
+    """Starts the worker processes of one loader."""
+
+    def __init__(self, recipe: Recipe, cache: MemoryCache | None, workers: int = 1) -> None:
+        """Pickle the recipe into a block that `workers` map; raise LoaderError if a part of it does not pickle. No
+        process is started before the first worker.
+        """
+        self._workers = workers  # that have not retired
+        packed = pickled(recipe, "Processes")
+        self._recipe = SharedBlock(len(packed))
+        self._recipe.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
+        self._cache = cache
+        self._modules = {type(each).__module__ for each in (recipe.source, *(step.op for step in recipe.steps))}
+        self._lock = threading.Lock()
+        self._channel: socket.socket  # of the process
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def fork(self, channel: socket.socket, readers: int) -> int:
+        """Start a worker at the other end of the channel, of which `readers` threads read ahead; return its number.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+            pid, error = self._asked(("fork", readers), [channel.fileno()])
+        if pid == 0:
+            raise OSError(error, os.strerror(error))
+        return int(pid)
+
+    def ended(self, pid: int) -> int | None:
+        """Return how a worker ended, minus the number of the signal that killed it; None if it runs."""
+        with self._lock:
+            try:
+                status: int | None = self._asked(("ended", pid))
+            except (EOFError, OSError):  # the nursery was killed, and how its workers end is not known
+                return None if _runs(pid) else -signal.SIGKILL
+        return status
+
+    def retire(self) -> None:
+        """Note that a worker will not be started again; the last one closes the nursery."""
+        self._workers -= 1
+        if self._workers == 0:
+            self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._process is not None:
+                self._channel.close()
+                self._process.wait()
+                self._process = None
+
+    def _start(self) -> None:
+        if self._process is not None:
+            self._channel.close()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = [theirs.fileno(), self._recipe.descriptor]
+        if self._cache is not None:
+            descriptors.append(self._cache.block.descriptor)
+        command = [sys.executable, "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
+        environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL
+                )
+        except OSError:
+            self._channel.close()
+            raise
+        send(self._channel, pickle.dumps([name for name in sorted(self._modules) if name.startswith("autopipe.")]))
+
+    def _asked(self, question: tuple[str, int], descriptors: Sequence[int] = ()) -> Any:
+        send(self._channel, pickle.dumps(question), descriptors)
+        return pickle.loads(receive(self._channel)[0])  # noqa: S301  # from our own child over a private socket
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class WorkerProcess:
     """One worker process; fills one batch at a time."""
 
-    def __init__(self, recipe: SharedBlock, cache: MemoryCache | None, readers: int = 0) -> None:
+    def __init__(self, nursery: Nursery, readers: int = 0) -> None:
         """Start the process without waiting for it. `readers` of its threads read ahead."""
         self.lost = 0  # processes that died so far, and were replaced
         self._readers = readers
-        self._recipe = recipe
-        self._cache = cache
+        self._nursery = nursery
         self._lock = threading.Lock()  # between a restart and `stop`
         self._stopped = False
         self._start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         """Have the samples of a later batch read. A worker that dies meanwhile reads them with the batch."""
@@ -141,26 +220,20 @@ class WorkerProcess:
 
     def stop(self) -> None:
         with self._lock:
-            self._stopped = True
-            self._end()
+            if not self._stopped:
+                self._stopped = True
+                self._end()
+                self._nursery.retire()
 
     def _start(self) -> None:
         try:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             raise _cannot_start(error) from error
-        descriptors = [theirs.fileno(), self._recipe.descriptor]
-        if self._cache is not None:
-            descriptors.append(self._cache.block.descriptor)
-        module = "autopipe.pipeline.batching.process"
-        command = [sys.executable, "-m", module, str(self._readers), *map(str, descriptors)]
-        environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             with theirs:
-                self._process = subprocess.Popen(
-                    command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL
-                )
-        except OSError as error:
+                self.pid = self._nursery.fork(theirs, self._readers)
+        except (OSError, EOFError) as error:
             self._socket.close()
             raise _cannot_start(error) from error
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
@@ -189,7 +262,7 @@ class WorkerProcess:
         self._socket.settimeout(_LOOK_SECONDS)
         try:
             while True:
-                gone = self._process.poll() is not None  # asked first: earlier messages have arrived by now
+                gone = self._nursery.ended(self.pid) is not None  # asked first: earlier messages have arrived by now
                 try:
                     return receive(self._socket)[0]
                 except TimeoutError:
@@ -200,8 +273,9 @@ class WorkerProcess:
                 self._socket.settimeout(None)
 
     def _replace(self) -> int:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ENDING_SECONDS)  # by itself, so that its own end is told and not our kill
+        until = time.monotonic() + _ENDING_SECONDS  # by itself, so that its own end is told and not our kill
+        while self._nursery.ended(self.pid) is None and time.monotonic() < until:
+            time.sleep(_ASK_SECONDS)
         with self._lock:
             if self._stopped:
                 raise LoaderError("The loader was closed while a batch was being made.")
@@ -221,14 +295,16 @@ class WorkerProcess:
     def _end(self) -> int:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up a thread that waits for an answer
-        self._process.kill()
         self._socket.close()
-        return self._process.wait()
+        while (status := self._nursery.ended(self.pid)) is None:  # so long its number is no other process's
+            os.kill(self.pid, signal.SIGKILL)
+            time.sleep(_ASK_SECONDS)
+        return status
 
 
-def _cannot_start(error: OSError) -> LoaderError:
+def _cannot_start(error: OSError | EOFError) -> LoaderError:
     return LoaderError(
-        f"A worker process could not be started: {error}.",
+        f"A worker process could not be started: {str(error) or 'the process that starts them ended'}.",
         hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
     )
 
@@ -261,11 +337,45 @@ _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still
 
 
 def main() -> None:
-    """Serve one owner."""
+    """Fork workers for one owner, until it has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
     processes.one_opencv_thread()
     processes.keep_freed_memory()
-    readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
+    channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
+    channel = socket.socket(fileno=channel_number)
+    channel.settimeout(_POLL_SECONDS)
+    questions, ends = _tasks(channel, os.getppid()), dict[int, int]()
+    for module in pickle.loads(next(questions, (_NOTHING, []))[0]):  # noqa: S301  # from the owner
+        importlib.import_module(module)
+    gc.freeze()  # so that a collection in a worker does not touch, and so copy, what they share
+    for question, descriptors in questions:
+        what, number = pickle.loads(question)  # noqa: S301  # from the owner
+        if what == "fork":
+            try:
+                pid, error = os.fork(), 0
+            except OSError as failure:
+                pid, error = -1, failure.errno or 0
+            if pid == 0:
+                channel.close()
+                _work(descriptors[0], number, recipe_number, *cache_number)
+                return
+            os.close(descriptors[0])
+            answer: Any = (max(0, pid), error)
+        else:
+            if number not in ends:
+                done, status = os.waitpid(number, os.WNOHANG)
+                ends |= {number: os.waitstatus_to_exitcode(status)} if done else {}
+            answer = ends.get(number)
+        if not _answer(channel, pickle.dumps(answer)):
+            return
+
+
+_NOTHING = pickle.dumps(())
+
+
+def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: int) -> None:
+    """Serve one owner."""
+    np.random.seed()  # Python's own generator is seeded anew in a forked process, NumPy's is not
     if readers == 0:
         processes.claim()
     channel = socket.socket(fileno=channel_number)

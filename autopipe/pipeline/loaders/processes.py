@@ -1,7 +1,7 @@
 """Processes: workers in processes of their own, which write batches into memory that this process maps.
 
-Only a task's sample indices and its answer are pickled. Workers are started fresh (no fork), so a loader can be opened
-after a framework has run; they import NumPy and OpenCV only.
+Only a task's sample indices and its answer are pickled. Workers are forked by a fresh process, and never by this one,
+so a loader can be opened after a framework has run; they import NumPy and OpenCV only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.process import WorkerProcess, packed_recipe
+from autopipe.pipeline.batching.process import Nursery, WorkerProcess
 from autopipe.pipeline.batching.readahead import readers_of
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
 from autopipe.pipeline.loader import LoadJob
@@ -43,9 +43,10 @@ class Processes(StreamingConfig):
     def _fillers(
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
-        kernel, packed = Kernel(job.recipe, cache), packed_recipe(job.recipe)
+        kernel, nursery = Kernel(job.recipe, cache), Nursery(job.recipe, cache, self.workers)
+        undo.callback(nursery.close)
         fillers = []
         for readers in readers_of(self.read_ahead, self.workers):
-            fillers.append(WorkerProcess(packed, cache, readers))
+            fillers.append(WorkerProcess(nursery, readers))
             undo.callback(fillers[-1].stop)
         return kernel, fillers

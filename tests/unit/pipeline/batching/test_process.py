@@ -22,7 +22,7 @@ import autopipe as ap
 from autopipe.pipeline.batching import process
 from autopipe.pipeline.batching.cache import RowLayout, Slot
 from autopipe.pipeline.batching.pickling import pickled, unpickled
-from autopipe.pipeline.batching.process import WorkerProcess, _ending, packed_recipe
+from autopipe.pipeline.batching.process import Nursery, WorkerProcess, _ending
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
@@ -118,7 +118,7 @@ def source(tmp_path: Path) -> Iterator[Forking]:
 def test_a_dead_worker_with_a_living_child_is_replaced(source: Forking, caplog: pytest.LogCaptureFixture) -> None:
     recipe = Recipe(source=source, fixed_spec=SPEC, spec=SPEC)
     slot = Slot(1, RowLayout(SPEC, 4))
-    worker = WorkerProcess(packed_recipe(recipe), None)
+    worker = WorkerProcess(Nursery(recipe, None))
     with ThreadPoolExecutor(1) as pool:
         try:
             assert pool.submit(worker.fill, slot, 0, np.arange(4)).result(30) == []
