@@ -197,7 +197,7 @@ class _Judge:
         drift = promised = None
         if isinstance(promise, Promise):
             promised = promise.profile.winner.images_per_second.value
-            fills_a_cache = epoch == 0 and promise.profile.winner.config.get("cache") == "memory"
+            fills_a_cache = epoch == 0 and promise.profile.winner.config.get("cache", "none") != "none"
             if not fills_a_cache:
                 drift = shortfall(promise, figures, machine.usable_cores())
         values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}

@@ -124,7 +124,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
     rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
-    if plan.cut(len(plan.prefix)).is_fixed:
+    if plan.prefix or plan.source.is_fixed:
         in_time = max(part.batch_size, min(_SAMPLES, len(workload.data), int(rate.value * _SECONDS)))
         in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))

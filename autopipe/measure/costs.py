@@ -153,7 +153,8 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     depth = _depth(config, costs)
     kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
     prefix = [_kept_read(op) if converted else op for op in kept]
-    paid = [op.times(missed) for op in prefix if missed > 0]
+    spared = 1 if config.cache == "encoded" else len(prefix)  # the read alone, or all
+    paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
     on_host = config.finish == "host"
     paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
     return Work(
@@ -388,7 +389,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     if config.cache == "none":
         return convert, 0.0
     made = work(config, costs, filled=False)
-    fixed = [op for op in made.paid if op.part == "fixed"]
+    fixed = [op for op in made.paid if op.part == "fixed"][: 1 if config.cache == "encoded" else None]
     workers = config.loader.worker_count() or cores
     busy = sum(op.seconds_per_image for op in fixed)
     if _depth(config, costs) > 0:
@@ -521,7 +522,13 @@ def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
     """Return the bytes of the configuration's full cache; None if not known."""
     if config.cache == "none":
         return 0
-    return None if workload.fixed_bytes is None else int(workload.fixed_bytes * config.cache_fraction)
+    whole = whole_cache_bytes(config.cache, workload)
+    return None if whole is None else int(whole * config.cache_fraction)
+
+
+def whole_cache_bytes(cache: str, workload: Description) -> int | None:
+    """Return the bytes of a cache of all samples; None if not known."""
+    return int(workload.mean_bytes * workload.samples) if cache == "encoded" else workload.fixed_bytes
 
 
 def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:

@@ -253,7 +253,8 @@ class Description(WorkloadDigest):
     status: Literal["described"] = "described"
     schema_version: Literal[1] = 1
     op_list: tuple[OpRecord, ...] = ()
-    # all samples after the deterministic first ops, as a cache holds them; None if they differ in size
+    # all samples after the deterministic first ops, as a cache holds them, by an estimate if they differ in size; None
+    # if not known
     fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
     compact_bytes: int = pydantic.Field(ge=0)  # one sample as it is sent to a device that finishes
     finished_bytes: int = pydantic.Field(ge=0)  # one sample as the model takes it

@@ -41,10 +41,12 @@ from autopipe.measure.outcome import (
 )
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import module
+from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
@@ -53,6 +55,7 @@ from autopipe.workload.data import source as data_source
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
 
@@ -169,10 +172,10 @@ class Session:
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but cannot hold the whole."""
-        fixed = self._plan.cut(len(self._plan.prefix))
-        if config.cache == "none" or not fixed.is_fixed:
+        if config.cache == "none":
             return
-        needed = int(fixed.bytes * len(self._workload.data) * config.cache_fraction)
+        recipe = assembly.recipe_of(self._workload, config.model_copy(update={"storage": "files"}), self._plan)
+        needed = MemoryCache.bytes_needed(recipe)
         free = machine.detect_memory().available_bytes
         if needed > CACHE_SHARE * free:
             raise LoaderError(
@@ -211,7 +214,7 @@ def measurement(
         of_loader = {
             "data_share": share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
-            "cache_fill_seconds": fill_seconds if config.cache == "memory" else None,
+            "cache_fill_seconds": fill_seconds if config.cache != "none" else None,
             "data_wait_share": _data_wait_share(reading, alone),
             "conversion": feed.part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
@@ -292,9 +295,12 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     as_it_is = wrap.as_it_is(workload)
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
+    kept: float | None = fixed.bytes
+    if not fixed.is_fixed:
+        kept = assembly.kept_bytes(Recipe.of(workload, plan)) if as_it_is is None else None
     return Description(
         **dict(fingerprint.workload_digest(workload, fingerprint.model_digest(model))),
-        fixed_bytes=fixed.bytes * count if fixed.is_fixed else None,
+        fixed_bytes=None if kept is None else int(kept * count),
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
         cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
@@ -313,8 +319,12 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     found: list[tuple[str, str | int, str | None]] = []  # setting, value and reason
-    if not plan.cut(len(plan.prefix)).is_fixed:
-        found.append(("cache", "memory", "samples differ in size after the deterministic first ops"))
+    if plan.source.x.kind is not FieldKind.ENCODED:
+        found.append(("cache", "encoded", "samples are read as arrays"))
+    elif not plan.prefix:
+        found.append(
+            ("cache", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
+        )
     found.append(("channels", "first", _no_channels_first(workload, model, plan)))
     if not plan.suffix:
         found.append(("finish", "device", "no op is left that a device could do"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import shlex
 import threading
 import warnings
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
-from autopipe.errors import ConfigError, DataError, ModelError, StorageError, WorkloadError
+import numpy as np
+
+from autopipe.errors import BadSampleError, ConfigError, DataError, ModelError, StorageError, WorkloadError
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
@@ -28,8 +31,11 @@ from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload import digests
+from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
+from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Plan
+from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.order import BatchOrder
 from autopipe.workload.sample import Batch, Source
@@ -250,7 +256,7 @@ def _config_of_evaluation(
     if config.cache == "none" or config.loader.works_elsewhere:  # there, the loader looks for room itself
         return config, None
     plan = make_plan(over)
-    needed = MemoryCache.bytes_of(plan.cut(len(plan.prefix)), len(over.data), config.cache_fraction)
+    needed = MemoryCache.bytes_needed(recipe_of(over, config, plan))
     free = max(0, machine.detect_memory().available_bytes - MemoryCache.unfilled_bytes())
     if needed > CACHE_SHARE * free:
         config = config.model_copy(update={"cache": "none"})
@@ -288,15 +294,12 @@ def _job(
     workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder, trace: str | None = None
 ) -> LoadJob:
     by_workers = config.model_copy(update={"finish": "host"})
-    source, done = _kept(workload, config, plan)
     finish = Finish.left(plan, config.model_setup)
 
     def open_twin() -> Loader:
         return config.loader.open(_job(workload, by_workers, plan, order))
 
-    recipe = Recipe.of(workload, plan, source=source, done=done, finish=config.finish)
-    cached = config.cache_fraction if config.cache == "memory" else 0.0
-    recipe = dataclasses.replace(recipe, cached=cached, trace=trace)
+    recipe = dataclasses.replace(recipe_of(workload, config, plan), trace=trace)
     return LoadJob(
         recipe=_played(recipe, order) if rehearsed.is_on() else recipe,
         order=order,
@@ -306,6 +309,41 @@ def _job(
         finishing=LateFinish(finish, open_twin, _place_on_host, _compiled),
         setup=config.model_setup,
     )
+
+
+def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan) -> Recipe:
+    """Return the recipe of a workload's samples in a configuration."""
+    source, done = _kept(workload, config, plan)
+    recipe = Recipe.of(workload, plan, source=source, done=done, finish=config.finish)
+    if config.cache == "none":
+        return recipe
+    if config.cache == "encoded":
+        recipe = dataclasses.replace(recipe, fixed_steps=0, fixed_spec=plan.cut(done))
+    return dataclasses.replace(recipe, cached=config.cache_fraction, kept_bytes=kept_bytes(recipe))
+
+
+_PROBES = 64
+
+
+def kept_bytes(recipe: Recipe) -> float:
+    """Return what a cache takes of a sample on average if samples differ in size, and two standard errors more: by a
+    few of them, spread over the data. 0 if they have one size.
+    """
+    if recipe.fixed_spec.is_fixed:
+        return 0.0
+
+    def size(index: int) -> int | None:
+        try:
+            sample = planner.read_sample(recipe.source, index, recipe.spec.structure)
+            for step in recipe.steps[: recipe.fixed_steps]:
+                sample = planner.run(step, sample, np.empty(0), recipe.source, index)
+        except BadSampleError:
+            return None
+        return data_source.sample_bytes(sample)
+
+    positions = spread(len(recipe.source), _PROBES)
+    sizes = [found for found in remote.at_once(size, positions) if found is not None]  # reads may wait
+    return float(np.mean(sizes) + 2 * np.std(sizes) / math.sqrt(len(sizes))) if sizes else 0.0
 
 
 def _played(recipe: Recipe, order: BatchOrder) -> Recipe:

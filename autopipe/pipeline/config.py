@@ -190,7 +190,8 @@ class PipelineConfig(Strict):
 
     Attributes:
         loader: which loader, with its knobs.
-        cache: "memory" keeps each sample, after the deterministic first ops, in memory once it has been read.
+        cache: "memory" keeps each sample, after the deterministic first ops, in memory once it has been read;
+            "encoded" keeps it there as it was read.
         cache_fraction: the part of the samples that the cache keeps, always the same ones; the rest is read each time.
         storage: the form in which samples are read ("files" as they are; others are written once beforehand).
         cut: how many of the deterministic first ops are done before a sample is kept in that form; "deepest" is as many
@@ -204,7 +205,7 @@ class PipelineConfig(Strict):
     """
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
-    cache: Literal["none", "memory"] = "none"
+    cache: Literal["none", "memory", "encoded"] = "none"
     cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
     storage: str = "files"
     cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = pydantic.Field("deepest")

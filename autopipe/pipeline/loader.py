@@ -369,6 +369,7 @@ class Recipe:
     seed: int = 0  # the workload's seed
     on_bad_sample: Literal["error", "skip"] = "error"  # see `Workload`
     cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
+    kept_bytes: float = 0.0  # of a sample that is kept so, on average, if they differ
     trace: str | None = None  # the folder of notes for a time line; None: no notes
     played: Played | None = None  # on a rehearsed machine, what samples cost instead of how they are made
 

@@ -193,7 +193,8 @@ def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
         parts.append(f"converting samples to {config.storage}")
     if config.cache != "none" and (before is None or before.cache == "none"):
         part = "" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the "
-        parts.append(f"caching {part}prepared samples in {config.cache}")
+        kept = "encoded" if config.cache == "encoded" else "prepared"
+        parts.append(f"caching {part}{kept} samples in memory")
     if before is None or before.loader.kind != config.loader.kind or not parts:
         parts.append(_loading(config, before))
     if before is not None and config.finish == "device" and before.finish == "host":

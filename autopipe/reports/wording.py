@@ -140,7 +140,7 @@ def way(known: JsonObject) -> str:
     if found.cache == "none":
         return where + (" as they are" if found.storage == "files" else "")
     part = "" if found.cache_fraction == 1 else f" ({found.cache_fraction:.0%} of them)"
-    return f"{where}, cached in {found.cache}{part}"
+    return f"{where}, cached in memory{' as they are read' if found.cache == 'encoded' else ''}{part}"
 
 
 def machine(hardware: Hardware) -> str:

@@ -116,7 +116,7 @@ def _worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
 
 def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     needed, free = costs.cache_bytes(config, facts.workload), facts.memory_bytes
-    if config.cache_fraction < 1 and _has_room_for_all(facts):
+    if config.cache_fraction < 1 and _has_room_for_all(facts, config.cache):
         yield f"cache_fraction {config.cache_fraction}: there is room for all samples"
     if needed is not None and free is not None and needed > CACHE_SHARE * free:
         what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
@@ -124,8 +124,8 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free{most}"
 
 
-def _has_room_for_all(facts: Facts) -> bool:
-    whole, free = facts.workload.fixed_bytes, facts.memory_bytes
+def _has_room_for_all(facts: Facts, cache: str) -> bool:
+    whole, free = costs.whole_cache_bytes(cache, facts.workload), facts.memory_bytes
     return whole is None or free is None or whole <= CACHE_SHARE * free
 
 
@@ -382,7 +382,7 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     They are counted in `dropped`, but for cuts and parts of a cache.
     """
     cuts = {cut for storage in facts.workload.cuts for cut in _worthwhile_cuts(storage, facts)}
-    part = not _has_room_for_all(facts)
+    part = not all(_has_room_for_all(facts, cache) for cache in ("memory", "encoded"))
 
     def worth(name: str, value: Value) -> bool:
         if name == "cut":

@@ -44,6 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "files": {},
     "files, host, cached": {"finish": "host", "cache": "memory"},
     "files, cached": {"cache": "memory"},
+    "files, encoded": {"cache": "encoded"},
     "tfrecord, host": {"storage": "tfrecord", "finish": "host"},
     "array": {"storage": "array"},
     "array, host, cached": {"storage": "array", "finish": "host", "cache": "memory"},
@@ -172,6 +173,21 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
         for epoch in (0, 1, 2):
             found = digest(finished(made, made.batches(epoch)))
             assert exact_digest(photos, epoch, settings.get("channels", "last")) == found
+
+
+@pytest.mark.parametrize("cache", ["memory", "encoded"])
+@pytest.mark.parametrize("fraction", [1.0, 0.4])
+def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, cache: str, fraction: float) -> None:
+    ops = [ap.Decode(), ap.RandomResizedCrop(24, 32), ap.RandomFlip()]
+    workload = exact_workload(photos, ops=ops)
+    assert not planner.make_plan(workload).cut(1).is_fixed
+    try:
+        with opened(workload, loader, cache=cache, cache_fraction=fraction) as made:
+            found = [digest(finished(made, made.batches(epoch, last=True))) for epoch in range(3)]
+    except ConfigError as error:
+        assert "keeps them as they are read" in str(error)  # noqa: PT017  # a loader that always decodes
+        return
+    assert found == [digest(expected_batches(workload, epoch)) for epoch in range(3)]
 
 
 def test_a_cache_of_a_part_of_the_samples_changes_no_batch(photos: Path, loader: LoaderConfig) -> None:

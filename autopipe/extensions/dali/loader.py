@@ -88,6 +88,12 @@ class Dali(LoaderConfig):
                 f"The `{self.kind}` loader cannot feed this workload: {why}.",
                 hint="Use the `threads` or `processes` loader.",
             )
+        if job.recipe.cached and job.recipe.fixed_steps == 0:
+            raise ConfigError(
+                f"The `{self.kind}` loader decodes samples before they can be kept, but cache='encoded' keeps them as "
+                "they are read.",
+                hint="Use cache='memory', or the `threads` or `processes` loader.",
+            )
         refuse_skipping(job, self.kind)
         recipe, depth = traced(job.recipe), self.prefetch_queue_depth
         queue_size = job.setup.queue_size(depth)

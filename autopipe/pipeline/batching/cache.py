@@ -1,4 +1,4 @@
-"""Shared memory: slots for batches, and the memory cache of samples after the deterministic first ops.
+"""Shared memory: slots for batches, and the memory cache of samples after the deterministic first ops, or as read.
 
 All workers share the cache. The first worker to read a sample writes it, and a flag says that it is there. Two workers
 never write one sample at a time, since each is read once an epoch; if they did, both would write the same bytes. A
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import fcntl
 import itertools
+import math
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
@@ -20,10 +23,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import LoaderError
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
-from autopipe.workload.sample import Batch, Part, Sample, SampleSpec, gather, has_room
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather, has_room
 
 # -------------------- slots
 # A block is an anonymous file in memory: it has no name, so it is gone when the last process that maps it is gone,
@@ -53,6 +55,10 @@ class SharedBlock:
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> NDArray[Any]:
         """Return a new array over the block. The memory stays mapped as long as any such array lives."""
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset)
+
+    def view(self) -> memoryview:
+        """Return the block to be read only. It keeps the memory mapped, too."""
+        return memoryview(self._map).toreadonly()
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
         if hasattr(self, "descriptor"):
@@ -167,18 +173,131 @@ _STREAM = 0xFFFF_FFFE  # random numbers that no op has
 _OPEN: weakref.WeakSet[MemoryCache] = weakref.WeakSet()  # those of this process
 
 
-class MemoryCache:
-    """Room for some of `count` samples of one shape. Memory is taken as samples arrive."""
+class _Rows:
+    """Room for samples of one shape: a row of each part's array."""
 
-    def __init__(self, spec: SampleSpec, count: int, fraction: float = 1.0, block: SharedBlock | None = None) -> None:
-        """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given."""
-        rows = kept_count(count, fraction)
+    def __init__(self, spec: SampleSpec, rows: int, sample_bytes: float) -> None:
         self._layout = RowLayout(spec, rows)
+        self.size = self._layout.size
+
+    def open(self, block: SharedBlock) -> None:
+        self.parts = self._layout.arrays(block)
+        self._readable = read_only(self.parts)
+
+    def read(self, row: int) -> Sample:
+        return tuple([None if part is None else part[row] for part in self._readable])
+
+    def write(self, row: int, sample: Sample) -> bool:
+        """Keep a sample and return True; False if it has another form than the others."""
+        rooms = [(rows[row, ...], part) for part, rows in zip(sample, self.parts, strict=True) if rows is not None]
+        if not all(has_room(room, part) and np.asarray(part).dtype == room.dtype for room, part in rooms):
+            return False  # one of another dtype would come out of the cache as something else than it went in
+        for room, part in rooms:
+            room[...] = part
+        return True
+
+
+class _Heap:
+    """Room for samples of any shapes, encoded ones among them: one behind the other, in the order of their coming.
+
+    A table holds the place, the rank and the shape of each part. If the estimated room is used up, further samples are
+    not kept.
+    """
+
+    def __init__(self, spec: SampleSpec, rows: int, sample_bytes: float) -> None:
+        self._spec = spec
+        self._table_at = _ALIGNMENT  # behind the place of the first free byte
+        self._shape = (rows, len(spec.columns), 2 + _MOST_AXES)
+        self._begin = _aligned(self._table_at + 8 * math.prod(self._shape))
+        each = sample_bytes + _ALIGNMENT * len(spec.fields)
+        self.size = self._begin + _aligned(int(rows * each * _SPARE) + _SPARE_BYTES)
+        self._lock = threading.Lock()
+
+    def open(self, block: SharedBlock) -> None:
+        self._block = block
+        self._free = block.array((1,), np.dtype(np.int64))
+        self._table = block.array(self._shape, np.dtype(np.int64), self._table_at)
+        self._bytes = block.view()
+
+    def read(self, row: int) -> Sample:
+        entry = self._table[row].tolist()
+        return tuple([
+            None if field is None else self._part(field, *place)
+            for field, place in zip(self._spec.columns, entry, strict=True)
+        ])  # fmt: skip
+
+    def _part(self, field: Field, at: int, rank: int, *axes: int) -> Part:
+        if field.kind is FieldKind.ENCODED:
+            return bytes(self._bytes[at : at + axes[0]])
+        made: NDArray[Any] = np.ndarray(axes[:rank], field.dtype, self._bytes, at)
+        return made[()] if rank == 0 else made
+
+    def write(self, row: int, sample: Sample) -> bool:
+        arrays: list[NDArray[Any] | None] = []
+        for field, part in zip(self._spec.columns, sample, strict=True):
+            if field is not None and field.kind is FieldKind.ENCODED:
+                if not isinstance(part, bytes | memoryview):
+                    return False
+                arrays.append(np.frombuffer(part, np.uint8))
+                continue
+            array = None if field is None else np.asarray(part)
+            if field is not None and array is not None and (array.dtype != field.dtype or array.ndim > _MOST_AXES):
+                return False
+            arrays.append(array)
+        at = self._take(sum(0 if array is None else _aligned(array.nbytes) for array in arrays))
+        if at is None:
+            return False
+        for column, array in enumerate(arrays):
+            if array is None:
+                continue
+            self._block.array(array.shape, array.dtype, at)[...] = array
+            self._table[row, column, : 2 + array.ndim] = (at, array.ndim, *array.shape)
+            at += _aligned(array.nbytes)
+        return True
+
+    def _take(self, size: int) -> int | None:
+        """Take so many bytes for this process and thread; return where they begin, or None if they are not left."""
+        with self._lock:
+            fcntl.lockf(self._block.descriptor, fcntl.LOCK_EX)  # a process that dies gives it back
+            try:
+                at = max(self._begin, int(self._free[0]))
+                if at + size > self.size:
+                    return None
+                self._free[0] = at + size
+            finally:
+                fcntl.lockf(self._block.descriptor, fcntl.LOCK_UN)
+        return at
+
+
+_MOST_AXES = 4
+_SPARE, _SPARE_BYTES = 1.05, 1 << 22  # for samples that are larger than those by which the room was estimated
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class MemoryCache:
+    """Room for some of `count` samples. Memory is taken as samples arrive."""
+
+    def __init__(
+        self,
+        spec: SampleSpec,
+        count: int,
+        fraction: float = 1.0,
+        block: SharedBlock | None = None,
+        *,
+        sample_bytes: float = 0.0,
+    ) -> None:
+        """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given. Samples whose shapes
+        differ have `sample_bytes` on average.
+        """
+        self._count = rows = kept_count(count, fraction)
+        self._room = _room(spec, rows, sample_bytes)
         # What worker processes map; its descriptor is passed to them.
-        self.block = SharedBlock(self._layout.size + rows) if block is None else block
-        self._parts = self._layout.arrays(self.block)
-        self._filled = self.block.array((rows,), np.dtype(np.bool_), self._layout.size)
-        self._readable = read_only(self._parts)
+        self.block = SharedBlock(self._room.size + rows) if block is None else block
+        self._room.open(self.block)
+        self._filled = self.block.array((rows,), np.dtype(np.bool_), self._room.size)
         self._places = None if rows == count else _rows(count, rows)
         self._rows = None if self._places is None else self._places.data  # gives Python integers
         _OPEN.add(self)
@@ -187,38 +306,30 @@ class MemoryCache:
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
         if recipe.cached == 0:
             return None
-        return cls(recipe.fixed_spec, len(recipe.source), recipe.cached, block)
+        count, each = len(recipe.source), recipe.kept_bytes
+        return cls(recipe.fixed_spec, count, recipe.cached, block, sample_bytes=each)
 
     @staticmethod
     def bytes_needed(recipe: Recipe) -> int:
-        """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none. Raise LoaderError if
-        samples differ in shape.
-        """
+        """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
         if recipe.cached == 0:
             return 0
-        if not recipe.fixed_spec.is_fixed:
-            raise LoaderError(
-                'cache="memory" needs samples of one shape after the deterministic first ops, but they differ.',
-                hint='Put ap.Resize or ap.CenterCrop before the first random op, or use cache="none".',
-            )
-        return MemoryCache.bytes_of(recipe.fixed_spec, len(recipe.source), recipe.cached)
+        return MemoryCache.bytes_of(recipe.fixed_spec, len(recipe.source), recipe.cached, recipe.kept_bytes)
 
     @staticmethod
-    def bytes_of(spec: SampleSpec, count: int, fraction: float) -> int:
+    def bytes_of(spec: SampleSpec, count: int, fraction: float, sample_bytes: float = 0.0) -> int:
         rows = kept_count(count, fraction)
-        return RowLayout(spec, rows).size + rows
+        return _room(spec, rows, sample_bytes).size + rows
 
     @staticmethod
     def unfilled_bytes() -> int:
         """Return the bytes that the caches of this process have yet to take until they are full."""
-        return sum(cache._layout.size * (cache._layout.rows - cache.filled) // cache._layout.rows for cache in [*_OPEN])
+        return sum(cache._room.size * (cache._count - cache.filled) // cache._count for cache in [*_OPEN])
 
     def get(self, index: int) -> Sample | None:
         """Return a sample as read-only views of the cache, or None if it is not there."""
         row = index if self._rows is None else self._rows[index]
-        if row < 0 or not self._filled[row]:
-            return None
-        return tuple([None if part is None else part[row] for part in self._readable])
+        return self._room.read(row) if row >= 0 and self._filled[row] else None
 
     def holds(self, index: int) -> bool:
         row = index if self._rows is None else self._rows[index]
@@ -233,13 +344,9 @@ class MemoryCache:
         row = index if self._rows is None else self._rows[index]
         if row < 0:
             return
-        rooms = [(rows[row, ...], part) for part, rows in zip(sample, self._parts, strict=True) if rows is not None]
-        if not all(has_room(room, part) and np.asarray(part).dtype == room.dtype for room, part in rooms):
-            return  # one of another dtype would come out of the cache as something else than it went in
         with contextlib.suppress(OverflowError):  # a whole number of Python's own; the kernel names the sample
-            for room, part in rooms:
-                room[...] = part
-            self._filled[row] = True
+            if self._room.write(row, sample):
+                self._filled[row] = True
 
     def note(self, index: int) -> None:
         """Say that a sample is there, as `put` does, without its bytes: for a rehearsal."""
@@ -248,19 +355,21 @@ class MemoryCache:
             self._filled[row] = True
 
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
-        """Write samples to the arrays of a batch and return True, if the cache has all of them."""
+        """Write samples to the arrays of a batch and return True, if the cache has all of them. They have one shape."""
         if not self.holds_all(indices):
             return False
+        assert isinstance(self._room, _Rows)
         rows = indices if self._places is None else self._places[indices]
-        for part, room in zip(self._parts, out, strict=True):
+        for part, room in zip(self._room.parts, out, strict=True):
             if part is not None and room is not None:
                 gather(part, rows, room)
         return True
 
     def put_many(self, indices: NDArray[np.int64], batch: Batch) -> None:
+        assert isinstance(self._room, _Rows)
         rows = indices if self._places is None else self._places[indices]
         kept = slice(None) if self._places is None else np.flatnonzero(rows >= 0)
-        for part, made in zip(self._parts, batch, strict=True):
+        for part, made in zip(self._room.parts, batch, strict=True):
             if part is not None and made is not None:
                 part[rows[kept]] = made[kept]
         self._filled[rows[kept]] = True
@@ -268,6 +377,10 @@ class MemoryCache:
     @property
     def filled(self) -> int:
         return int(np.count_nonzero(self._filled))
+
+
+def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | _Heap:
+    return (_Rows if spec.is_fixed else _Heap)(spec, rows, sample_bytes)
 
 
 def read_only(sample: Sample) -> Sample:

@@ -159,6 +159,8 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
         found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
     if config.storage != "files":
         found.append(f"the samples are read from a converted set (storage={config.storage!r}), which autopipe reads")
+    if config.cache == "encoded":
+        found.append("samples are cached as they are read (cache='encoded')")
     if config.cache == "memory" and config.cache_fraction < 1:
         found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
     if workload.on_bad_sample == "skip":

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import math
 import operator
 import os
 import signal
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies
 
 import autopipe as ap
-from autopipe.errors import LoaderError, OpError
+from autopipe.errors import OpError
 from autopipe.pipeline.batching import cache
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, SlotPool
 from autopipe.pipeline.loader import Recipe
@@ -48,9 +50,49 @@ def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
     assert epochs == [epochs[0]] * 4
 
 
-def test_samples_of_several_shapes_are_refused() -> None:
-    with pytest.raises(LoaderError, match=r"ap\.Resize"):
-        MemoryCache.bytes_needed(recipe(SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), LABEL), 5, 1.0))
+VARIED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), Field(FieldKind.ENCODED, None, None))
+
+
+@given(
+    shapes=strategies.lists(
+        strategies.tuples(
+            strategies.lists(strategies.integers(0, 9), max_size=4).map(tuple), strategies.binary(max_size=99)
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_samples_of_any_shape_come_out_as_they_went_in(shapes: list[tuple[tuple[int, ...], bytes]]) -> None:
+    made = [(np.arange(math.prod(shape), dtype=np.uint8).reshape(shape), data) for shape, data in shapes]
+    first = MemoryCache(VARIED, len(made), sample_bytes=9**4 + 99)
+    second = MemoryCache(VARIED, len(made), block=first.block, sample_bytes=9**4 + 99)
+    for index, sample in enumerate(made):
+        (first, second)[index % 2].put(index, *sample)
+    for index, (x, y) in enumerate(made):
+        kept_x, kept_y = known(second.get(index))
+        assert (np.shape(kept_x), kept_y) == (x.shape, y)
+        np.testing.assert_array_equal(kept_x, x)
+        assert not isinstance(kept_x, np.ndarray) or not kept_x.flags.writeable
+
+
+def test_samples_for_which_no_room_is_left_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_SPARE_BYTES", 0)
+    kept = MemoryCache(VARIED, 9, sample_bytes=1000)
+    for index in range(9):
+        kept.put(index, np.full((1000 + 300 * index,), index, np.uint8), b"")
+    found = {index: int(known(kept.get(index))[0][0]) for index in range(9) if kept.holds(index)}
+    assert found == {index: index for index in found}
+    assert 3 < len(found) < 9
+    assert len(found) == kept.filled
+
+
+@pytest.mark.parametrize(
+    "sample", [(np.zeros((2, 2), np.float32), b""), (np.zeros((1,) * 5, np.uint8), b""), (np.zeros(2, np.uint8), 7)]
+)
+def test_samples_of_another_kind_than_the_first_are_not_kept(sample: Any) -> None:
+    kept = MemoryCache(VARIED, 2, sample_bytes=100)
+    kept.put(1, *sample)
+    assert kept.get(1) is None
 
 
 def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
