@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import LoaderError
+from autopipe.errors import ConfigError, LoaderError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, LoaderConfig
 from autopipe.pipeline.storage.convert import convert

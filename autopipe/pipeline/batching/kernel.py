@@ -27,7 +27,7 @@ from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
-from autopipe.workload.ops.planner import read_sample, run, sample_place
+from autopipe.workload.ops.planner import joined, read_sample, run, sample_place
 from autopipe.workload.sample import Batch, Sample, SampleSpec, has_room
 
 _log = logging.getLogger(__name__)
@@ -82,12 +82,12 @@ class Kernel:
         singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
         self._tail = recipe.steps[singles:]  # the ops that mix samples of a batch, and later ones
         self._single = self._tail[0].before if self._tail else recipe.spec
+        kept = recipe.fixed_steps if cache is not None else 0
+        fixed, rest = (joined(recipe.steps[begin:end]) for begin, end in ((0, kept), (kept, singles)))
         # Each step, and True if its result may be written to its final place at once.
-        steps = [(step, step.after.x == self._single.x) for step in recipe.steps[:singles]]
-        self._fixed = steps[: recipe.fixed_steps]
-        self._rest = steps[recipe.fixed_steps :]
+        self._fixed = [(step, step.after.x == self._single.x) for step in fixed]
+        self._rest = [(step, step.after.x == self._single.x) for step in rest]
         self._source, self._count = recipe.source, len(recipe.source)
-        rest = recipe.steps[recipe.fixed_steps :]
         self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
         self._playing = None if played is None else Playing(played, cache, self._ahead)
         if played is None and _all_take_batches(recipe.steps, recipe.fixed_spec):
@@ -95,7 +95,9 @@ class Kernel:
         # Whether a few calls of NumPy make a batch: once the cache is full, if there is one; and without the cache.
         self.reads_at_once = self._read_many is not None
         from_cache = cache is not None and played is None
-        self.fills_at_once = self.reads_at_once or (from_cache and _all_take_batches(rest, recipe.fixed_spec))
+        self.fills_at_once = self.reads_at_once or (
+            from_cache and _all_take_batches(recipe.steps[recipe.fixed_steps :], recipe.fixed_spec)
+        )
         # Whether they make several batches as one. Not if a batch is more than its samples one by one.
         self.makes_several = self.fills_at_once and not self._tail and (self.reads_at_once or recipe.cached == 1.0)
 

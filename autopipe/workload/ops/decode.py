@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.ops.sizes import check_size
+from autopipe.workload.ops.pixels import Box
+from autopipe.workload.ops.region import DecodedCrop, library, region
+from autopipe.workload.ops.sizes import Cutting, check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
@@ -37,7 +39,7 @@ _FLAGS = {  # by channels; without them, of a mask, OpenCV gives BGR
     None: cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION,
 }
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
-_JPEG = b"\xff\xd8"
+_JPEG, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # libjpeg has fast code for halves, quarters and eighths, and OpenCV and TensorFlow offer them, too; all three give the
 # same pixels.
 _RATIOS = (2, 4, 8)
@@ -137,6 +139,29 @@ class Decode(Op):
                     DataWarning,
                     stacklevel=3,
                 )
+
+    def joined(self, step: Step, following: Step) -> Step | None:
+        crop, before = following.op, step.before
+        if not isinstance(crop, Cutting) or self.reduce or before.x.kind is not FieldKind.ENCODED:
+            return None
+        if crop.touches(step.after) != (True, False) or (before.y is not None and before.y.kind is FieldKind.ENCODED):
+            return None
+        return None if library() is None else DecodedCrop.of(step, following)
+
+    def region(self, data: Any, box_of: Callable[[Size], Box]) -> NDArray[np.uint8] | None:
+        """Return the rectangle that `box_of` chooses from an upright image's (height, width); None if the image must be
+        decoded whole.
+        """
+        known = jpeg_header(data, self.max_pixels, strict=self.strict)
+        if known is None or known[1] in _FOUR_INKS or data[-2:] != _JPEG_END:
+            return None
+        size, turned = known[0], orientation_of(data) if self.orientation == "exif" else _UPRIGHT
+        shown = size[::-1] if turned >= 5 else size
+        box = as_stored(box_of(shown), shown, turned)
+        if box[2:] == size:
+            return None
+        found = region(data, size, box, self.channels)
+        return None if found is None else upright(found, turned)
 
     def takes_batches(self, spec: SampleSpec) -> bool:
         return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
@@ -535,6 +560,16 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     rows = -1 if orientation in (3, 4, 7, 8) else 1
     columns = -1 if orientation in (2, 3, 6, 7) else 1
     return np.ascontiguousarray(pixels[::rows, ::columns])
+
+
+def as_stored(box: Box, size: Size, orientation: int) -> Box:
+    """Return the rectangle of the stored pixels that shows as `box` in an upright image of `size`."""
+    top, left, height, width = box
+    if orientation in (3, 4, 7, 8):
+        top = size[0] - top - height
+    if orientation in (2, 3, 6, 7):
+        left = size[1] - left - width
+    return (left, top, width, height) if orientation >= 5 else (top, left, height, width)
 
 
 def _exif(data: bytes) -> bytes | None:

@@ -7,6 +7,7 @@ it depends on how they round.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -19,6 +20,7 @@ from autopipe.errors import BadSampleError, ConfigError
 from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import (
     MOVED,
+    Box,
     PixelOp,
     box,
     check_whole,
@@ -53,6 +55,22 @@ class _Sized(PixelOp):
         how = getattr(self, "interpolation", "nearest")  # crops and padding have none
         if how not in ("nearest", *_SMOOTH):
             raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {how!r}.")
+
+
+class Cutting(_Sized):
+    """An op that goes on with a rectangle of an image, so that no more of a JPEG needs to be decoded."""
+
+    @abc.abstractmethod
+    def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
+        """Return the rectangle in an image of `size` (height, width, ...)."""
+
+    def finished(self, cut: NDArray[Any], kind: FieldKind, out: Part) -> NDArray[Any]:
+        """Return the op's result of a rectangle; `out` as in `Op.apply`."""
+        return cut
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        top, left, height, width = self.box(array.shape, random)
+        return self.finished(array[top : top + height, left : left + width], kind, out)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +252,7 @@ class ResizeKeepingAspect(_Sized):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Crop(_Sized):
+class _Crop(Cutting):
     """Cut `height` x `width` pixels out: at a random place if the op is random, else at the centre."""
 
     in_pixels: ClassVar[bool] = True
@@ -242,8 +260,8 @@ class _Crop(_Sized):
     def _place(self, random: Any) -> tuple[Any, Any]:
         return (random[0], random[1]) if self.is_random else (0.5, 0.5)
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        height, width = array.shape[:2]
+    def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
+        height, width = size[:2]
         if height < self.height or width < self.width:
             raise BadSampleError(
                 f"`{type(self).__name__}` cannot cut {self.height}x{self.width} out of {height}x{width} pixels.",
@@ -251,7 +269,7 @@ class _Crop(_Sized):
             )
         down, right = self._place(random)
         top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
-        return array[top : top + self.height, left : left + self.width]
+        return top, left, self.height, self.width
 
     def batches_of(self, field: Field) -> bool:
         return field.shape is not None and field.shape[0] >= self.height and field.shape[1] >= self.width
@@ -305,7 +323,7 @@ class RandomCrop(_Crop):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomResizedCrop(_Sized):
+class RandomResizedCrop(Cutting):
     """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
 
     Attributes:
@@ -330,9 +348,10 @@ class RandomResizedCrop(_Sized):
     def without_chance(self) -> Resize:
         return Resize(self.height, self.width, self.interpolation)
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        top, left, height, width = box(array.shape, self.area, self.ratio, random)
-        cut = array[top : top + height, left : left + width]
+    def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
+        return box(size, self.area, self.ratio, random)
+
+    def finished(self, cut: NDArray[Any], kind: FieldKind, out: Part) -> NDArray[Any]:
         return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
