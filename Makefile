@@ -32,6 +32,13 @@ $(BIN)/python -c "import cv2" 2>/dev/null || { \
 	$(BIN)/python -c "import cv2"; }
 endef
 
+# With these, crops of JPEG files are decoded without the rest (autopipe/workload/ops/region.py).
+define HEADERS_IF_POSSIBLE
+test -f /usr/include/jpeglib.h || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends gcc libc6-dev libjpeg-dev >/dev/null; } || \
+	echo "jpeglib.h is missing: JPEG files are decoded whole, and the tests of crops are skipped"
+endef
+
 define NEEDS_PYTHON
 test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv module was found." >&2; \
 	echo "hint: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python" >&2; \
@@ -215,6 +222,7 @@ $(VENV)/tune.stamp: pyproject.toml $(VENV)/pyvenv.cfg
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/pyvenv.cfg
 	$(call INSTALL,.[dev])
 	@$(HEADLESS_IF_NEEDED)
+	@$(HEADERS_IF_POSSIBLE)
 	@touch $@
 
 $(VENV)/pyvenv.cfg:

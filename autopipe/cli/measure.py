@@ -95,9 +95,11 @@ def doctor(as_json: options.AsJson = False) -> None:
 
     from autopipe.hardware import machine
     from autopipe.reports import tables
+    from autopipe.workload.ops import region
 
     found = machine.detect()
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        screen.show(tables.machine(found, machine.opencv_installed()))
+        crops = region.library() is not None
+        screen.show(tables.machine(found, machine.opencv_installed(), decodes_crops=crops))
