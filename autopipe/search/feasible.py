@@ -116,6 +116,8 @@ def _worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
 
 def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     needed, free = costs.cache_bytes(config, facts.workload), facts.memory_bytes
+    if config.cache == "encoded" and STORAGES[config.storage].converts:
+        yield f"cache encoded: samples are read from {config.storage}, which cache memory keeps as they are"
     if config.cache_fraction < 1 and _has_room_for_all(facts, config.cache):
         yield f"cache_fraction {config.cache_fraction}: there is room for all samples"
     if needed is not None and free is not None and needed > CACHE_SHARE * free:

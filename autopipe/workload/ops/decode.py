@@ -25,7 +25,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeE
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import Box
-from autopipe.workload.ops.region import DecodedCrop, library, region
+from autopipe.workload.ops.region import DecodedCrop, as_stored, library, region
 from autopipe.workload.ops.sizes import Cutting, check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
@@ -560,16 +560,6 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     rows = -1 if orientation in (3, 4, 7, 8) else 1
     columns = -1 if orientation in (2, 3, 6, 7) else 1
     return np.ascontiguousarray(pixels[::rows, ::columns])
-
-
-def as_stored(box: Box, size: Size, orientation: int) -> Box:
-    """Return the rectangle of the stored pixels that shows as `box` in an upright image of `size`."""
-    top, left, height, width = box
-    if orientation in (3, 4, 7, 8):
-        top = size[0] - top - height
-    if orientation in (2, 3, 6, 7):
-        left = size[1] - left - width
-    return (left, top, width, height) if orientation >= 5 else (top, left, height, width)
 
 
 def _exif(data: bytes) -> bytes | None:

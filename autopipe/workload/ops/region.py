@@ -98,6 +98,16 @@ def _called(
     return None if failed else out
 
 
+def as_stored(box: Box, size: tuple[int, int], orientation: int) -> Box:
+    """Return the rectangle of the stored pixels that shows as `box` in an upright image of `size`."""
+    top, left, height, width = box
+    if orientation in (3, 4, 7, 8):
+        top = size[0] - top - height
+    if orientation in (2, 3, 6, 7):
+        left = size[1] - left - width
+    return (left, top, width, height) if orientation >= 5 else (top, left, height, width)
+
+
 @dataclasses.dataclass(frozen=True)
 class DecodedCrop(Op):
     """A `Decode`, and the crop that follows it, as one op."""

@@ -73,7 +73,7 @@ def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to
         ("loader.worker=4", "There is no setting `loader.worker`. Did you mean `loader.workers`?", "There are: "),
         ("workers=4", "There is no setting `workers`. Did you mean `loader.workers`?", "There are: "),
         ("worker=4", "There is no setting `worker`. Did you mean `loader.workers`?", "There are: "),
-        ("cache=disk", "`cache` cannot be 'disk'.", "It takes none, memory."),
+        ("cache=disk", "`cache` cannot be 'disk'.", "It takes none, memory, encoded."),
         ("loader=thread", "`loader` cannot be 'thread'. Did you mean `threads`?", "It takes "),
         (
             "threads.workers=many",

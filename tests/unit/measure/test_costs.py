@@ -194,6 +194,17 @@ def test_a_cache_or_a_converted_set_ends_the_waiting() -> None:
     assert half == pytest.approx(2 * rate(config(), WAITING), rel=0.05)
 
 
+def test_encoded_samples_in_memory_end_the_waiting_and_are_decoded_still() -> None:
+    local = dataclasses.replace(WAITING, ops=OPS, reads=None)
+    assert rate(config(cache="encoded"), WAITING) == pytest.approx(rate(config(), local), rel=0.1)
+    busy = dataclasses.replace(WAITING, model_rates={ModelSetup(): 9000.0})
+    assert rate(config(cache="encoded"), busy) < 0.7 * rate(config(cache="memory"), busy)
+    fill = cost_model.one_time_seconds(config(cache="encoded"), WAITING, 1000)[1]
+    assert fill == pytest.approx(1000 * 0.0201 / 2, rel=0.01)
+    described = facts(mean_bytes=1000.0, samples=500, fixed_bytes=12).workload
+    assert cost_model.cache_bytes(config(cache="encoded", cache_fraction=0.5), described) == 250_000
+
+
 def test_filling_a_cache_waits_for_every_sample() -> None:
     convert, fill = cost_model.one_time_seconds(config(workers=2, cache="memory"), WAITING, 1000)
     assert convert == 0
