@@ -22,6 +22,7 @@ import numpy as np
 import autopipe as ap
 
 _SCALED = 800  # photographs that `of_size` makes
+_VARIED = 1200  # and `varied`
 
 PHOTOS = Path(os.environ.get("AUTOPIPE_PHOTOS", "photos"))
 
@@ -29,8 +30,8 @@ PHOTOS = Path(os.environ.get("AUTOPIPE_PHOTOS", "photos"))
 class Waiting:
     """The photographs, each behind a read that waits."""
 
-    def __init__(self, seconds: float) -> None:
-        self._photos = ap.ImageFolder(PHOTOS.absolute())
+    def __init__(self, seconds: float, photos: Path = PHOTOS) -> None:
+        self._photos = ap.ImageFolder(photos.absolute())
         self._seconds = seconds
 
     def __len__(self) -> int:
@@ -97,6 +98,25 @@ def of_size(width: int, height: int, mean_bytes: int) -> Path:
         for path, image in zip(paths, images, strict=True):
             Path(made, path.parent.name).mkdir(exist_ok=True)
             Path(made, path.parent.name, path.name).write_bytes(_encoded(image, quality))
+        shutil.copytree(made, folder)
+    return folder
+
+
+def varied(*settings: int) -> Path:
+    """Return a folder of the photographs in sizes of 320 to 560 pixels across, encoded with these settings of OpenCV."""
+    folder = Path(tempfile.gettempdir()) / "-".join(
+        ("autopipe-benchmark", str(os.getuid()), "varied", *map(str, settings))
+    )
+    if folder.exists():
+        return folder
+    generator = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        for path in sorted(PHOTOS.glob("*/*.jpg"))[:_VARIED]:
+            width = int(generator.integers(320, 561))
+            image = cv2.resize(cv2.imread(str(path)), (width, int(width * generator.uniform(0.6, 0.9))))
+            Path(made, path.parent.name).mkdir(exist_ok=True)
+            quality = [cv2.IMWRITE_JPEG_QUALITY, 90, *settings]
+            Path(made, path.parent.name, path.name).write_bytes(cv2.imencode(".jpg", image, quality)[1].tobytes())
         shutil.copytree(made, folder)
     return folder
 
@@ -193,6 +213,37 @@ def python_lock() -> ap.Workload:
 
 def twelve_ms() -> ap.Workload:
     return _photos(ap.ImageFolder(PHOTOS.absolute()), extra=(ap.Map(twelve_milliseconds),))
+
+
+def colours() -> ap.Workload:
+    ops = [
+        ap.Decode(),
+        ap.Resize(224, 224),
+        ap.RandomFlip(),
+        ap.RandomBrightness(0.2),
+        ap.RandomContrast(0.8, 1.2),
+        ap.RandomSaturation(0.8, 1.2),
+        ap.RandomHue(0.05),
+        ap.Rescale(1 / 255),
+    ]
+    return ap.Workload(data=ap.ImageFolder(PHOTOS.absolute()), ops=ops, batch_size=32, model=small_cnn())
+
+
+def _crops(data: Any) -> ap.Workload:
+    ops = [ap.Decode(), ap.RandomResizedCrop(224, 224), ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=data, ops=ops, batch_size=32, model=small_cnn())
+
+
+def crops() -> ap.Workload:
+    return _crops(ap.ImageFolder(varied()))
+
+
+def crops_20ms() -> ap.Workload:
+    return _crops(Waiting(0.020, varied()))
+
+
+def progressive() -> ap.Workload:
+    return _crops(ap.ImageFolder(varied(cv2.IMWRITE_JPEG_PROGRESSIVE, 1)))
 
 
 def heavy_tail() -> ap.Workload:
