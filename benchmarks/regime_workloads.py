@@ -103,10 +103,9 @@ def of_size(width: int, height: int, mean_bytes: int) -> Path:
 
 
 def varied(*settings: int) -> Path:
-    """Return a folder of the photographs in sizes of 320 to 560 pixels across, encoded with these settings of OpenCV."""
-    folder = Path(tempfile.gettempdir()) / "-".join(
-        ("autopipe-benchmark", str(os.getuid()), "varied", *map(str, settings))
-    )
+    """Return a folder of the photographs, 320 to 560 pixels across, encoded with these settings of OpenCV's."""
+    named = "-".join(map(str, ("varied", *settings)))
+    folder = Path(tempfile.gettempdir()) / f"autopipe-benchmark-{os.getuid()}-{named}"
     if folder.exists():
         return folder
     generator = np.random.default_rng(0)

@@ -270,6 +270,8 @@ class Description(WorkloadDigest):
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
     # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
     resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
+    # share of some images, as they are read, that are progressive JPEG, 0 to 1; None if they are read as arrays
+    progressive_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
     epochs: int | None = None

@@ -7,6 +7,7 @@ by the same meter. A session also describes the workload for a search.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -17,7 +18,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from autopipe.errors import LoaderError, WorkloadError
+from autopipe.errors import BadSampleError, LoaderError, WorkloadError
 from autopipe.hardware import disk, machine, rehearsal
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
@@ -54,7 +55,8 @@ from autopipe.values import count_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
-from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.ops.decode import is_progressive
+from autopipe.workload.ops.planner import looked_at, make_plan, normalise
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
@@ -311,10 +313,21 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         impossible=tuple(_impossible(workload, plan, model)),
         data_digest=data_source.first_digest(workload.data),
         resident_share=resident,
+        progressive_share=_progressive_share(workload, plan),
         storage_kind=fingerprint.storage_of(workload.data),
         epochs=workload.epochs,
         wrapped=None if as_it_is is None else WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload)),
     )
+
+
+def _progressive_share(workload: Workload, plan: Plan) -> float | None:
+    if plan.source.x.kind is not FieldKind.ENCODED:
+        return None
+    found = []
+    for index in looked_at(len(workload.data)):
+        with contextlib.suppress(BadSampleError):
+            found.append(is_progressive(normalise(workload.data.read(index), plan.source.structure)[0]))
+    return sum(found) / len(found) if found else None
 
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:

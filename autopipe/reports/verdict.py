@@ -440,6 +440,12 @@ def _of_conversions(result: Result) -> Iterator[str]:
 def _of_samples(result: Result) -> Iterator[str]:
     """Yield the samples or reads that take much longer than others; or that this is unknown of reads that wait."""
     ceiling = result.ceiling
+    if result.progressive_share:
+        yield (
+            f"Progressive JPEG are {result.progressive_share:.0%} of the images that were looked at. They take 1.5 to "
+            "3 times as long to decode as baseline ones. `jpegtran -copy all -outfile NEW OLD`, of libjpeg-turbo, "
+            "rewrites one without loss."
+        )
     if ceiling is None:
         return
     reads, tail = ceiling.reads, ceiling.tail

@@ -178,6 +178,7 @@ def result(
         others_cores=0.0 if settings.rehearse is not None else _others_cores(rows),
         drift=None if proved is None else _drift(session, proved),
         resident_share=workload.resident_share,
+        progressive_share=workload.progressive_share,
         unsaved=session.record.lost,
         study=settings.study_name,
         study_url=None if settings.storage is None else storage.without_password(settings.storage),

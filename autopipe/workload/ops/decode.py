@@ -25,7 +25,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeE
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import Box
-from autopipe.workload.ops.region import DecodedCrop, as_stored, library, region
+from autopipe.workload.ops.region import UPRIGHT, DecodedCrop, as_stored, library, region, upright
 from autopipe.workload.ops.sizes import Cutting, check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
@@ -40,9 +40,7 @@ _FLAGS = {  # by channels; without them, of a mask, OpenCV gives BGR
 }
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
 _JPEG, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
-# libjpeg has fast code for halves, quarters and eighths, and OpenCV and TensorFlow offer them, too; all three give the
-# same pixels.
-_RATIOS = (2, 4, 8)
+_RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">8sI4sIIBBBBBI")  # to the checksum of the first chunk: https://www.w3.org/TR/png-3/#11IHDR
@@ -130,7 +128,7 @@ class Decode(Op):
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         if self.orientation is None and spec.x.kind is FieldKind.ENCODED:
-            turned = sum(orientation_of(x) != _UPRIGHT for x, _ in samples)
+            turned = sum(orientation_of(x) != UPRIGHT for x, _ in samples)
             if turned:
                 warnings.warn(
                     f"{turned} of {len(samples)} images that were looked at are to be rotated, by their EXIF tags, and "
@@ -155,7 +153,7 @@ class Decode(Op):
         known = jpeg_header(data, self.max_pixels, strict=self.strict)
         if known is None or known[1] in _FOUR_INKS or data[-2:] != _JPEG_END:
             return None
-        size, turned = known[0], orientation_of(data) if self.orientation == "exif" else _UPRIGHT
+        size, turned = known[0], orientation_of(data) if self.orientation == "exif" else UPRIGHT
         shown = size[::-1] if turned >= 5 else size
         box = as_stored(box_of(shown), shown, turned)
         if box[2:] == size:
@@ -413,6 +411,7 @@ def _is_plain(data: bytes) -> bool:
 
 _APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
+_PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
 
@@ -446,6 +445,13 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
             at += 1
         yield data[at + 1], at + 2
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+
+
+def is_progressive(data: bytes) -> bool:
+    """Return True for a progressive JPEG, which takes 1.5 to 3 times as long to decode as a baseline one."""
+    with contextlib.suppress(struct.error, IndexError):
+        return data[:2] == _JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
+    return False
 
 
 def _at(layout: str, place: int) -> Callable[[bytes], Size]:
@@ -498,11 +504,16 @@ def _tag_of(data: bytes, wanted: int) -> int:
 
 
 def _jpeg(data: bytes) -> Size | None:
-    for marker, at in jpeg_segments(data):
-        if marker in _JPEG_FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 3)
-            return height, width
-    return None
+    frame = _frame(data)
+    if frame is None:
+        return None
+    height, width = struct.unpack_from(">HH", data, frame[1] + 3)
+    return height, width
+
+
+def _frame(data: bytes) -> tuple[int, int] | None:
+    """Return the marker of a JPEG's frame, and the place of its length."""
+    return next((each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES), None)
 
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
@@ -535,9 +546,6 @@ def _has_end_after_scan(data: bytes) -> bool:
     return False
 
 
-_UPRIGHT = 1
-
-
 def orientation_of(data: bytes) -> int:
     """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright.
 
@@ -545,21 +553,10 @@ def orientation_of(data: bytes) -> int:
     """
     try:
         exif = _exif(data)
-        found = _UPRIGHT if exif is None else _tag_of(exif, 0x0112)
+        found = UPRIGHT if exif is None else _tag_of(exif, 0x0112)
     except (struct.error, IndexError, KeyError):
-        return _UPRIGHT
-    return found if 1 <= found <= 8 else _UPRIGHT
-
-
-def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
-    if orientation == _UPRIGHT:
-        return pixels
-    if orientation >= 5:
-        pixels = pixels.swapaxes(0, 1)
-    rows = -1 if orientation in (3, 4, 7, 8) else 1
-    columns = -1 if orientation in (2, 3, 6, 7) else 1
-    return np.ascontiguousarray(pixels[::rows, ::columns])
+        return UPRIGHT
+    return found if 1 <= found <= 8 else UPRIGHT
 
 
 def _exif(data: bytes) -> bytes | None:

@@ -98,6 +98,22 @@ def _called(
     return None if failed else out
 
 
+# -------------------- EXIF: how stored pixels are shown
+
+UPRIGHT = 1
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
+    if orientation == UPRIGHT:
+        return pixels
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    rows = -1 if orientation in (3, 4, 7, 8) else 1
+    columns = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(pixels[::rows, ::columns])
+
+
 def as_stored(box: Box, size: tuple[int, int], orientation: int) -> Box:
     """Return the rectangle of the stored pixels that shows as `box` in an upright image of `size`."""
     top, left, height, width = box
@@ -106,6 +122,9 @@ def as_stored(box: Box, size: tuple[int, int], orientation: int) -> Box:
     if orientation in (2, 3, 6, 7):
         left = size[1] - left - width
     return (left, top, width, height) if orientation >= 5 else (top, left, height, width)
+
+
+# -------------------- the op
 
 
 @dataclasses.dataclass(frozen=True)

@@ -319,6 +319,11 @@ def test_a_single_epoch_is_told_of_the_cold(epochs: int | None, share: float | N
     ] * told
 
 
+@pytest.mark.parametrize(("share", "told"), [(None, []), (0.0, []), (0.75, [True])])
+def test_progressive_files_are_named_with_what_rewrites_them(share: float | None, told: list[bool]) -> None:
+    assert ["75% " in said and "`jpegtran -copy all" in said for said in noted(progressive_share=share)] == told
+
+
 @pytest.mark.parametrize(("regime", "other"), [("warm", "cold"), ("cold", "warm")])
 def test_a_baseline_whose_files_there_was_no_time_for_is_named(regime: str, other: str) -> None:
     slow = MINE.model_copy(update={"files_ready": False})
