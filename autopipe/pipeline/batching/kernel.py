@@ -87,6 +87,10 @@ class Kernel:
         # Each step, and True if its result may be written to its final place at once.
         self._fixed = [(step, step.after.x == self._single.x) for step in fixed]
         self._rest = [(step, step.after.x == self._single.x) for step in rest]
+        # All steps of a sample that the cache does not keep, if they are fewer and take the same random numbers.
+        all_steps = joined(recipe.steps[:singles])
+        shorter = cache is not None and recipe.cached < 1 and [s.stream for s in all_steps] == [s.stream for s in rest]
+        self._unkept = [(step, step.after.x == self._single.x) for step in all_steps] if shorter else None
         self._source, self._count = recipe.source, len(recipe.source)
         self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
         self._playing = None if played is None else Playing(played, cache, self._ahead)
@@ -220,10 +224,13 @@ class Kernel:
     def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
         """Return the sample; or, if bad samples are skipped, the error."""
         sample = self._cache.get(index) if self._cache is not None else None
+        steps = self._rest
         try:
-            if sample is None:
+            if sample is None and self._unkept is not None and self._cache is not None and not self._cache.keeps(index):
+                sample, steps = read_sample(self._source, index, self._recipe.spec.structure), self._unkept
+            elif sample is None:
                 sample = self._fixed_part(index, out)
-            for (step, fits), random in zip(self._rest, drawn, strict=True):
+            for (step, fits), random in zip(steps, drawn, strict=True):
                 sample = run(step, sample, random, self._source, index, out if fits else None)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
