@@ -50,7 +50,9 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     if match.level is MatchLevel.NEAR:
         said = f"The profile was measured on a machine like this one, which differs in {differences}. {retune(name)}"
     else:
-        profile = most_robust(artifact.profiles)
+        profile = most_robust(
+            [each for each in artifact.profiles if each.result.rehearsed is None] or artifact.profiles
+        )
         match = compare_hardware(profile.hardware, here)
         differences = "; ".join(map(str, match.differences))
         taken = "It is taken all the same." if count == 1 else "The one whose worst case is the best is taken."
@@ -71,9 +73,9 @@ def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
 
 
 def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
-    """Return all profiles, the one of the most similar machine first; of equals, the latest."""
+    """Return all profiles, the one of the most similar machine first, rehearsed ones last; of equals, the latest."""
     latest_first = sorted(artifact.profiles, key=lambda profile: profile.measured_at, reverse=True)
-    return sorted(latest_first, key=functools.partial(_distance, here))
+    return sorted(latest_first, key=lambda known: (known.result.rehearsed is not None, _distance(here, known)))
 
 
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
