@@ -33,6 +33,7 @@ VARIABLE: Final = "AUTOPIPE_REHEARSAL"
 """The folder of the rehearsal that this process is a part of."""
 
 _SLICE_SECONDS = 0.01  # of a core, that a thread gets in one piece, as from a scheduler
+_MOST_PIECES = 3200  # a second on all cores together: each wakes a thread, which the cores that are here have to do
 _LATE_SECONDS = 0.05  # by which a thread that woke late may be behind its own time
 _EXCHANGE_SHARE = 0.1  # of a step, for an all-reduce between very many devices
 
@@ -152,6 +153,10 @@ class Timelines:
         self._cores, self._storage = self._free[:-1], self._free[-1:]
         self._mine = threading.Lock()  # a lock of the file is the whole process's
 
+    @property
+    def cores(self) -> int:
+        return len(self._cores)
+
     def core(self, ready: float, seconds: float) -> float:
         """Reserve the core that is free first, from `ready` on; return when the work is over."""
         return self._reserve(self._cores, ready, seconds)
@@ -184,6 +189,7 @@ class Player:
 
     def __init__(self, timelines: Timelines) -> None:
         self._timelines = timelines
+        self.slice_seconds = max(_SLICE_SECONDS, timelines.cores / _MOST_PIECES)
         self._time = _Time()
         self._lock = threading.Lock()
         self._lock_free = -math.inf  # Python's lock on the rehearsed machine, one for each process
@@ -192,7 +198,7 @@ class Player:
         """Take a core for so many seconds, of which `locked` are under Python's lock."""
         at, left = self._now(), seconds
         while left > 0:
-            piece = min(left, _SLICE_SECONDS)
+            piece = left if left < 2 * self.slice_seconds else self.slice_seconds
             if locked > 0:
                 held = locked * piece / seconds
                 with self._lock:  # what is left free for a while goes to a thread that woke late

@@ -61,7 +61,9 @@ class Kind:
 
 
 KINDS: Final = (
+    Kind(name="2/0", cores=2, gpus=0, memory_share=4.0),
     Kind(name="16/1", cores=16, gpus=1, memory_share=4.0),
+    Kind(name="32/4", cores=32, gpus=4, memory_share=4.0),
     Kind(name="64/4 beyond memory", cores=64, gpus=4, memory_share=0.6),
     Kind(name="64/4", cores=64, gpus=4, memory_share=4.0),
     Kind(name="128/8", cores=128, gpus=8, memory_share=4.0),

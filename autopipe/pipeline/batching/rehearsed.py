@@ -29,7 +29,6 @@ SHOWN = 8
 """The real samples in a batch, which come again and again."""
 
 _COPY_SECONDS = 1 / 4e9  # of a byte that is moved in memory once
-_CHUNK_SECONDS = 0.005  # about: so many samples at a time are read, and then made
 
 
 class Costs(NamedTuple):
@@ -134,7 +133,7 @@ class Playing:
         else:
             for index in missed:
                 self._ahead.read(index)
-        at_once = max(1, int(_CHUNK_SECONDS / max(make.busy, 1e-9)))
+        at_once = max(1, int(player.slice_seconds / 2 / max(make.busy, 1e-9)))  # so many are read, and then made
         for begin in range(0, len(missed), at_once):
             number = len(missed[begin : begin + at_once])
             player.wait(number * make.waits)
