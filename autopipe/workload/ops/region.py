@@ -41,7 +41,7 @@ def library() -> Function | None:
     """Return the compiled function; None if it cannot be compiled here or gives other pixels than simplejpeg."""
     try:
         function: Any = ctypes.CDLL(str(_compiled())).autopipe_region
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: nobody's home is known
         _log.debug("JPEG files are decoded whole, because %s cannot be compiled: %r", _SOURCE.name, error)
         return None
     numbers = [ctypes.c_int] * 5
