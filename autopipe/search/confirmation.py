@@ -78,12 +78,15 @@ class Confirmation:
 
 
 def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:
-    """Return the cost of a configuration, compared in order: devices, conversion, workers, memory; then baselines."""
+    """Return the cost of a configuration, compared in order: devices, conversion, workers, steps of a call (callbacks
+    wait for its end), memory; then baselines.
+    """
     workers = config.loader.worker_count()
     return (
         float(config.devices),
         float(STORAGES[config.storage].converts),
         float(cores if workers is None else workers),
+        float(config.steps_per_execution),
         round(memory_bytes / 2**26),  # 64 MiB more or less is no difference
         0.0 if baseline else 1.0,
     )

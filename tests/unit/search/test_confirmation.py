@@ -251,5 +251,7 @@ def test_cheap_means_no_conversion_then_few_workers_then_little_memory_then_fami
     assert cost(config(8, storage="tfrecord")) < cost(config(1).model_copy(update={"devices": 2}))
     assert cost(config(8)) < cost(config(1, storage="tfrecord"))
     assert cost(config(1), memory=9e9) < cost(config(2))
+    several = config(2).model_copy(update={"steps_per_execution": 8})
+    assert cost(config(2), memory=9e9) < cost(several) < cost(config(3))
     assert cost(config(2), memory=1e9) < cost(config(2), memory=2e9)
     assert cost(config(2), baseline=True) < cost(config(2))
