@@ -85,9 +85,14 @@ class HeavyTail:
         return (self._large if index % 50 == 7 else encoded), label
 
 
+def _beside(name: str) -> Path:
+    """Return the folder of a set that is made of the photographs: trials have temporary folders of their own."""
+    return PHOTOS.absolute().with_name(f"{PHOTOS.name}-{name}")
+
+
 def of_size(width: int, height: int, mean_bytes: int) -> Path:
     """Return a folder of the photographs scaled to a size, in the quality that makes files of so many bytes."""
-    folder = Path(tempfile.gettempdir()) / f"autopipe-benchmark-{os.getuid()}-{width}x{height}-{mean_bytes}"
+    folder = _beside(f"{width}x{height}-{mean_bytes}")
     if folder.exists():
         return folder
     paths = sorted(PHOTOS.glob("*/*.jpg"))[:_SCALED]
@@ -104,8 +109,7 @@ def of_size(width: int, height: int, mean_bytes: int) -> Path:
 
 def varied(*settings: int) -> Path:
     """Return a folder of the photographs, 320 to 560 pixels across, encoded with these settings of OpenCV's."""
-    named = "-".join(map(str, ("varied", *settings)))
-    folder = Path(tempfile.gettempdir()) / f"autopipe-benchmark-{os.getuid()}-{named}"
+    folder = _beside("-".join(map(str, ("varied", *settings))))
     if folder.exists():
         return folder
     generator = np.random.default_rng(0)
