@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -13,6 +15,7 @@ from hypothesis import given, strategies
 
 import autopipe as ap
 from autopipe.errors import BadSampleError
+from autopipe.pipeline.assembly import build_loader
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops import region
 from autopipe.workload.ops.planner import joined, make_plan
@@ -123,6 +126,20 @@ def test_a_mask_that_is_cropped_alike_and_a_reduced_image_are_decoded_whole() ->
     crop = ap.RandomCrop(4, 4)
     assert len(joined([Step(ap.Decode(), 0, mask, pair), Step(crop, 1, pair, pair)])) == 2
     assert len(joined(steps_of(ap.Decode(reduce=(8, 8)), crop))) == 2
+
+
+def test_a_trace_notes_the_two_as_one(tmp_path: Path) -> None:
+    workload = ap.Workload(
+        data=Made(8, lambda index: (jpeg(40, 50), index)), ops=[ap.Decode(), ap.RandomCrop(20, 30)], batch_size=8
+    )
+    made = []
+    for trace in (None, str(tmp_path)):
+        with build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)), trace=trace) as loader:
+            made.append([np.array(x) for x, _ in loader.batches(0, last=True)])
+    np.testing.assert_array_equal(*made)
+    names = {json.loads(line)["name"] for file in tmp_path.iterdir() for line in file.read_text().splitlines()}
+    assert {"read", "Decode"} <= names
+    assert "RandomCrop" not in names
 
 
 def test_without_a_compiler_images_are_decoded_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
