@@ -7,6 +7,7 @@ the trial, see `autopipe.search.trials`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -425,6 +426,7 @@ def _useless_alone(parameter: Parameter, value: Value, facts: Facts) -> str | No
 
 Setting = tuple[str, Value]
 
+_SHORT_STEP_SECONDS = 0.005
 _PAYS = 1.05  # times the rate of fewer (devices, say): a smaller gain is not worth their cost
 _FASTER = 1.02  # times the rate of the usual value of a setting that is no number: less is noise
 # The gain of the most is the largest, so that noise hides it last; if they do not pay, fewer do not either.
@@ -449,14 +451,14 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
 
 
 def useless(
-    ceilings: Sequence[Ceiling], setups: Sequence[ModelSetup], named: Collection[str] = ()
+    ceilings: Sequence[Ceiling], setups: Sequence[ModelSetup], named: Collection[str] = (), batch_size: int = 1
 ) -> dict[Setting, str]:
     """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
 
     Several devices or steps per call are tried only if they pay, and so only if they were measured. Of all possible
     `setups`, `ceilings` have the measured ones. `named` settings, which the user has asked for, are not judged.
     """
-    found = pointless(ceilings, setups, named)
+    found = pointless(ceilings, setups, named, batch_size)
     for name in ("devices", "steps_per_execution") if ceilings else ():
         known = {1, *(getattr(each.setup, name) for each in ceilings)}
         wanted = {getattr(each, name) for each in setups} - known if name not in named else set()
@@ -466,14 +468,21 @@ def useless(
 
 
 def pointless(
-    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
+    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = (), batch_size: int = 1
 ) -> dict[Setting, str]:
-    """Return the settings that bring nothing by the measurements, with the reason; arguments as in `useless`."""
+    """Return the settings that bring nothing by the measurements, with the reason; arguments as in `useless`.
+
+    Several steps a call are for short steps: a call takes some tenths of a millisecond.
+    """
     rates = {each.setup: each.model_images_per_second.value for each in ceilings}
     wanted, found = list(setups), dict[Setting, str]()
+    step = batch_size / max(rates.values(), default=math.inf)
+    if step > _SHORT_STEP_SECONDS and "steps_per_execution" not in named:
+        why = f"a step takes {1000 * step:.3g} ms, of which its call is little"
+        found = {("steps_per_execution", each): why for each in {setup.steps_per_execution for setup in wanted} - {1}}
     for name in ModelSetup._fields:
         if name not in _NOT_JUDGED and name not in named:
-            found |= _pointless(rates, name, {getattr(each, name) for each in wanted})
+            found = _pointless(rates, name, {getattr(each, name) for each in wanted}) | found
     return found
 
 

@@ -67,7 +67,8 @@ def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
 
 
 def _is_hopeless(session: Session, setup: ModelSetup, found: list[Ceiling], wanted: Sequence[ModelSetup]) -> bool:
-    return feasible.hopeless(setup, feasible.pointless(found, wanted, session.facts.limits.only))
+    facts = session.facts
+    return feasible.hopeless(setup, feasible.pointless(found, wanted, facts.limits.only, facts.workload.batch_size))
 
 
 def _by_turns(

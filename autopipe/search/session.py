@@ -81,7 +81,7 @@ class Session:
             self.facts = costs.useful(self._costs, self.facts)
         before, named = self.facts, self.facts.limits.only
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
-        useless = feasible.useless(ceilings, wanted, named) if first else {}
+        useless = feasible.useless(ceilings, wanted, named, self.facts.workload.batch_size) if first else {}
         self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), ()
         self._ranks.clear()
         if self._costs is not None or useless:

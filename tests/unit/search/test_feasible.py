@@ -323,6 +323,15 @@ def test_a_setup_has_to_make_the_model_faster(
     assert feasible.useless(ceilings(setting, rates), wanted, named=[setting]) == {}
 
 
+@pytest.mark.parametrize(("batch_size", "left"), [(4, {1, 32}), (32, {1})])
+def test_several_steps_a_call_are_for_short_steps(batch_size: int, left: set[int]) -> None:
+    wanted = [ModelSetup(steps_per_execution=count) for count in (1, 32)]
+    known = ceilings("steps_per_execution", {1: 1000, 32: 1900})
+    found = feasible.useless(known, wanted, batch_size=batch_size)
+    assert {each.steps_per_execution for each in wanted if not feasible.hopeless(each, found)} == left
+    assert feasible.useless(known, wanted, ["steps_per_execution"], batch_size) == {}
+
+
 def test_setups_are_compared_that_else_are_alike() -> None:
     measured = [*ceilings("devices", {1: 1000, 2: 1500}), *ceilings("devices", {1: 2000}, finish="host")]
     assert feasible.pointless(measured, [ModelSetup(1), ModelSetup(2)]) == {}  # 1.5 times the same finish on one device
