@@ -55,7 +55,6 @@ from autopipe.values import count_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
-from autopipe.workload.ops.decode import is_progressive
 from autopipe.workload.ops.planner import looked_at, make_plan, normalise
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
@@ -321,7 +320,9 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
 
 
 def _progressive_share(workload: Workload, plan: Plan) -> float | None:
-    if plan.source.x.kind is not FieldKind.ENCODED:
+    first = next(iter(plan.steps), None)
+    is_progressive = getattr(first and first.op, "is_progressive", None)  # of `Decode`
+    if plan.source.x.kind is not FieldKind.ENCODED or is_progressive is None:
         return None
     found = []
     for index in looked_at(len(workload.data)):

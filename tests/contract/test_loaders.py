@@ -175,8 +175,7 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
             assert exact_digest(photos, epoch, settings.get("channels", "last")) == found
 
 
-@pytest.mark.parametrize("cache", ["memory", "encoded"])
-@pytest.mark.parametrize("fraction", [1.0, 0.4])
+@pytest.mark.parametrize(("cache", "fraction"), [("memory", 1.0), ("memory", 0.4), ("encoded", 1.0)])
 def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, cache: str, fraction: float) -> None:
     ops = [ap.Decode(), ap.RandomResizedCrop(24, 32), ap.RandomFlip()]
     workload = exact_workload(photos, ops=ops)

@@ -161,6 +161,13 @@ class Decode(Op):
         found = region(data, size, box, self.channels)
         return None if found is None else upright(found, turned)
 
+    @staticmethod
+    def is_progressive(data: bytes) -> bool:
+        """Return True for a progressive JPEG, which takes 1.5 to 3 times as long to decode as a baseline one."""
+        with contextlib.suppress(struct.error, IndexError):
+            return data[:2] == _JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
+        return False
+
     def takes_batches(self, spec: SampleSpec) -> bool:
         return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
 
@@ -445,13 +452,6 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
             at += 1
         yield data[at + 1], at + 2
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
-
-
-def is_progressive(data: bytes) -> bool:
-    """Return True for a progressive JPEG, which takes 1.5 to 3 times as long to decode as a baseline one."""
-    with contextlib.suppress(struct.error, IndexError):
-        return data[:2] == _JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
-    return False
 
 
 def _at(layout: str, place: int) -> Callable[[bytes], Size]:

@@ -13,7 +13,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.workload.digests import ops_digest
 from autopipe.workload.op import Op, Step
-from autopipe.workload.ops.decode import decode, image_size, is_progressive, reduced
+from autopipe.workload.ops.decode import decode, image_size, reduced
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
@@ -299,5 +299,5 @@ def test_no_side_falls_below_the_least() -> None:
 @pytest.mark.parametrize("progressive", [0, 1])
 def test_progressive_files_are_known_by_their_header(progressive: int) -> None:
     data = encoded(np.zeros((20, 30, 3), np.uint8), ".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, progressive)
-    assert is_progressive(data) is bool(progressive)
-    assert not any(is_progressive(each) for each in (data[:8], b"", b"\x89PNG\r\n", data[:2] + b"\xff" * 9))
+    assert ap.Decode.is_progressive(data) is bool(progressive)
+    assert not any(ap.Decode.is_progressive(each) for each in (data[:8], b"", b"\x89PNG\r\n", data[:2] + b"\xff" * 9))
