@@ -129,8 +129,13 @@ def test_a_mask_that_is_cropped_alike_and_a_reduced_image_are_decoded_whole() ->
 
 
 def test_with_a_trace_the_two_are_one_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, numbers, noted = jpeg(40, 50), np.array([0.3, 0.6]), []
-    monkeypatch.setattr(traced, "noted", lambda function, name, log: noted.append(name) or function)
+    data, numbers, noted = jpeg(40, 50), np.array([0.3, 0.6]), list[str]()
+
+    def noting(function: Any, name: str, log: Any) -> Any:
+        noted.append(name)
+        return function
+
+    monkeypatch.setattr(traced, "noted", noting)
     steps = tuple(steps_of(ap.Decode(), ap.RandomCrop(20, 30)))
     recipe = Recipe(source=Made(1, lambda index: (data, 3)), steps=steps, fixed_spec=ENCODED, spec=DECODED)
     (step,) = joined(traced.traced(dataclasses.replace(recipe, trace=str(tmp_path))).steps)
