@@ -142,6 +142,8 @@ class Decode(Op):
         crop, before = following.op, step.before
         if not isinstance(crop, Cutting) or self.reduce or before.x.kind is not FieldKind.ENCODED:
             return None
+        if type(self).apply is not Decode.apply or not crop.only_cuts():  # somebody's own
+            return None
         if crop.touches(step.after) != (True, False) or (before.y is not None and before.y.kind is FieldKind.ENCODED):
             return None
         return None if library() is None else DecodedCrop.of(step, following)

@@ -68,6 +68,10 @@ class Cutting(_Sized):
         """Return the op's result of a rectangle; `out` as in `Op.apply`."""
         return cut
 
+    def only_cuts(self) -> bool:
+        """Return True if `box` and `finished` are all that it does: no class of somebody's own does more."""
+        return type(self).pixels is Cutting.pixels and type(self).apply is PixelOp.apply
+
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         top, left, height, width = self.box(array.shape, random)
         return self.finished(array[top : top + height, left : left + width], kind, out)

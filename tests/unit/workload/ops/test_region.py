@@ -128,6 +128,26 @@ def test_a_mask_that_is_cropped_alike_and_a_reduced_image_are_decoded_whole() ->
     assert len(joined(steps_of(ap.Decode(reduce=(8, 8)), crop))) == 2
 
 
+class Brighter(ap.RandomCrop):
+    """Somebody's own crop, which does more."""
+
+    def pixels(self, array: Any, kind: FieldKind, random: Any, out: Any) -> Any:
+        return super().pixels(array, kind, random, out) // 2 + 128
+
+
+class Inverted(ap.Decode):
+    """Somebody's own decoder."""
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: Any, out: Any = None) -> Sample:
+        x, y = super().apply(sample, spec, random, out)
+        return 255 - np.asarray(x), y
+
+
+def test_ops_of_somebodys_own_that_do_more_are_left_alone() -> None:
+    assert len(joined(steps_of(ap.Decode(), Brighter(9, 9)))) == 2
+    assert len(joined(steps_of(Inverted(), ap.RandomCrop(9, 9)))) == 2
+
+
 def test_with_a_trace_the_two_are_one_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, numbers, noted = jpeg(40, 50), np.array([0.3, 0.6]), list[str]()
 
