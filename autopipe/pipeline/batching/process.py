@@ -125,7 +125,7 @@ class Nursery:
         return int(pid)
 
     def ended(self, pid: int) -> int | None:
-        """Return how a worker ended, minus the number of the signal that killed it; None if it runs."""
+        """Return the exit status of a worker, or the negative number of the signal that killed it. None: it runs."""
         with self._lock:
             try:
                 status: int | None = self._asked(("ended", pid))
@@ -297,7 +297,8 @@ class WorkerProcess:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up a thread that waits for an answer
         self._socket.close()
         while (status := self._nursery.ended(self.pid)) is None:  # so long its number is no other process's
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # without a nursery, it may have gone by now
+                os.kill(self.pid, signal.SIGKILL)
             time.sleep(_ASK_SECONDS)
         return status
 
