@@ -326,8 +326,9 @@ _PROBES = 64
 
 
 def kept_bytes(recipe: Recipe) -> float:
-    """Return what a cache takes of a sample on average if samples differ in size, and two standard errors more: by a
-    few of them, spread over the data. 0 if they have one size.
+    """Estimate the mean bytes of a kept sample if samples differ in size; 0 if they have one size.
+
+    A few samples are read, spread over the data. Two standard errors are added to their mean.
     """
     if recipe.fixed_spec.is_fixed:
         return 0.0
