@@ -101,5 +101,4 @@ def doctor(as_json: options.AsJson = False) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        crops = region.library() is not None
-        screen.show(tables.machine(found, machine.opencv_installed(), decodes_crops=crops))
+        screen.show(tables.machine(found, machine.opencv_installed(), why_whole=region.why_whole()))

@@ -38,8 +38,8 @@ _STYLES = {
 # ---------------------------------------------------------------- doctor
 
 
-def machine(found: Machine, opencv_found: Mapping[str, str], *, decodes_crops: bool) -> Table:
-    """Render a machine for `autopipe doctor`; `decodes_crops` if crops of JPEG files are decoded without the rest."""
+def machine(found: Machine, opencv_found: Mapping[str, str], *, why_whole: str | None) -> Table:
+    """Render a machine for `autopipe doctor`; `why_whole`: why JPEG files that are cropped are decoded whole, if so."""
     cpu, memory = found.cpu, found.memory
     table = labelled(
         [
@@ -56,8 +56,10 @@ def machine(found: Machine, opencv_found: Mapping[str, str], *, decodes_crops: b
     for name, version in found.versions.items():
         table.add_row(name, version or "not installed")
     table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
-    needs = "decoded whole; `apt-get install gcc libjpeg-dev` or the like has only the crop decoded"
-    table.add_row("crops of JPEG", "decoded without the rest" if decodes_crops else needs)
+    crops = "decoded without the rest"
+    if why_whole is not None:
+        crops = f"decoded whole, because {why_whole}. It takes gcc, libjpeg-dev and a cache folder that can be written"
+    table.add_row("crops of JPEG", crops)
     if (warning := opencv_warning(opencv_found)) is not None:
         table.add_row(_NOTE, warning)
     return table

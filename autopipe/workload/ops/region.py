@@ -12,7 +12,6 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-import logging
 import os
 import subprocess
 import tempfile
@@ -29,24 +28,37 @@ from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.pixels import Box
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
-_log = logging.getLogger(__name__)
 _SOURCE = Path(__file__).with_name("region.c")
 _COMPILER_SECONDS = 60.0
+_TOLD = 300  # characters of what a compiler says
 
 Function: TypeAlias = Callable[..., int]
 
 
-@functools.cache
 def library() -> Function | None:
     """Return the compiled function; None if it cannot be compiled here or gives other pixels than simplejpeg."""
+    found = _loaded()
+    return None if isinstance(found, str) else found
+
+
+def why_whole() -> str | None:
+    """Return why JPEG files are decoded whole; None if only a crop is decoded."""
+    found = _loaded()
+    return found if isinstance(found, str) else None
+
+
+@functools.cache
+def _loaded() -> Function | str:
+    """Return the compiled function, or why there is none."""
     try:
         function: Any = ctypes.CDLL(str(_compiled())).autopipe_region
+    except subprocess.CalledProcessError as error:
+        return f"the C compiler refuses {_SOURCE.name}: {error.stderr.decode(errors='replace').strip()[:_TOLD]}"
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: nobody's home is known
-        _log.debug("JPEG files are decoded whole, because %s cannot be compiled: %r", _SOURCE.name, error)
-        return None
+        return f"{_SOURCE.name} cannot be compiled: {error}"
     numbers = [ctypes.c_int] * 5
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *numbers, ctypes.c_void_p, ctypes.c_void_p]
-    return function if _is_exact(function) else None
+    return function if _is_exact(function) else "this machine's libjpeg gives other pixels"
 
 
 def _compiled() -> Path:
@@ -75,7 +87,6 @@ def _is_exact(function: Function) -> bool:
         for top, left, height, width in ((0, 0, 61, 75), (19, 21, 30, 37), (40, 50, 21, 25)):
             part = _called(function, data, (61, 75), (top, left, height, width), 3)
             if part is None or not np.array_equal(part, whole[top : top + height, left : left + width]):
-                _log.warning("JPEG files are decoded whole, because this machine's libjpeg gives other pixels.")
                 return False
     return True
 
