@@ -131,7 +131,7 @@ class Payback(Value):
     bytes: int = pydantic.Field(ge=0)  # of the whole set on disk
     free_bytes: int | None = None
     saved_seconds: float  # in each epoch, against the best configuration that needs no conversion
-    epochs: float | None  # after which it has paid: 0 at once, None never
+    epochs: float | None = None  # after which it has paid: 0 at once, None never
     overruled: bool  # it is faster than the winner and pays only after the training's epochs
     advice: bool  # only the user's permission to convert is missing
 

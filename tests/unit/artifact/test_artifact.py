@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import typing
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from autopipe.artifact.artifact import KeptWarning
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference
 from autopipe.errors import ArtifactError
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Value
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 
 ASSETS = Path(__file__).parents[2] / "assets" / "artifacts"
@@ -219,3 +222,20 @@ def test_a_link_in_the_locks_place_is_not_followed(path: Path, tmp_path: Path) -
     files.write_joined(artifact(), path)
     assert len(files.read(path).profiles) == 1
     assert not victim.exists()
+
+
+def _values(kind: type[Value]) -> Iterator[type[Value]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _values(each)
+
+
+def test_what_may_be_none_may_be_missing() -> None:
+    """An artefact is written without what is None."""
+    required = [
+        f"{each.__name__}.{name}"
+        for each in _values(Value)
+        for name, field in each.model_fields.items()
+        if field.is_required() and type(None) in typing.get_args(field.annotation)
+    ]
+    assert required == []
