@@ -114,7 +114,7 @@ def theirs(make: Callable[[Path], Any], folder: Path) -> float:
 def ours(ops: tuple[Any, ...], config: ap.PipelineConfig, folder: Path) -> float:
     workload = ap.Workload(data=ap.ImageFolder(folder.absolute()), ops=ops, batch_size=BATCH)
     with ap.build_loader(workload, config) as loader:
-        for _ in loader.batches(0) if config.cache != "none" else ():
+        for _ in loader.batches(0) if config.kept.in_memory else ():
             pass
         return rate(_endless(loader))
 
@@ -140,8 +140,8 @@ def main() -> None:
     }
     for name, ops, folder in (("crops", CROPS, varied), ("colours", COLOURS, photos)):
         for loader in (ap.Threads(workers=2), ap.Processes(workers=2)):
-            for cache in ("none", "encoded", "memory"):
-                config = ap.PipelineConfig(loader=loader, cache=cache)
+            for keep in ("none", "encoded", "memory"):
+                config = ap.PipelineConfig(loader=loader, keep=keep)
                 rows[f"{name}: {config.short()}"] = lambda ops=ops, config=config, folder=folder: ours(
                     ops, config, folder
                 )

@@ -113,10 +113,10 @@ ROWS: dict[str, tuple[Callable[[Path], Workload], str, dict[str, Any]]] = {
     "photos, threads": (photos, "photos", {"loader": THREADS}),
     "photos, processes": (photos, "photos", {"loader": PROCESSES}),
     "photos, threads, float32": (photos, "photos", {"loader": THREADS, "finish": "host"}),
-    "photos, threads, cached": (photos, "photos", {"loader": THREADS, "cache": "memory"}),
+    "photos, threads, cached": (photos, "photos", {"loader": THREADS, "keep": "memory"}),
     "camvid, processes": (camvid, "camvid", {"loader": PROCESSES}),
     "arrays, flip": (arrays, "", {"loader": ONE, "steps_per_execution": 32}),
-    "64x64, cached": (small, "", {"loader": ONE, "cache": "memory", "steps_per_execution": 8}),
+    "64x64, cached": (small, "", {"loader": ONE, "keep": "memory", "steps_per_execution": 8}),
     "12 megapixels, reduced": (large, "", {"loader": THREADS}),
     "MLP": (mlp, "", {"loader": ONE, "steps_per_execution": small_rows.TOGETHER}),
 }

@@ -60,7 +60,7 @@ def ours(folder: Path, data: str, sets: Path, loader: LoaderConfig, settings: di
 
 
 def tf_records(folder: Path, sets: Path, as_float: bool) -> Iterator[int]:
-    """tf.data on the very files that `storage="tfrecord"` has written."""
+    """tf.data on the very files that `keep="tfrecord"` has written."""
     import tensorflow as tf
 
     features = {IMAGE_KEY: tf.io.FixedLenFeature([], tf.string), LABEL_KEY: tf.io.FixedLenFeature([], tf.int64)}
@@ -111,17 +111,17 @@ def table(cores: int, sets: Path) -> dict[str, Row]:
     def row(loader: LoaderConfig, data: str = "photos", **settings: str) -> Row:
         output = "float32" if settings.get("finish") == "host" else "uint8" + (" + ids" if data == "camvid" else "")
         run = functools.partial(ours, data=data, sets=sets, loader=loader, settings=settings)
-        decodes = settings.get("storage", "files") != "array" and "cache" not in settings
+        decodes = settings.get("keep") in (None, "tfrecord")
         whole = {"photos": 4000, "camvid": 900}[data]  # twice all samples: the cache is full, files are in memory
         return Row(run, output, data, 60 if data == "camvid" and decodes else whole)
 
     both = {"threads": Threads(workers=cores), "processes": Processes(workers=cores)}
     forms: dict[str, dict[str, str]] = {
         "files": {},
-        "tfrecord": {"storage": "tfrecord"},
-        "array": {"storage": "array"},
-        "array + memory": {"storage": "array", "cache": "memory"},
-        "files + memory": {"cache": "memory"},
+        "tfrecord": {"keep": "tfrecord"},
+        "array": {"keep": "array"},
+        "array + memory": {"keep": "array+memory"},
+        "files + memory": {"keep": "memory"},
     }
     found = {
         f"{prefix}{form}, {name}": row(loader, data, **settings)
@@ -129,7 +129,7 @@ def table(cores: int, sets: Path) -> dict[str, Row]:
         for form, settings in forms.items()
         for name, loader in both.items()
     }
-    found["tfrecord, processes, host"] = row(both["processes"], storage="tfrecord", finish="host")
+    found["tfrecord, processes, host"] = row(both["processes"], keep="tfrecord", finish="host")
     found["tf.data on TFRecords"] = Row(
         functools.partial(tf_records, sets=sets, as_float=True), "float32", warm_images=16000
     )

@@ -123,7 +123,7 @@ def pays_back(workload: Workload, cores: int, faster: float, where: Path) -> dic
         where: a folder for the sets.
     """
     files = PipelineConfig(loader=Threads(workers=cores))
-    array = PipelineConfig(loader=Threads(workers=cores), storage="array")
+    array = PipelineConfig(loader=Threads(workers=cores), keep="array")
     part = dataclasses.replace(workload, data=Subset(workload.data, PART))
     count = len(workload.data)
     _, epochs = Model(1e9).train(workload, files, 2)

@@ -157,7 +157,7 @@ def cold_group(folder: Path, rounds: int, cores: int, sets: Path) -> dict[str, A
     ran: dict[str, list[dict[str, float]]] = {form: [] for form in files}
     for _ in range(rounds):
         for form, paths in files.items():
-            config = PipelineConfig(loader=Threads(workers=4 * cores), storage=form)
+            config = PipelineConfig(loader=Threads(workers=4 * cores), keep=form)
             ran[form].append(format_runs.cold(workload, config, paths))
     found, speed = disk.detect(sets), disk.read_bytes_per_second(files["array"])
     return {

@@ -47,7 +47,7 @@ CONFIGS = [
     PipelineConfig(loader=Threads(workers=2, queue_size=8)),
     PipelineConfig(loader=Processes(workers=2, queue_size=8)),
     PipelineConfig(loader=TfData(), finish="host"),
-    PipelineConfig(loader=Threads(workers=2, queue_size=8), cache="memory"),
+    PipelineConfig(loader=Threads(workers=2, queue_size=8), keep="memory"),
     PipelineConfig(loader=Threads(workers=1, queue_size=4)),
     PipelineConfig(loader=Threads(workers=4, queue_size=16), finish="host"),
     PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=4)),

@@ -45,7 +45,7 @@ def _of(loader: LoaderConfig, **rest: Any) -> PipelineConfig:
 
 
 TWO = (_of(Threads(workers=2)), _of(Processes(workers=2)))
-CACHED = (_of(Threads(workers=2), cache="memory"), _of(Processes(workers=2), cache="memory"))
+CACHED = (_of(Threads(workers=2), keep="memory"), _of(Processes(workers=2), keep="memory"))
 READERS = (_of(Threads(workers=2, read_ahead=32)), _of(Threads(workers=2, read_ahead=128)), _of(Threads(workers=64)))
 ARRAYS = (
     *TWO,
@@ -55,7 +55,7 @@ ARRAYS = (
     _of(Threads(workers=2), steps_per_execution=32),
     _of(Threads(workers=2, queue_size=2), finish="host"),
 )
-NO_CACHE = ("--set", "cache=none")
+NO_CACHE = ("--set", "keep=none")
 
 
 def _many(*counts: int, **rest: Any) -> tuple[PipelineConfig, ...]:
@@ -68,7 +68,7 @@ REGIMES = (
         name="warm",
         workload="warm",
         stands_for="local JPEG in the page cache, small CNN on the cores",
-        known=(*CACHED, *TWO, _of(Threads(workers=2), cache="memory", finish="host")),
+        known=(*CACHED, *TWO, _of(Threads(workers=2), keep="memory", finish="host")),
         bottleneck=("op", "model"),
     ),
     Regime(
@@ -220,14 +220,14 @@ REGIMES = (
         name="colours",
         workload="colours",
         stands_for="local JPEG, brightness, contrast, saturation and hue; small CNN on the cores",
-        known=(*TWO, *CACHED, _of(Processes(workers=3), cache="memory")),
+        known=(*TWO, *CACHED, _of(Processes(workers=3), keep="memory")),
         bottleneck=("op", "model"),
     ),
     Regime(
         name="crops",
         workload="crops",
         stands_for="local JPEG of varied sizes, random resized crops; small CNN on the cores",
-        known=(*CACHED, _of(Threads(workers=2), cache="memory", finish="host"), *TWO),
+        known=(*CACHED, _of(Threads(workers=2), keep="memory", finish="host"), *TWO),
         bottleneck=("op", "model"),
     ),
     Regime(
@@ -242,9 +242,9 @@ REGIMES = (
         name="crops-20ms",
         workload="crops_20ms",
         stands_for="the same, each read waits 20 ms (synthetic), memory for encoded samples only",
-        known=tuple(_of(loader(workers=count), cache="encoded") for count in (2, 3) for loader in (Threads, Processes)),
+        known=tuple(_of(loader(workers=count), keep="encoded") for count in (2, 3) for loader in (Threads, Processes)),
         bottleneck=("op", "model"),
-        options=("--only", "cache=none,encoded"),
+        options=("--only", "keep=none,encoded"),
     ),
     Regime(
         name="progressive",
@@ -307,7 +307,7 @@ REGIMES = (
         workload="twelve_ms",
         stands_for="rehearsed: 128 cores, a million samples that take 12 ms each, memory for half of them, "
         "eight accelerators of 2,700 images/s",
-        known=_many(128, devices=8, cache="memory", cache_fraction=0.5),
+        known=_many(128, devices=8, keep="memory:50%"),
         bottleneck=("memory", "op", "model"),
         rehearse="cores=128,gpus=8,step=12ms,exchange=0.2ms,memory=90G,samples=1000000",
     ),

@@ -1,7 +1,7 @@
 """Search a recorded table, again and again: how good is a sampler after so many trials?
 
     python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --seeds 200 --sampler surrogate --sampler random
-    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --other-machines 50 --only cache=none
+    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --other-machines 50 --only keep=none
 
 Shows how far below the table's best a search is after so many trials: the median, and the 90th percentile in brackets.
 Needs nothing of the machine that the table was recorded on; see record_table.py.

@@ -83,8 +83,8 @@ def endless(loader: Loader) -> Iterator[int]:
             yield len(x)
 
 
-def ours(folder: Path, data: str, loader: LoaderConfig, finish: str, cache: str) -> Iterator[int]:
-    config = PipelineConfig.model_validate({"loader": loader, "finish": finish, "cache": cache})
+def ours(folder: Path, data: str, loader: LoaderConfig, finish: str, keep: str) -> Iterator[int]:
+    config = PipelineConfig.model_validate({"loader": loader, "finish": finish, "keep": keep})
     with build_loader(WORKLOADS[data](folder), config) as made:
         yield from endless(made)
 
@@ -113,11 +113,11 @@ def bare_loop(folder: Path, finish: str) -> Iterator[int]:
             yield peers.BATCH
 
 
-def _ours(loader: LoaderConfig, finish: str = "device", cache: str = "none", data: str = "photos") -> Row:
-    run = functools.partial(ours, data=data, loader=loader, finish=finish, cache=cache)
+def _ours(loader: LoaderConfig, finish: str = "device", keep: str = "none", data: str = "photos") -> Row:
+    run = functools.partial(ours, data=data, loader=loader, finish=finish, keep=keep)
     compact = "uint8 + class ids" if data == "camvid" else "uint8"
-    warm = {"photos": 4000, "camvid": 60}[data] * (2 if cache == "memory" else 1)
-    warm = max(warm, 900) if data == "camvid" and cache == "memory" else warm
+    warm = {"photos": 4000, "camvid": 60}[data] * (2 if keep == "memory" else 1)
+    warm = max(warm, 900) if data == "camvid" and keep == "memory" else warm
     return Row(run, "float32" if finish == "host" else compact, data, warm)
 
 
@@ -147,14 +147,14 @@ def table(cores: int) -> dict[str, Row]:
         "Grain processes": _searched(peers.grain, cores, "uint8", GRAIN, processes=True, as_float=False),
         "DALI CPU": _searched(peers.dali, cores, "uint8", "DALI; pixels within one level"),
         "SPDL": _searched(peers.spdl, cores, "uint8", "SPDL and OpenCV"),
-        "threads cached": _ours(threads, cache="memory"),
-        "processes cached": _ours(processes, cache="memory"),
-        "tfdata cached": _ours(TfData(), cache="memory"),
+        "threads cached": _ours(threads, keep="memory"),
+        "processes cached": _ours(processes, keep="memory"),
+        "tfdata cached": _ours(TfData(), keep="memory"),
         "tf.data cached": Row(peers.tf_cached, "uint8", warm_images=16000, code="plain tf.data"),
         "camvid threads": _ours(threads, data="camvid"),
         "camvid processes": _ours(processes, data="camvid"),
-        "camvid threads cached": _ours(threads, cache="memory", data="camvid"),
-        "camvid processes cached": _ours(processes, cache="memory", data="camvid"),
+        "camvid threads cached": _ours(threads, keep="memory", data="camvid"),
+        "camvid processes cached": _ours(processes, keep="memory", data="camvid"),
         "camvid tf.data": Row(peers.tf_camvid, "float32, 32 planes", "camvid", warm_images=60, code="plain tf.data"),
     } | {
         name: Row(run, out, data, warm, skip=skip, code=small_rows.whose(run))

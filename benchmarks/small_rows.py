@@ -119,7 +119,7 @@ def cached(folder: Path, loader: LoaderConfig) -> Sizes:
     with tempfile.TemporaryDirectory() as own:
         ops = [Decode(), RandomFlip()]
         workload = Workload(data=ImageFolder(written(Path(own), 2000, 64, 64)), ops=ops, batch_size=peers.BATCH)
-        yield from batches(workload, PipelineConfig(loader=loader, cache="memory"))
+        yield from batches(workload, PipelineConfig(loader=loader, keep="memory"))
 
 
 def tf_cached_small(folder: Path) -> Sizes:

@@ -69,7 +69,7 @@ def workload(latency_seconds: float, encoded: tuple[bytes, ...], batch_size: int
 
 
 def tuned(work: ap.Workload, folder: Path, budget: float, rehearse: Rehearsal | None = None) -> Path:
-    limits = Limits(only={"loader": ("threads",), "cache": ("none",), "storage": ("files",)})
+    limits = Limits(only={"loader": ("threads",), "keep": ("none",)})
     settings = Settings(
         space="default", trials=8, budget_seconds=budget, limits=limits, blocks=(2, 2), rehearse=rehearse
     )

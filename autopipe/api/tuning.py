@@ -83,7 +83,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
         join: share the study in that storage, and its trials, with other machines like this one that ask for the same.
         seed: of everything random in the search.
-        only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"cache": "none"}`.
+        only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"keep": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
             returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
         rehearse: a machine that is not here, to tune for in place of this one.
@@ -151,7 +151,7 @@ def _require_kinds(
 def _held(only: Any) -> dict[str, tuple[Value, ...]]:
     items: Any = (only or {}).items() if isinstance(only, Mapping | None) else [(None, None)]
     if not all(isinstance(name, str) and isinstance(values, str | int | float | Iterable) for name, values in items):
-        hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
+        hint = 'Such as only={"loader": ("threads", "tfdata"), "keep": "none"}.'
         raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
     return {name: (held,) if isinstance(held, str | int | float) else tuple(held) for name, held in items}
 

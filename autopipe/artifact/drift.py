@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from autopipe import again, registry
+from autopipe.artifact import pick
 from autopipe.artifact.schema import Profile
 from autopipe.errors import ConfigError, near
 from autopipe.hardware import disk, machine
@@ -196,9 +197,10 @@ class _Judge:
         promise = getattr(trainer, "promise", None)
         drift = promised = None
         if isinstance(promise, Promise):
-            promised = promise.profile.winner.images_per_second.value
-            fills_a_cache = epoch == 0 and promise.profile.winner.config.get("cache", "none") != "none"
-            if not fills_a_cache:
+            winner = promise.profile.winner
+            promised = winner.images_per_second.value
+            fills_a_cache = any(each.kept.in_memory for each in pick.readable([winner.config]))
+            if epoch > 0 or not fills_a_cache:
                 drift = shortfall(promise, figures, machine.usable_cores())
         values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
         values |= {"epoch": epoch, "promised_images_per_second": promised}

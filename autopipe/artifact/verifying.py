@@ -66,7 +66,7 @@ def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
 def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
     kinds: dict[tuple[str, ...], PipelineConfig] = {}
     for config in configs:
-        kind = (config.loader.kind, config.cache, config.storage, config.finish, config.channels)
+        kind = (config.loader.kind, config.keep, config.finish, config.channels)
         known = kinds.get(kind)
         if config.devices == 1 and (
             known is None or (config.loader.worker_count() or 0) > (known.loader.worker_count() or 0)

@@ -18,7 +18,7 @@ def measure(
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory, wrapped.prefetch=2."
+            "--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, keep=memory, wrapped.prefetch=2."
         ),
     ] = None,
     simulate_step: options.SimulateStep = None,

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pydantic
+
 from autopipe.errors import ConfigError, near
 from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import WrappedDataset
@@ -125,7 +127,17 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
         if key != "loader":
             for name in _names(key, str(params["loader"])):
                 params[name] = _value(name, values[0])
-    return configs.to_config(params)
+    return configs.to_config(_modern(params))
+
+
+def _modern(params: configs.Params) -> configs.Params:
+    """Return the parameters with `keep` changed as those say that it has replaced."""
+    former = sorted(params.keys() & configs.FORMERLY.keys())
+    if former:
+        params = configs.modern(configs.Kept.of(str(params.pop("keep"))).formerly | params)
+    for name in former:
+        configs.say_former(name, f"keep={params['keep']}")
+    return params
 
 
 def of_loaders(pairs: Iterable[str]) -> list[str]:
@@ -167,14 +179,14 @@ def _split(pair: str) -> tuple[str, list[str]]:
     key, equals, text = pair.partition("=")
     if not equals or not key.strip() or not text.strip():
         raise ConfigError(
-            f"A setting must be written key=value, but got {pair!r}.", hint="For example: --set cache=memory"
+            f"A setting must be written key=value, but got {pair!r}.", hint="For example: --set keep=memory"
         )
     return key.strip(), [part.strip() for part in text.split(",")]
 
 
 def _names(key: str, loader: str | None = None) -> list[str]:
     known: Mapping[str, object] = configs.parameter_types()
-    if key in known:
+    if key in known or key in configs.FORMERLY:
         return [key]
     whose = ""
     if key.startswith("loader."):
@@ -197,7 +209,7 @@ def _value_of_any(names: list[str], text: str) -> Value:
 
 
 def _value(name: str, text: str) -> Value:
-    adapter = configs.parameter_types()[name]
+    adapter = _adapter(name)
     try:
         value: Value = adapter.validate_strings(text, strict=True)
     except ValueError:
@@ -206,12 +218,17 @@ def _value(name: str, text: str) -> Value:
     return value
 
 
+def _adapter(name: str) -> pydantic.TypeAdapter[Any]:
+    former = configs.FORMERLY.get(name)
+    return configs.parameter_types()[name] if former is None else pydantic.TypeAdapter(former)
+
+
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
 _ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
 
 
 def _hint(name: str) -> str:
-    schema = configs.parameter_types()[name].json_schema()
+    schema = _adapter(name).json_schema()
     if "enum" in schema:
         return f"It takes {', '.join(map(str, schema['enum']))}."
     said = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]

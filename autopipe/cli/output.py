@@ -17,6 +17,7 @@ from autopipe.artifact import codegen, factory, pick, reference, schema
 from autopipe.cli import screen
 from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
+from autopipe.pipeline import assembly
 
 _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -124,10 +125,10 @@ def say_next(artifact: Path, profile: schema.Profile, workload: str | None, argu
     name the artefact, and the workload if it was given, on a command line.
     """
     config = pick.config_of(profile)
-    if workload is not None and config.storage != "files":
-        form, deepest = config.storage, config.cut == "deepest"
-        out = artifact.parent / "converted" / (form if deepest else f"{form}-{config.cut}")
-        cut = "" if deepest else f" --cut {config.cut}"
+    form, depth = config.kept.form, config.kept.cut
+    if workload is not None and config.kept.converts:
+        out = artifact.parent / "converted" / assembly.set_name(form, depth)
+        cut = f" --cut {depth}" if isinstance(depth, int) else ""
         convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
         screen.say(f"before    {convert}")
     if (report := write_report(artifact, profile)) is not None:

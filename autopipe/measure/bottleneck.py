@@ -111,8 +111,8 @@ def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit:
     holds = (each for each in others if reached <= OVERTAKEN * each.images_per_second <= OVERTAKEN * model)
     lowest = next(holds, others[0])
     config = bounds.config
-    if config.cache != "none" and config.cache_fraction < 1 and bounds.work.from_source > 0:
-        whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), bounds.costs)
+    if config.kept.in_memory and config.kept.part < 1 and bounds.work.from_source > 0:
+        whole = cost_model.work(config.keeping(part=1.0), bounds.costs)
         takes = bounds.work.core_seconds + bounds.work.read_wait_seconds
         if whole.core_seconds + whole.read_wait_seconds < 0.5 * takes:
             return dataclasses.replace(lowest, kind=Kind.MEMORY)
@@ -219,7 +219,7 @@ def _transfer(bounds: Bounds, found: Limit) -> str:
 
 def _memory(bounds: Bounds, found: Limit) -> str:
     return (
-        f"memory holds {bounds.config.cache_fraction:.0%} of the samples; reading and making the others brings no more "
+        f"memory holds {bounds.config.kept.part:.0%} of the samples; reading and making the others brings no more "
         f"than {_text(found.images_per_second)} images/s"
     )
 

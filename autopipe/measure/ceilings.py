@@ -129,7 +129,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
         in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
-            _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)
+            _, cached = _run(few, plan, PipelineConfig(loader=loader, keep="memory"), _CACHED_SECONDS, report)
     return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
@@ -259,7 +259,7 @@ def _run(
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
         alive = functools.partial(report.progress, 0, 0.0)  # a sign of life: a batch may take seconds
-        for _ in range(len(loader) if config.cache == "memory" else 0):
+        for _ in range(len(loader) if config.kept.in_memory and not config.kept.encoded else 0):
             next(batches)
             alive()
         return timed(batches, config.loader.worker_count() or 1, workload.batch_size, seconds, alive)

@@ -148,12 +148,13 @@ READ = "read"
 def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     """Compute the work of a loader for one image, with its caches `filled` or not."""
     costs = costs.of_workers(config)
-    cached = config.cache_fraction if filled and config.cache != "none" else 0.0
-    missed, converted = 1.0 - cached, STORAGES[config.storage].converts
+    keeps = config.kept
+    cached = keeps.part if filled and keeps.in_memory else 0.0
+    missed, converted = 1.0 - cached, keeps.converts
     depth = _depth(config, costs)
     kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
     prefix = [_kept_read(op) if converted else op for op in kept]
-    spared = 1 if config.cache == "encoded" else len(prefix)  # the read alone, or all
+    spared = _spared(config, depth, len(prefix))
     paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
     on_host = config.finish == "host"
     paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
@@ -165,18 +166,25 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     )
 
 
+def _spared(config: PipelineConfig, depth: int, ops: int) -> int:
+    """Return how many of the read and the deterministic ops a sample in memory spares, if `depth` were done before."""
+    cut = config.kept.memory_cut
+    return 1 + max(0, cut - depth) if isinstance(cut, int) else ops
+
+
 def _kept_read(op: OpCost) -> OpCost:
     """Return the read from a converted set, which does not wait: the set is a few large files on this machine."""
     return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
 
 
 def _depth(config: PipelineConfig, costs: Costs) -> int:
-    storage = STORAGES[config.storage]
-    if not storage.converts:
+    keeps = config.kept
+    if not keeps.converts:
         return 0
-    if config.cut != "deepest":
-        return config.cut
-    return costs.depths.get(config.storage, max(0, len(costs.fixed) - 1) if storage.holds_arrays else 0)
+    if isinstance(keeps.cut, int):
+        return keeps.cut
+    deepest = max(0, len(costs.fixed) - 1) if STORAGES[keeps.form].holds_arrays else 0
+    return costs.depths.get(keeps.form, deepest)
 
 
 # ---------------------------------------------------------------- rates
@@ -382,14 +390,15 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     """Predict the seconds of converting the data set, and those that filling the cache adds to the first epoch."""
     cores = costs.cores or 1.0
     convert = 0.0
-    if STORAGES[config.storage].converts:
+    if config.kept.converts:
         before = costs.fixed[: 1 + _depth(config, costs)]
         busy = sum(op.seconds_per_image for op in before) / cores
         convert = samples * max(busy, sum(op.wall_seconds_per_image for op in before) / cores)
-    if config.cache == "none":
+    if not config.kept.in_memory:
         return convert, 0.0
     made = work(config, costs, filled=False)
-    fixed = [op for op in made.paid if op.part == "fixed"][: 1 if config.cache == "encoded" else None]
+    fixed = [op for op in made.paid if op.part == "fixed"]
+    fixed = fixed[: _spared(config, _depth(config, costs), len(fixed))]
     workers = config.loader.worker_count() or cores
     busy = sum(op.seconds_per_image for op in fixed)
     if _depth(config, costs) > 0:
@@ -397,7 +406,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
     fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
     reads = _reads_rate(config, made, costs, bound=False)
-    return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
+    return convert, samples * config.kept.part * max(fill, 1 / reads if reads else 0.0)
 
 
 def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
@@ -413,7 +422,7 @@ def trial_reading_seconds(config: PipelineConfig, costs: Costs, workload: Descri
     wait.
     """
     reads = costs.reads
-    if config.cache == "none" or STORAGES[config.storage].converts or reads is None or not reads.waits:
+    if not config.kept.in_memory or config.kept.converts or reads is None or not reads.waits:
         return 0.0
     read = reads.images_per_second(_reads_at_once(config, costs))
     made = 1 / (1 / read + 1 / costs.model_rate(config))
@@ -520,23 +529,27 @@ def memory_bytes(config: PipelineConfig, workload: Description) -> int:
 
 def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
     """Return the bytes of the configuration's full cache; None if not known."""
-    if config.cache == "none":
+    if not config.kept.in_memory:
         return 0
-    whole = whole_cache_bytes(config.cache, workload)
-    return None if whole is None else int(whole * config.cache_fraction)
+    whole = whole_cache_bytes(config, workload)
+    return None if whole is None else int(whole * config.kept.part)
 
 
-def whole_cache_bytes(cache: str, workload: Description) -> int | None:
-    """Return the bytes of a cache of all samples; None if not known."""
-    return int(workload.mean_bytes * workload.samples) if cache == "encoded" else workload.fixed_bytes
+def whole_cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
+    """Return the bytes of such a cache of all samples; None if not known."""
+    cut = config.kept.memory_cut
+    if isinstance(cut, int) and cut > 0:
+        return workload.cuts.get("array", {}).get(cut)
+    return int(workload.mean_bytes * workload.samples) if cut == 0 else workload.fixed_bytes
 
 
 def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
     """Return the bytes of the configuration's converted samples on disk; None if not known."""
-    sizes = workload.cuts.get(config.storage, {})
+    keeps = config.kept
+    sizes = workload.cuts.get(keeps.form, {})
     if not sizes:
-        return workload.fixed_bytes if STORAGES[config.storage].holds_arrays else None
-    return sizes.get(max(sizes) if config.cut == "deepest" else config.cut)
+        return workload.fixed_bytes if STORAGES[keeps.form].holds_arrays else None
+    return sizes.get(keeps.cut if isinstance(keeps.cut, int) else max(sizes))
 
 
 def _queue_bytes(config: PipelineConfig, workload: Description) -> int:

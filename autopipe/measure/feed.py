@@ -85,8 +85,8 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
     alone = bench.alone(config.model_setup).model_images_per_second.value
     log = None if wanted.trace is None else TraceLog(wanted.trace)
     once = None
-    if regime == "cold" and (config.cache == "none" or config.cache_fraction < 1):
-        once = 1 if config.cache == "none" else 2
+    if regime == "cold" and (not config.kept.in_memory or config.kept.part < 1):
+        once = 2 if config.kept.in_memory else 1
 
     @contextlib.contextmanager
     def opened() -> Iterator[Open]:
@@ -120,7 +120,7 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
 
 
 def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
-    if STORAGES[config.storage].converts:
+    if config.kept.converts:
         root = place(workload.converted)
         return [str(path) for path in root.rglob("*")] if isinstance(root, Path) else []
     first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
@@ -133,7 +133,7 @@ def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOption
         loader.batch_size,
         loader.batches_at_once or config.loader.worker_count() or 1,
         wanted,
-        fill_steps=len(loader) if config.cache != "none" else 1,
+        fill_steps=len(loader) if config.kept.in_memory else 1,
         settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
     )
 
@@ -160,8 +160,8 @@ class Parts:
         model `trains` images/s; a cache is filled during training, possibly on the same cores.
         """
         count = len(self._workload.data)
-        converts = STORAGES[config.storage].converts
-        if config.cache == "none" and not converts:
+        converts = config.kept.converts
+        if not (config.kept.in_memory or converts):
             return Part(workload=self._workload)
         rate = makes() if converts else 1 / (1 / makes() + 1 / trains)
         wanted = samples_to_make(rate, self._workload.batch_size, count)
@@ -179,9 +179,9 @@ class Parts:
 
     def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
         """Write the samples in the configuration's storage form, once for each cut; return the workload with them."""
-        storage = STORAGES[config.storage]
-        conversion = assembly.conversion_of(part, self._plan, storage, config.cut)
-        key = (config.storage, conversion.cut, len(part.data))
+        storage = STORAGES[config.kept.form]
+        conversion = assembly.conversion_of(part, self._plan, storage, config.kept.cut)
+        key = (storage.name, conversion.cut, len(part.data))
         if key not in self._written:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)

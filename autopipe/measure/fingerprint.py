@@ -406,11 +406,11 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
     The artefact's is used first; also if neither has the right set but the artefact has any, so that the error is about
     that one.
     """
-    storage = STORAGES[config.storage]
+    storage = STORAGES[config.kept.form]
     beside = None if folder is None else folder / _BESIDE
     if beside is None or not storage.converts or not beside.is_dir():
         return workload
-    conversion = assembly.conversion_of(workload, planner.make_plan(workload), storage, config.cut)
+    conversion = assembly.conversion_of(workload, planner.make_plan(workload), storage, config.kept.cut)
     try:
         layout.find(beside, conversion, storage)
     except StorageError:
@@ -424,8 +424,9 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
 
     The check uses the description of a workload, which need not be imported.
     """
-    cut = described.depths.get(config.storage, 0) if config.cut == "deepest" else config.cut
-    wanted = (config.storage, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
+    form, cut = config.kept.form, config.kept.cut
+    cut = cut if isinstance(cut, int) else described.depths.get(form, 0)
+    wanted = (form, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
     for each in subfolders(folder / _BESIDE):
         with contextlib.suppress(StorageError):
             found = layout.whole_manifest(each).header

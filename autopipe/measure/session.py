@@ -156,7 +156,7 @@ class Session:
         pages = self._page_cache(wanted.page_cache)
         if rehearsal.current() is not None:
             self._loader_ceiling(pages, report)  # from then on loaders play what it has measured
-        at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
+        at_once = None if config.kept.converts else config.loader.reads_at_once()
         part = self._parts.part_for(
             config,
             makes=lambda: ceilings.made_in_time(self._loader_ceiling(pages, report), at_once or machine.usable_cores()),
@@ -173,16 +173,16 @@ class Session:
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but cannot hold the whole."""
-        if config.cache == "none":
+        if not config.kept.in_memory:
             return
-        recipe = assembly.recipe_of(self._workload, config.model_copy(update={"storage": "files"}), self._plan)
+        recipe = assembly.recipe_of(self._workload, config.model_copy(update={"keep": config.kept.memory}), self._plan)
         needed = MemoryCache.bytes_needed(recipe)
         free = machine.detect_memory().available_bytes
         if needed > CACHE_SHARE * free:
             raise LoaderError(
-                f"A cache of {config.cache_fraction:.0%} of the samples needs {machine.size_text(needed)}, "
+                f"A cache of {config.kept.part:.0%} of the samples needs {machine.size_text(needed)}, "
                 f"but {machine.size_text(free)} are free, of which it may take {CACHE_SHARE:.0%}.",
-                hint="Use cache='none', a smaller cache_fraction, or smaller images.",
+                hint="Use keep='none', a part such as keep='memory:50%', or smaller images.",
             )
 
 
@@ -215,7 +215,7 @@ def measurement(
         of_loader = {
             "data_share": share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
-            "cache_fill_seconds": fill_seconds if config.cache != "none" else None,
+            "cache_fill_seconds": fill_seconds if config.kept.in_memory else None,
             "data_wait_share": _data_wait_share(reading, alone),
             "conversion": feed.part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
@@ -334,10 +334,10 @@ def _progressive_share(workload: Workload, plan: Plan) -> float | None:
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     found: list[tuple[str, str | int, str | None]] = []  # setting, value and reason
     if plan.source.x.kind is not FieldKind.ENCODED:
-        found.append(("cache", "encoded", "samples are read as arrays"))
+        found.append(("keep", "encoded", "samples are read as arrays"))
     elif not plan.prefix:
         found.append(
-            ("cache", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
+            ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
         )
     found.append(("channels", "first", _no_channels_first(workload, model, plan)))
     if not plan.suffix:

@@ -25,11 +25,12 @@ from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
+from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Finish, LateFinish, Loader, LoadJob, Recipe
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
+from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
@@ -252,18 +253,18 @@ def _config_of_evaluation(
     """Return a configuration for the samples of `over`, and their plan if that was made: from their files, and without
     a cache if they are read once or memory has no room. What caches of this process have yet to take counts as taken.
     """
-    config = config.model_copy(update={"storage": "files", **({"cache": "none"} if passes == 1 else {})})
-    if config.cache == "none" or config.loader.works_elsewhere:  # there, the loader looks for room itself
+    config = config.model_copy(update={"keep": "none" if passes == 1 else config.kept.memory})
+    if not config.kept.in_memory or config.loader.works_elsewhere:  # there, the loader looks for room itself
         return config, None
     plan = make_plan(over)
     needed = MemoryCache.bytes_needed(recipe_of(over, config, plan))
     free = max(0, machine.detect_memory().available_bytes - MemoryCache.unfilled_bytes())
     if needed > CACHE_SHARE * free:
-        config = config.model_copy(update={"cache": "none"})
+        config = config.model_copy(update={"keep": "none"})
         warnings.warn(
             f"The {len(over.data)} samples for validation or prediction are read anew each time: a cache of them takes "
             f"{size_text(needed)}, but {size_text(free)} are free besides what other caches will take, and it may use "
-            f"{CACHE_SHARE:.0%} of that. Use smaller images or a smaller cache_fraction to leave more room.",
+            f"{CACHE_SHARE:.0%} of that. Use smaller images, or keep a part with `memory:50%`, to leave more room.",
             CacheWarning,
             stacklevel=4,
         )
@@ -314,12 +315,18 @@ def _job(
 def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan) -> Recipe:
     """Return the recipe of a workload's samples in a configuration."""
     source, done = _kept(workload, config, plan)
-    recipe = Recipe.of(workload, plan, source=source, done=done, finish=config.finish)
-    if config.cache == "none":
+    recipe, kept = Recipe.of(workload, plan, source=source, done=done, finish=config.finish), config.kept
+    if not kept.in_memory:
         return recipe
-    if config.cache == "encoded":
-        recipe = dataclasses.replace(recipe, fixed_steps=0, fixed_spec=plan.cut(done))
-    return dataclasses.replace(recipe, cached=config.cache_fraction, kept_bytes=kept_bytes(recipe))
+    if isinstance(kept.memory_cut, int):
+        if kept.memory_cut > len(plan.prefix):
+            raise ConfigError(
+                f"Samples can be kept after {count_text(len(plan.prefix), 'op')} at most, which do the same in each "
+                f"epoch, but got keep={config.keep!r}."
+            )
+        depth = max(done, kept.memory_cut)
+        recipe = dataclasses.replace(recipe, fixed_steps=depth - done, fixed_spec=plan.cut(depth))
+    return dataclasses.replace(recipe, cached=kept.part, kept_bytes=kept_bytes(recipe))
 
 
 _PROBES = 64
@@ -357,16 +364,17 @@ def _played(recipe: Recipe, order: BatchOrder) -> Recipe:
 
 def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
     """Return the source in the configuration's storage form, and the number of ops done there already."""
-    storage: Storage = STORAGES[config.storage]
+    storage: Storage = STORAGES[config.kept.form]
     if not storage.converts:
         return workload.data, 0
-    conversion = conversion_of(workload, plan, storage, config.cut)
+    cut = config.kept.cut
+    conversion = conversion_of(workload, plan, storage, cut)
     root = place(workload.converted)
     try:
         return layout.find(root, conversion, storage), conversion.cut
     except StorageError as error:
-        cut = "" if config.cut == "deepest" else f" --cut {config.cut}"
-        options = f"--to {storage.name}{cut} --out {shlex.quote(str(root / set_name(storage.name, config.cut)))}"
+        option = "" if cut == DEEPEST else f" --cut {cut}"
+        options = f"--to {storage.name}{option} --out {shlex.quote(str(root / set_name(storage.name, cut)))}"
         raise StorageError(error.message, hint=f"Run `autopipe convert` for this workload, with {options}") from error
 
 
@@ -389,14 +397,14 @@ def conversion_of(
         )
     cuts = storage.cuts(plan)
     if not cuts:
-        raise ConfigError(f'storage="{storage.name}" cannot keep these samples after any of the first ops.')
+        raise ConfigError(f"The form {storage.name} cannot keep these samples after any of the first ops.")
     if cut == "deepest":
         return Conversion.of(workload, plan, cuts[-1])
     if cut not in cuts:
         raise ConfigError(
-            f'storage="{storage.name}" keeps these samples after {" or ".join(map(str, cuts))} of the first ops, '
-            f"but got cut={cut}.",
-            hint='Use cut="deepest", or one of these.',
+            f"The form {storage.name} keeps these samples after {' or '.join(map(str, cuts))} of the first ops, "
+            f"but got {cut}.",
+            hint=f"Use one of these, or `{storage.name}` alone for as many as it can.",
         )
     return Conversion.of(workload, plan, cut)
 

@@ -7,12 +7,15 @@ base, the configuration that carries one of them, and the flat parameters of bot
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import hashlib
 import importlib.util
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 import pydantic
 
@@ -185,17 +188,168 @@ class OfSetup(pydantic.BaseModel):
         return ModelSetup.of(self)
 
 
+FILES = "files"
+"""The storage form of samples that are read as they are."""
+
+DEEPEST: Final = "deepest"
+
+_PLACE = re.compile(r"(?P<place>[^:+]+?)(?::(?P<cut>\d+))?(?::(?P<percent>\d+(?:\.\d+)?)%)?")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What `PipelineConfig.keep` says: which samples are kept, after how many of the first ops, and where.
+
+    Attributes:
+        form: the storage form on disk that samples are read from, written once beforehand; "files" as they are.
+        cut: the number of first ops done before a sample is kept in that form; "deepest": as many as it can hold.
+        in_memory: whether each sample is kept in memory once it has been read.
+        memory_cut: the number of first ops done before; 0 keeps samples as they are read, "deepest" after all.
+        part: the share of the samples kept in memory, more than 0 to 1, always the same ones.
+    """
+
+    form: str = FILES
+    cut: int | Literal["deepest"] = DEEPEST
+    in_memory: bool = False
+    memory_cut: int | Literal["deepest"] = DEEPEST
+    part: float = 1.0
+
+    @classmethod
+    def of(cls, text: str) -> Kept:
+        """Parse a value of `keep`. Raise ConfigError if it is none."""
+        return _parsed(text)
+
+    @property
+    def converts(self) -> bool:
+        """True if samples are read from a converted set."""
+        return self.form != FILES
+
+    @property
+    def encoded(self) -> bool:
+        """True if samples are kept in memory as they are read."""
+        return self.in_memory and self.memory_cut == 0
+
+    @property
+    def disk(self) -> str:
+        """The value of `keep` for its storage form alone."""
+        return str(dataclasses.replace(self, in_memory=False))
+
+    @property
+    def memory(self) -> str:
+        """The value of `keep` for memory alone."""
+        return str(dataclasses.replace(self, form=FILES))
+
+    def __str__(self) -> str:
+        places = [_written(self.form, self.cut)] if self.converts else []
+        if self.in_memory:
+            place = "encoded" if self.encoded else _written("memory", self.memory_cut)
+            places.append(place if self.part == 1 else f"{place}:{100 * self.part:.6g}%")
+        return "+".join(places) or "none"
+
+    @property
+    def formerly(self) -> dict[str, Value]:
+        """The settings that said the same before."""
+        cache = "none" if not self.in_memory else "encoded" if self.encoded else "memory"
+        return {"cache": cache, "cache_fraction": self.part, "storage": self.form, "cut": self.cut}
+
+    def stands_for(self, other: Kept) -> bool:
+        """True if `other` keeps samples in the same places: all or a part, after any number of ops if none is given."""
+        return (
+            (self.form, self.in_memory, self.encoded) == (other.form, other.in_memory, other.encoded)
+            and self.cut in (DEEPEST, other.cut)
+            and self.memory_cut in (DEEPEST, other.memory_cut)
+            and self.part in (1.0, other.part)
+        )
+
+    def holds(self, value: str) -> bool:
+        """True if samples are kept in the places of `value`, among others."""
+        asked = Kept.of(value)
+        disk = not asked.converts or asked.form == self.form
+        return disk and (not asked.in_memory or (self.in_memory and self.encoded == asked.encoded))
+
+
+def _written(place: str, cut: int | str) -> str:
+    return place if cut == DEEPEST else f"{place}:{cut}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> Kept:
+    found: dict[str, Any] = {}
+    for each in text.split("+") if text not in ("none", FILES) else ():
+        match = _PLACE.fullmatch(each.strip())
+        place, cut, percent = match.groups() if match else (each, None, None)
+        memory = place in ("memory", "encoded")
+        if not match or not (memory or place in _forms()) or (percent and not memory) or (cut and place == "encoded"):
+            raise _no_place(text, place)
+        if ("in_memory" if memory else "form") in found:
+            raise ConfigError(f"`keep` names one storage form at most, and memory once, but got {text!r}.")
+        if memory:
+            depth = 0 if place == "encoded" else DEEPEST if cut is None else int(cut)
+            found |= {"in_memory": True, "memory_cut": depth, "part": 1.0 if percent is None else float(percent) / 100}
+        else:
+            found |= {"form": place, "cut": DEEPEST if cut is None else int(cut)}
+    kept = Kept(**found)
+    if not 0 < kept.part <= 1:
+        raise ConfigError(f"`keep` holds more than 0% and at most 100% of the samples in memory, but got {text!r}.")
+    return kept
+
+
+def _forms() -> list[str]:
+    return [form for form in STORAGES if form != FILES]
+
+
+def _no_place(text: str, place: str) -> ConfigError:
+    words = ["none", "memory", "encoded", *_forms()]
+    return ConfigError(
+        f"`keep` cannot be {text!r}.{near(place, words)}",
+        hint=f"It takes {', '.join(words)}, or a form and memory: `array+memory`. `memory:50%` keeps a part, and "
+        "`array:1` or `memory:1` keeps samples after one of the first ops.",
+    )
+
+
+FORMERLY: Final[Mapping[str, Any]] = {
+    "cache": Literal["none", "memory", "encoded"],
+    "cache_fraction": Annotated[float, pydantic.Field(gt=0, le=1)],
+    "storage": str,
+    "cut": Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"],
+}
+"""The settings in whose place `keep` stands, with their types. They are read in this version still."""
+
+
+def say_former(name: str, instead: str) -> None:
+    """Warn of a setting that `keep` has replaced."""
+    warnings.warn(
+        f"`{name}` is a part of `keep` now, and the next version will not read it: write {instead}.",
+        FutureWarning,
+        stacklevel=2,
+    )
+
+
+def modern(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with `keep` in the place of those that it has replaced. Raise ConfigError if both are there."""
+    former = {name: settings[name] for name in FORMERLY if name in settings}
+    if not former:
+        return dict(settings)
+    if "keep" in settings:
+        raise ConfigError(f"`keep` stands in the place of {', '.join(f'`{each}`' for each in former)}: give it alone.")
+    form, cut = former.get("storage", FILES), former.get("cut", DEEPEST)
+    cache, part = former.get("cache", "none"), former.get("cache_fraction", 1.0)
+    places = [] if form == FILES else [_written(form, cut)]
+    if cache != "none":
+        places.append(cache if part == 1 else f"{cache}:{100 * part:.6g}%")
+    rest = {name: value for name, value in settings.items() if name not in FORMERLY}
+    return {**rest, "keep": "+".join(places) or "none"}
+
+
 class PipelineConfig(Strict):
     """One way to feed a workload, in its canonical form: two that run alike are equal.
 
     Attributes:
         loader: which loader, with its knobs.
-        cache: "memory" keeps each sample, after the deterministic first ops, in memory once it has been read;
-            "encoded" keeps it there as it was read.
-        cache_fraction: the part of the samples that the cache keeps, always the same ones; the rest is read each time.
-        storage: the form in which samples are read ("files" as they are; others are written once beforehand).
-        cut: how many of the deterministic first ops are done before a sample is kept in that form; "deepest" is as many
-            as the form can hold.
+        keep: where samples are kept: "none" reads and makes each one anew; "memory" keeps it, after the deterministic
+            first ops, once it has been read, and "encoded" keeps it in memory as it was read; "array" or "tfrecord"
+            reads it from a set in that form, written once beforehand; "array+memory" does both. "memory:50%" keeps a
+            part, always the same samples; "memory:1" and "array:1" keep them after one of the first ops.
         finish: where the cheap last ops (cast, rescale, one-hot, transpose) run. "device" sends the compact dtype.
         channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
         device_prefetch: batches put on the device ahead of the one in use.
@@ -205,10 +359,7 @@ class PipelineConfig(Strict):
     """
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
-    cache: Literal["none", "memory", "encoded"] = "none"
-    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
-    storage: str = "files"
-    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = pydantic.Field("deepest")
+    keep: Annotated[str, pydantic.AfterValidator(lambda text: str(Kept.of(text)))] = "none"
     finish: Literal["host", "device"] = "device"
     channels: Literal["last", "first"] = "last"
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
@@ -223,19 +374,17 @@ class PipelineConfig(Strict):
             return LOADERS[str(knobs.get("kind", ""))].model_validate(knobs)
         return value
 
-    @pydantic.field_validator("storage")
+    @pydantic.model_validator(mode="before")
     @classmethod
-    def _known_storage(cls, value: str) -> str:
-        STORAGES[value]
-        return value
+    def _modern(cls, value: Any) -> Any:
+        return modern(value) if isinstance(value, Mapping) else value
 
     @pydantic.model_validator(mode="after")
     def _canonical(self) -> Self:
         loader = self.loader.normalised()
-        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine
+        if self.kept.converts and loader.reads_ahead():  # such a set lies on this machine
             loader = loader.model_copy(update={"read_ahead": 0})
-        usual = {name: type(self).model_fields[name].default for name in self.idle()}
-        self.__dict__.update(usual, loader=loader)  # frozen for all others
+        self.__dict__["loader"] = loader  # frozen for all others
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -246,14 +395,14 @@ class PipelineConfig(Strict):
     def model_setup(self) -> ModelSetup:
         return ModelSetup.of(self)
 
-    def idle(self) -> set[str]:
-        """Return the settings that have no effect beside the others, and are at their defaults."""
-        idle = set()
-        if self.cache == "none":
-            idle.add("cache_fraction")
-        if not STORAGES[self.storage].converts:
-            idle.add("cut")
-        return idle
+    @property
+    def kept(self) -> Kept:
+        """What `keep` says."""
+        return Kept.of(self.keep)
+
+    def keeping(self, **changes: Any) -> PipelineConfig:
+        """Return it with changes to `kept`."""
+        return self.model_copy(update={"keep": str(dataclasses.replace(self.kept, **changes))})
 
     def short(self) -> str:
         """Return a name of its workers and of all settings that are not at their defaults."""
@@ -295,7 +444,7 @@ def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
         fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
     # mypy wants types that are written down; these are put together from the plugins that are there.
     types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
-    types = {"loader": Literal[tuple(LOADERS)], **types, "storage": Literal[tuple(STORAGES)]}
+    types = {"loader": Literal[tuple(LOADERS)], **types}
     return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
 
 
@@ -311,6 +460,7 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
     """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
     if "loader" not in params:
         raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
+    params = modern(params)
     kind = params["loader"]
     loader: dict[str, Value] = {"kind": kind}
     rest: dict[str, Any] = {}
@@ -325,7 +475,7 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
 
 def from_config(config: PipelineConfig) -> Params:
     """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
-    plain: dict[str, Any] = config.model_dump(mode="json", exclude=config.idle())
+    plain: dict[str, Any] = config.model_dump(mode="json")
     loader = plain.pop("loader")
     kind = loader.pop("kind")
     knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set

@@ -8,6 +8,7 @@ files, removing impossible values and choosing the next configuration belong to 
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,8 +17,18 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import pydantic
 
-from autopipe.errors import SpaceError, near, shortened
-from autopipe.pipeline.config import Params, Value, near_parameter, parameter_types
+from autopipe.errors import ConfigError, SpaceError, near, shortened
+from autopipe.pipeline.config import (
+    DEEPEST,
+    FORMERLY,
+    Kept,
+    Params,
+    Value,
+    modern,
+    near_parameter,
+    parameter_types,
+    say_former,
+)
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"min": min, "max": max}
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
@@ -286,12 +297,12 @@ class _Waits:
     def __call__(self, measured: Mapping[str, int]) -> tuple[Value, ...]:
         names = {**self.known, **measured}
         try:
-            values = _values(self.written, names)
+            values = _values(self.written, names, words=self.name == "keep")
         except BoundError as error:
             raise SpaceError(f"{self.where}: {error}") from None
         for value in values:
             _check_value(self.name, value, self.check, names, self.where)
-        return values
+        return values if self.name != "keep" else _places(values)
 
 
 def resolve(
@@ -305,9 +316,10 @@ def resolve(
     """
     known = parameter_types()
     parameters: dict[str, Parameter] = {}
+    written_parameters = _modern(spec.parameters, where)
     # Where nothing waits, one read at a time and a worker a core are enough.
     still = {name: 1 if name == "reads_at_once" else names.get("cores", 1) for name in MEASURED_BOUNDS}
-    for name, written in spec.parameters.items():
+    for name, written in written_parameters.items():
         path: Path = ("parameters", name)
         if name not in known:
             raise SpaceError(
@@ -332,7 +344,65 @@ def _named(written: ParameterSpec) -> set[str]:
     return {word for bound in bounds for word in _WORD.findall(bound)}
 
 
-def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ...]:
+_PARTS = (0.75, 0.5, 0.25)
+_CUTS = (0, 1, 2, 3)
+
+
+def _places(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Return the values of `keep` with what each stands for: parts of the samples, and samples after fewer ops.
+
+    Most of these are tried only where the whole does not fit, or fewer ops leave less to keep.
+    """
+    found: list[Value] = []
+    for value in values:
+        whole = Kept.of(str(value))
+        cuts = [replace(whole, cut=cut) for cut in _CUTS if whole.converts and whole.cut == DEEPEST]
+        places = [whole, *cuts]
+        if whole.in_memory and whole.part == 1:
+            places += [replace(each, part=part) for each in places for part in _PARTS]
+        if whole.in_memory and not whole.converts and whole.memory_cut == DEEPEST:
+            places += [replace(whole, memory_cut=cut) for cut in _CUTS if cut > 0]
+        found += map(str, places)
+    return _unique(found)
+
+
+def _modern(parameters: Mapping[str, ParameterSpec], where: Callable[[Path], str]) -> Mapping[str, ParameterSpec]:
+    """Return the parameters with `keep` in the place of those that it has replaced."""
+    former = {name: parameters[name].choices or [] for name in FORMERLY if name in parameters}
+    if not former:
+        return parameters
+    try:
+        products = (dict(zip(former, each, strict=True)) for each in itertools.product(*former.values()))
+        combined = _unique(str(Kept.of(modern(each)["keep"])) for each in products)
+        values = _places(combined)
+    except ConfigError as error:
+        raise SpaceError(f"{where(('parameters', next(iter(former))))}: {error.message}", hint=error.hint) from None
+    say_former(next(iter(former)), f"keep: [{', '.join(map(str, combined))}]")
+    found: dict[str, ParameterSpec] = {}
+    for name, written in parameters.items():
+        old = {each: allowed for each, allowed in written.when.items() if each in FORMERLY}
+        rest = {each: allowed for each, allowed in written.when.items() if each not in FORMERLY}
+        if name in former:
+            found.setdefault("keep", ParameterSpec(choices=list(values), when=rest))
+            continue
+        if old:
+            fits = [
+                value
+                for value in values
+                if all(Kept.of(str(value)).formerly[each] in _listed(allowed) for each, allowed in old.items())
+            ]
+            written = written.model_copy(update={"when": {**rest, "keep": fits}})
+        found[name] = written
+    return found
+
+
+def _listed(allowed: Scalar | list[Scalar]) -> list[Scalar]:
+    return allowed if isinstance(allowed, list) else [allowed]
+
+
+def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = False) -> tuple[Value, ...]:
+    if written.choices is not None and words:
+        return _unique(written.choices)
     if written.choices is not None:
         return _unique(_choice(choice, names) for choice in written.choices)
     assert written.range is not None
@@ -382,20 +452,22 @@ def _conditions(
             raise SpaceError(
                 f"{where((*path, name))}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
             )
-        allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
+        allowed = tuple(_listed(wanted))
         possible = [str(value) for value in earlier[name].values]
         for value in allowed:
             if not within(earlier[name], value):
                 raise SpaceError(
                     f"{where((*path, name))}: `{name}` is never {value!r} here.{near(str(value), possible)}"
                 )
-        conditions.append((name, allowed))
+        conditions.append((name, allowed if name != "keep" else _places(allowed)))
     return tuple(conditions)
 
 
 def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], names: Iterable[str], where: str) -> None:
     try:
         check.validate_python(value, strict=True)
+    except ConfigError as error:
+        raise SpaceError(f"{where}: {error.message}", hint=error.hint) from None
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False)[0]
         expected = str(problem.get("ctx", {}).get("expected", "")).replace("'", "")

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from autopipe.artifact import pick
 from autopipe.measure.costs import epochs_to_pay
 from autopipe.measure.facts import Ceiling
-from autopipe.pipeline.config import STORAGES
 from autopipe.reports import drawing, wording
 from autopipe.reports.drawing import Drawing, Rows, Scale
 from autopipe.reports.page import Column, Row, Section, Table, words_column
@@ -359,7 +358,7 @@ def payback(result: Result, samples: int) -> Section | None:
 
 def _keeps(way: Way) -> bool:
     found = next(pick.readable([way.config]), None)
-    return found is None or found.cache != "none" or STORAGES[found.storage].converts
+    return found is None or found.keep != "none"
 
 
 def _after(row: Row) -> str:

@@ -189,12 +189,13 @@ def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
     ahead = config.loader.reads_at_once()
     if config.loader.reads_ahead() and ahead is not None:
         parts.append(f"reading {ahead} samples at a time")
-    if config.storage != "files" and (before is None or before.storage != config.storage):
-        parts.append(f"converting samples to {config.storage}")
-    if config.cache != "none" and (before is None or before.cache == "none"):
-        part = "" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the "
-        kept = "encoded" if config.cache == "encoded" else "prepared"
-        parts.append(f"caching {part}{kept} samples in memory")
+    kept = config.kept
+    if kept.converts and (before is None or before.kept.form != kept.form):
+        parts.append(f"converting samples to {kept.form}")
+    if kept.in_memory and (before is None or not before.kept.in_memory):
+        part = "" if kept.part == 1 else f"{kept.part:.0%} of the "
+        how = "encoded" if kept.encoded else "prepared"
+        parts.append(f"caching {part}{how} samples in memory")
     if before is None or before.loader.kind != config.loader.kind or not parts:
         parts.append(_loading(config, before))
     if before is not None and config.finish == "device" and before.finish == "host":

@@ -135,12 +135,14 @@ def way(known: JsonObject) -> str:
     found = next(pick.readable([known]), None)
     if found is None:
         return config(known)
-    where = "files" if found.storage == "files" else f"converted to {found.storage}"
-    where += "" if found.cut == "deepest" else f" after {count(found.cut, 'op')}"
-    if found.cache == "none":
-        return where + (" as they are" if found.storage == "files" else "")
-    part = "" if found.cache_fraction == 1 else f" ({found.cache_fraction:.0%} of them)"
-    return f"{where}, cached in memory{' as they are read' if found.cache == 'encoded' else ''}{part}"
+    kept = found.kept
+    where = f"converted to {kept.form}" if kept.converts else "files"
+    where += f" after {count(kept.cut, 'op')}" if isinstance(kept.cut, int) else ""
+    if not kept.in_memory:
+        return where + ("" if kept.converts else " as they are")
+    cut = f" after {count(kept.memory_cut, 'op')}" if isinstance(kept.memory_cut, int) else ""
+    part = "" if kept.part == 1 else f" ({kept.part:.0%} of them)"
+    return f"{where}, cached in memory{' as they are read' if kept.encoded else cut}{part}"
 
 
 def machine(hardware: Hardware) -> str:

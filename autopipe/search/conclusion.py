@@ -49,7 +49,7 @@ from autopipe.values import Estimate
 
 def _ways(session: Session) -> tuple[Way, ...]:
     """Return the fastest of each way to keep samples, as files, converted or in memory; the fastest way first."""
-    best: dict[tuple[object, ...], Way] = {}
+    best: dict[str, Way] = {}
     ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
     for point in sorted(ours, key=lambda point: -point.estimate.value):
         config = point.config
@@ -58,7 +58,7 @@ def _ways(session: Session) -> tuple[Way, ...]:
             images_per_second=point.estimate.value,
             once_seconds=session.once_seconds(config, point.measurements),
         )
-        best.setdefault((config.storage, config.cut, config.cache, config.cache_fraction), way)
+        best.setdefault(config.keep, way)
     return tuple(best.values())
 
 
@@ -73,7 +73,7 @@ def _paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback,
     best: dict[tuple[str, int], Payback] = {}
     for point in sorted(points, key=lambda point: -point.estimate.value):
         if (cost := point.measurements[-1].conversion) is not None:
-            best.setdefault((point.config.storage, cost.cut), _payback(session, point, cost, rival, won))
+            best.setdefault((point.config.kept.form, cost.cut), _payback(session, point, cost, rival, won))
     return tuple(best.values())
 
 
@@ -84,7 +84,7 @@ def _payback(session: Session, point: Point, cost: ConversionCost, rival: Point,
     late = epochs is not None and (pays_after is None or pays_after > epochs)
     return Payback(
         config=point.config.model_dump(mode="json"),
-        storage=point.config.storage,
+        storage=point.config.kept.form,
         rate=point.estimate,
         cut=cost.cut,
         convert_seconds=costs.conversion_seconds(cost, count),
@@ -339,8 +339,6 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
 
 # ---------------------------------------------------------------- effects of single settings
 
-_DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
-
 
 def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
     """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
@@ -381,10 +379,9 @@ def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tu
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
     """Return the only setting in which two configurations differ, with the other's value; else None.
 
-    A setting that only one of them has depends on another: the knobs of a loader, the fraction that a cache holds.
+    A setting that only one of them has depends on another, as the knobs of a loader do.
     """
     changed = [name for name in own if name in other and own[name] != other[name]]
-    changed = [name for name in changed if _DEPENDENT.get(name) not in changed]
     return (changed[0], other[changed[0]]) if len(changed) == 1 else None
 
 

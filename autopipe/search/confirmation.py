@@ -29,7 +29,7 @@ from autopipe.measure.stats import (
     student_t,
     student_t_95,
 )
-from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import model_ceilings, trials
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
@@ -84,7 +84,7 @@ def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: b
     workers = config.loader.worker_count()
     return (
         float(config.devices),
-        float(STORAGES[config.storage].converts),
+        float(config.kept.converts),
         float(cores if workers is None else workers),
         float(config.steps_per_execution),
         round(memory_bytes / 2**26),  # 64 MiB more or less is no difference

@@ -19,7 +19,8 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.pipeline.config import (
     CACHE_SHARE,
-    STORAGES,
+    DEEPEST,
+    Kept,
     ModelSetup,
     Params,
     PipelineConfig,
@@ -59,7 +60,8 @@ def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         if name in params and params[name] not in values:
             yield _not_asked_for(name, [params[name]])
     for each in facts.workload.impossible:
-        if params.get(each.parameter) == each.value:
+        is_kept = each.parameter == "keep" and config.kept.holds(str(each.value))
+        if is_kept or params.get(each.parameter) == each.value:
             yield f"{each.parameter} {each.value}: {each.reason}"
 
 
@@ -87,49 +89,56 @@ def _useless(name: str, value: Value, facts: Facts) -> Iterator[str]:
 
 
 def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
-    name = config.storage
-    if STORAGES[name].converts and not facts.limits.convert:
-        yield _not_converted(name)
-    needed, free = costs.kept_bytes(config, facts.workload), facts.disk_bytes
-    if STORAGES[name].converts and needed is not None and free is not None and needed > free:
-        yield f"storage {name}: needs {size_text(needed)} on disk, {size_text(free)} free"
-    sizes, cut = facts.workload.cuts.get(name), config.cut
-    if cut == "deepest" or sizes is None or cut in _worthwhile_cuts(name, facts):
+    kept, workload = config.kept, facts.workload
+    if not kept.converts:
         return
+    if not facts.limits.convert:
+        yield _not_converted(kept.form)
+    needed, free = costs.kept_bytes(config, workload), facts.disk_bytes
+    if needed is not None and free is not None and needed > free:
+        yield f"keep {kept.disk}: needs {size_text(needed)} on disk, {size_text(free)} free"
+    yield from _of_cut(kept.form, kept.cut, workload.cuts.get(kept.form))
+
+
+def _not_converted(form: str) -> str:
+    return f"keep {form}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
+
+
+def _of_cut(place: str, cut: int | str, sizes: Mapping[int, int] | None) -> Iterator[str]:
+    """Yield why keeping samples after `cut` ops brings nothing, by the bytes of the whole set after each cut.
+
+    A cut is worth a trial if it saves room over every deeper one; others leave more to do.
+    """
+    if not isinstance(cut, int):
+        return
+    if sizes is None:
+        if place == "memory":
+            yield f"keep memory:{cut}: it is not known to take less than `memory`"
+        return
+    deeper = [size for other, size in sizes.items() if other > cut]
     if cut not in sizes:
-        yield f"cut {cut}: {name} keeps these samples after {', '.join(map(str, sizes))} ops only"
-    elif cut == max(sizes):
-        yield f"cut {cut}: is the deepest for {name}, which `cut=deepest` tries"
-    else:
-        yield f"cut {cut}: takes {size_text(sizes[cut])} as {name}, no less than deeper ones"
-
-
-def _not_converted(name: str) -> str:
-    return f"storage {name}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
-
-
-def _worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
-    """Return the cuts that save room over every deeper one; others leave more to do and gain nothing."""
-    sizes = facts.workload.cuts.get(storage, {})
-    deeper = {cut: [size for other, size in sizes.items() if other > cut] for cut in sizes}
-    return [cut for cut in sizes if deeper[cut] and sizes[cut] < _LESS * min(deeper[cut])]
+        yield f"keep {place}:{cut}: samples can be kept so after {', '.join(map(str, sizes))} ops only"
+    elif not deeper:
+        yield f"keep {place}:{cut}: is the deepest, which `{place}` tries"
+    elif sizes[cut] >= _LESS * min(deeper):
+        yield f"keep {place}:{cut}: takes {size_text(sizes[cut])}, no less than after more ops"
 
 
 def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    kept = config.kept
+    if not kept.in_memory:
+        return
     needed, free = costs.cache_bytes(config, facts.workload), facts.memory_bytes
-    if config.cache == "encoded" and STORAGES[config.storage].converts:
-        yield f"cache encoded: samples are read from {config.storage}, which cache memory keeps as they are"
-    if config.cache_fraction < 1 and _has_room_for_all(facts, config.cache):
-        yield f"cache_fraction {config.cache_fraction}: there is room for all samples"
+    whole = costs.whole_cache_bytes(config, facts.workload)
+    if kept.encoded and kept.converts:
+        yield f"keep {kept}: samples are read from {kept.form}, which `{kept.form}+memory` keeps as they are"
+    elif not kept.encoded:
+        yield from _of_cut("memory", kept.memory_cut, facts.workload.cuts.get("array"))
+    if kept.part < 1 and (whole is None or free is None or whole <= CACHE_SHARE * free):
+        yield f"keep {kept.memory}: there is room for all samples"
     if needed is not None and free is not None and needed > CACHE_SHARE * free:
-        what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
         most = f", of which it may take {CACHE_SHARE:.0%}" if needed <= free else ""
-        yield f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free{most}"
-
-
-def _has_room_for_all(facts: Facts, cache: str) -> bool:
-    whole, free = costs.whole_cache_bytes(cache, facts.workload), facts.memory_bytes
-    return whole is None or free is None or whole <= CACHE_SHARE * free
+        yield f"keep {kept.memory}: needs {size_text(needed)}, {size_text(free)} free{most}"
 
 
 def _of_workers(config: PipelineConfig, facts: Facts) -> Iterator[str]:
@@ -160,9 +169,9 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
 
 _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_workers, _of_limits)
 _OF_PARTS: tuple[tuple[Rule, Callable[[str], bool]], ...] = (
-    (_of_workers, lambda name: "." in name or name in ("loader", "storage")),
-    (_of_storage, lambda name: name in ("storage", "cut")),
-    (_of_memory, lambda name: name in ("cache", "cache_fraction")),
+    (_of_workers, lambda name: "." in name or name == "loader"),
+    (_of_storage, lambda name: name == "keep"),
+    (_of_memory, lambda name: name == "keep"),
 )
 """The rules that look at some parameters only, by which they go through a space part by part."""
 
@@ -343,10 +352,9 @@ def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
 
 def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
     """Return the configurations that could run if the user let samples be converted."""
-    names = [str(value) for each in space if each.name == "storage" for value in each.values]
-    converting = [name for name in names if STORAGES[name].converts]
+    values = [str(value) for each in space if each.name == "keep" for value in each.values]
     try:
-        return trim(space.only("storage", converting), facts.converting).candidates
+        return trim(space.only("keep", filter(_converts, values)), facts.converting).candidates
     except SpaceError:
         return ()
 
@@ -382,20 +390,11 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
 def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     """Return the space without settings that no candidate can have, which would multiply its grid.
 
-    They are counted in `dropped`, but for cuts and parts of a cache.
+    They are counted in `dropped`, but for parts of the samples and numbers of ops.
     """
-    cuts = {cut for storage in facts.workload.cuts for cut in _worthwhile_cuts(storage, facts)}
-    part = not all(_has_room_for_all(facts, cache) for cache in ("memory", "encoded"))
-
-    def worth(name: str, value: Value) -> bool:
-        if name == "cut":
-            return value == "deepest" or value in cuts
-        return name != "cache_fraction" or part or value == 1
-
-    for parameter in space:
-        values = [value for value in parameter.values if worth(parameter.name, value)]
-        if values:  # else the user has asked for it, and each of them gets its reason
-            space = space.only(parameter.name, values)
+    keep = [str(value) for each in space if each.name == "keep" for value in each.values]
+    if worth := [value for value in keep if _is_whole(value) or _useless_place(value, facts) is None]:
+        space = space.only("keep", worth)  # if none, the user has asked for them, and each gets its reason
     for parameter in space:
         reasons = {value: _useless_alone(parameter, value, facts) for value in parameter.values}
         left = [value for value, reason in reasons.items() if reason is None]
@@ -412,11 +411,25 @@ def _useless_alone(parameter: Parameter, value: Value, facts: Facts) -> str | No
     name = parameter.name
     if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
         return _TWIN
-    if name == "storage" and STORAGES[str(value)].converts and not facts.limits.convert:
-        return _not_converted(str(value))
+    if name == "keep" and _converts(str(value)) and not facts.limits.convert:
+        return _not_converted(Kept.of(str(value)).form)
     if name in ModelSetup._fields:
         return next(_useless(name, value, facts), None)
     return f"{name} {value}: {against}" if (against := facts.workload.against(name, value)) is not None else None
+
+
+def _converts(keep: str) -> bool:
+    return Kept.of(keep).converts
+
+
+def _is_whole(keep: str) -> bool:
+    kept = Kept.of(keep)
+    return kept.part == 1 and kept.cut == DEEPEST and (kept.encoded or kept.memory_cut == DEEPEST)
+
+
+def _useless_place(keep: str, facts: Facts) -> str | None:
+    config = PipelineConfig.model_construct(None, keep=keep)
+    return next(itertools.chain(_of_storage(config, facts), _of_memory(config, facts)), None)
 
 
 # ---------------------------------------------------------------- setups of the model that are worth a trial

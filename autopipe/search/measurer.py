@@ -124,11 +124,13 @@ class TrialMeasurer:
         rivals: Sequence[Baseline] = (),
         foreign: Callable[[str], TrialRunner] | None = None,
         elsewhere: PipelineConfig | None = None,
+        may_cache: bool = True,
     ) -> None:
         """Use `runner`, whose workload has this `description`, for a search with these settings.
 
         `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name;
         None: there are no such baselines. `elsewhere` is a configuration whose workers run on other cores.
+        With `may_cache` False the user allows no cache in memory, so that other people's is no rival.
         """
         self._runner = runner
         self._settings = settings
@@ -142,6 +144,8 @@ class TrialMeasurer:
         if description.wrapped is not None:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
         for name, code in BASELINES if description.wrapped is None and foreign is not None else ():
+            if code == module.CACHED and not may_cache:
+                continue
             against, unable = description.against(CODE, code), None
             if against is not None:
                 unable = TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=against)

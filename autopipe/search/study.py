@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
-from autopipe.pipeline.config import STORAGES, PipelineConfig, from_config
+from autopipe.pipeline.config import PipelineConfig, from_config
 from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible, model_ceilings
 from autopipe.search.budget import Budget, patience
@@ -140,10 +140,10 @@ def _advice(session: Session) -> Iterator[Asked]:
     if session.settings.convert is False or session.facts.limits.convert or not session.can_predict:
         return
     could = feasible.convertible(session.trimmed.space, session.facts)
-    by_storage: dict[str, PipelineConfig] = {}
+    by_form: dict[str, PipelineConfig] = {}
     for candidate in sorted(could, key=lambda each: (-session.promise(each.config), each.key)):
-        by_storage.setdefault(candidate.config.storage, candidate.config)
-    for config in by_storage.values():
+        by_form.setdefault(candidate.config.kept.form, candidate.config)
+    for config in by_form.values():
         best = session.best()
         if best is None or session.promise(config) >= _WORTH_TELLING * best.value:
             yield (config, AskedBy(Asker.ADVICE))
@@ -181,10 +181,10 @@ def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
         config = candidate.config
         workers = config.loader.worker_count()
         return (
-            STORAGES[config.storage].converts,
+            config.kept.converts,
             config.loader.rank,
             config.finish != "device",
-            config.cache == "none",
+            not config.kept.in_memory,
             config.devices,
             abs((workers or cores) - cores),
             config.channels != "last",
@@ -200,8 +200,8 @@ def seeds(session: Session) -> list[tuple[str, Candidate]]:
     """Return the best guesses, the best first, each as `rule` or `predicted`: different kinds of configurations.
 
     Predictions are close together near the top, and wrong in the same way for similar configurations: so no two seeds
-    share loader, cache and storage. No seed is predicted to be far from the best, the rule of thumb included: it is
-    wrong if reads or ops wait.
+    share the loader and the places of kept samples. No seed is predicted to be far from the best, the rule of thumb
+    included: it is wrong if reads or ops wait.
     """
     rule = rule_of_thumb(session.trimmed.candidates, session.facts.cores)
     if not session.can_predict:
@@ -219,8 +219,9 @@ def seeds(session: Session) -> list[tuple[str, Candidate]]:
     return chosen
 
 
-def _kind(candidate: Candidate) -> tuple[str, str, str]:
-    return candidate.config.loader.kind, candidate.config.cache, candidate.config.storage
+def _kind(candidate: Candidate) -> tuple[object, ...]:
+    kept = candidate.config.kept
+    return candidate.config.loader.kind, kept.form, kept.in_memory, kept.encoded
 
 
 # -------------------- the order of a search

@@ -118,7 +118,13 @@ class Features:
 
 def _settings(config: PipelineConfig, cores: int) -> dict[str, float | str]:
     """Return settings by name: numbers as logarithms, the rest as words; workers and queue under one name for all."""
-    settings = {name: _coordinate(value) for name, value in from_config(config).items()}
+    params = from_config(config)
+    del params["keep"]  # what it says counts one by one
+    kept = config.kept
+    params |= {"form": kept.form, "memory": "none" if not kept.in_memory else "encoded" if kept.encoded else "prepared"}
+    params |= {"cut": kept.cut} if kept.converts else {}
+    params |= {"part": kept.part} if kept.in_memory else {}
+    settings = {name: _coordinate(value) for name, value in params.items()}
     workers, buffered = config.loader.worker_count(), config.loader.buffered_batches()
     settings["workers"] = _coordinate(cores if workers is None else workers)
     settings["queue"] = _coordinate(cores + 2 if buffered is None else max(0, buffered - (workers or 0)))

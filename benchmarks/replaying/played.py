@@ -37,9 +37,7 @@ parameters:
   processes.queue_size: {choices: [2, 8], when: {loader: processes}}
   tfdata.num_parallel_calls: {choices: [auto, cores, 2*cores, 16], when: {loader: tfdata}}
   tfdata.prefetch: {choices: [auto, 4], when: {loader: tfdata}}
-  storage: [files, tfrecord, array]
-  cache: [none, memory]
-  cache_fraction: {choices: [1.0, 0.75, 0.5, 0.25], when: {cache: memory}}
+  keep: [none, memory, tfrecord, tfrecord+memory, array, array+memory]
   finish: [device, host]
   device_prefetch: [0, 2]
   devices: [1, 2, 4, 8]
@@ -121,7 +119,7 @@ class Played:
         """Return the true rate of a configuration, in images/s."""
         each = costs.rates(config, self._costs)
         limits = [each.model, each.workers, each.worker_cores, each.reads, each.lock]
-        settings = from_config(config).items()
+        settings = ({**from_config(config), "keep": "none"} | config.kept.formerly).items()  # its parts, one by one
         factors = sum(_SPREAD[_is_number(value)] * self._drawn(name, value) for name, value in settings)
         least = min(rate for rate in limits if rate is not None)
         return least * math.exp(factors + _OWN_SPREAD * self._drawn(sorted(settings)))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import autopipe as ap
 from autopipe.errors import ConfigError, LoaderError
 from autopipe.pipeline.assembly import conversion_of
-from autopipe.pipeline.config import STORAGES, LoaderConfig
+from autopipe.pipeline.config import STORAGES, Kept, LoaderConfig
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY
@@ -42,12 +42,12 @@ LOADERS: dict[str, LoaderConfig] = {
 ONE_OF_EACH = ["threads-2", "processes-2", "tfdata-2", "tfdata-2-ahead-64"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "files": {},
-    "files, host, cached": {"finish": "host", "cache": "memory"},
-    "files, cached": {"cache": "memory"},
-    "files, encoded": {"cache": "encoded"},
-    "tfrecord, host": {"storage": "tfrecord", "finish": "host"},
-    "array": {"storage": "array"},
-    "array, host, cached": {"storage": "array", "finish": "host", "cache": "memory"},
+    "files, host, cached": {"finish": "host", "keep": "memory"},
+    "files, cached": {"keep": "memory"},
+    "files, encoded": {"keep": "encoded"},
+    "tfrecord, host": {"keep": "tfrecord", "finish": "host"},
+    "array": {"keep": "array"},
+    "array, host, cached": {"finish": "host", "keep": "array+memory"},
     "files, host, channels first": {"finish": "host", "channels": "first"},
 }
 BATCH = 4
@@ -175,13 +175,13 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
             assert exact_digest(photos, epoch, settings.get("channels", "last")) == found
 
 
-@pytest.mark.parametrize(("cache", "fraction"), [("memory", 1.0), ("memory", 0.4), ("encoded", 1.0)])
-def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, cache: str, fraction: float) -> None:
+@pytest.mark.parametrize("keep", ["memory", "memory:40%", "encoded", "memory:1"])
+def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, keep: str) -> None:
     ops = [ap.Decode(), ap.RandomResizedCrop(24, 32), ap.RandomFlip()]
     workload = exact_workload(photos, ops=ops)
     assert not planner.make_plan(workload).cut(1).is_fixed
     try:
-        with opened(workload, loader, cache=cache, cache_fraction=fraction) as made:
+        with opened(workload, loader, keep=keep) as made:
             found = [digest(finished(made, made.batches(epoch, last=True))) for epoch in range(3)]
     except ConfigError as error:
         assert "keeps them as they are read" in str(error)  # noqa: PT017  # a loader that always decodes
@@ -190,7 +190,7 @@ def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, cache:
 
 
 def test_a_cache_of_a_part_of_the_samples_changes_no_batch(photos: Path, loader: LoaderConfig) -> None:
-    with opened(exact_workload(photos), loader, cache="memory", cache_fraction=0.4) as made:
+    with opened(exact_workload(photos), loader, keep="memory:40%") as made:
         for epoch in (0, 1):
             assert exact_digest(photos, epoch) == digest(finished(made, made.batches(epoch)))
 
@@ -225,12 +225,12 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch_also_with_other_
 ) -> None:
     workload = exact_workload(photos)
     expected = expected_batches(workload, 2)
-    with opened(workload, loader, finish="host", cache="memory") as made:
+    with opened(workload, loader, finish="host", keep="memory") as made:
         epoch = made.epoch(2)
         for _ in range(2):
             next(epoch)
         state = made.state_dict()
-    with opened(workload, loader, cache="memory") as made:
+    with opened(workload, loader, keep="memory") as made:
         made.load_state_dict(state)
         assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(state["epoch"])])
         assert exact_digest(photos, 3) == digest([tuple(map(np.array, batch)) for batch in made.epoch(3)])
@@ -291,7 +291,7 @@ def test_masks_follow_their_images_exactly(pairs: Path, palette: Any, loader: Lo
     ops = [ap.Decode(), ap.MaskToClass(palette), ap.Resize(32, 40), ap.RandomCrop(24, 24), ap.RandomFlip()]
     ops += [ap.OneHot(4), ap.Rescale(1 / 255)]
     workload = ap.Workload(data=ap.ImagePairs(pairs / "images", pairs / "masks"), ops=ops, batch_size=3, seed=1)
-    with opened(workload, loader, cache="memory") as made:
+    with opened(workload, loader, keep="memory") as made:
         assert digest(expected_batches(workload, 0)) == digest(finished(made, made.batches(0)))
 
 
@@ -318,8 +318,8 @@ def small_arrays(folder: Path, *, floating: bool) -> ap.Arrays:
     [
         ({}, "ops"),
         ({"finish": "host"}, "float"),
-        ({"cache": "memory"}, "ops"),
-        ({"finish": "host", "cache": "memory", "cache_fraction": 0.4}, "ops"),
+        ({"keep": "memory"}, "ops"),
+        ({"finish": "host", "keep": "memory:40%"}, "ops"),
         ({}, "none"),
     ],
     ids=str,
@@ -338,7 +338,7 @@ def test_small_samples_in_another_storage_form_are_the_same(photos: Path, tmp_pa
     ops = [ap.Decode(), ap.Resize(16, 16), *SMALL["ops"][2:]]
     workload = exact_workload(photos, ops=ops, converted=str(tmp_path))
     converted(workload, "array", tmp_path)
-    with opened(workload, loader, storage="array") as made:
+    with opened(workload, loader, keep="array") as made:
         assert digest(expected_batches(workload, 1)) == digest(finished(made, made.batches(1)))
 
 
@@ -411,15 +411,15 @@ def workload_of_parts(pairs: Path, palette: Any, **settings: Any) -> ap.Workload
 
 @pytest.mark.parametrize(
     "chosen",
-    [{}, {"storage": "tfrecord", "finish": "host", "cache": "memory"}, {"storage": "array", "cache": "memory"}],
+    [{}, {"finish": "host", "keep": "tfrecord+memory"}, {"keep": "array+memory"}],
     ids=str,
 )
 def test_samples_of_several_parts_are_the_same_from_every_loader_and_storage(
     pairs: Path, palette: Any, tmp_path: Path, loader: LoaderConfig, chosen: Mapping[str, Any]
 ) -> None:
     workload = workload_of_parts(pairs, palette, converted=str(tmp_path))
-    if "storage" in chosen:
-        converted(workload, chosen["storage"], tmp_path)
+    if (kept := Kept.of(chosen.get("keep", "none"))).converts:
+        converted(workload, kept.form, tmp_path)
     with opened(workload, loader, **chosen) as made:
         assert made.spec.labels == ("x.one", "y.0", "x.numbers", "x.other", "y.1", "sample_weight")
         for epoch in (0, 1):

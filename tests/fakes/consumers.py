@@ -13,7 +13,7 @@ import autopipe as ap
 
 if __name__ == "__main__":
     work = ap.Workload(data=ap.Table({table!r}), ops=[{decode}, ap.Resize(16, 16)], batch_size=4)
-    loader = ap.build_loader(work, ap.PipelineConfig(loader={loader}, cache={cache!r}))
+    loader = ap.build_loader(work, ap.PipelineConfig(loader={loader}, keep={keep!r}))
     batches = loader.batches(0)
     next(batches)
     print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
@@ -26,8 +26,8 @@ def code(loader: LoaderConfig) -> str:
     return f"ap.{type(loader).__name__}({knobs})"
 
 
-def script(folder: Path, loader: LoaderConfig, end: str, *, decode: str = "ap.Decode()", cache: str = "none") -> str:
+def script(folder: Path, loader: LoaderConfig, end: str, *, decode: str = "ap.Decode()", keep: str = "none") -> str:
     """Return a script that reads the images of `labels.csv` in a folder."""
     table = str(folder / "labels.csv")
     end = textwrap.indent(textwrap.dedent(end), "    ")
-    return _SCRIPT.format(table=table, loader=code(loader), end=end, decode=decode, cache=cache)
+    return _SCRIPT.format(table=table, loader=code(loader), end=end, decode=decode, keep=keep)

@@ -29,8 +29,7 @@ parameters:
   processes.queue_size: {choices: [8], when: {loader: processes}}
   tfdata.num_parallel_calls: {choices: [auto, cores], when: {loader: tfdata}}
   tfdata.prefetch: {choices: [auto], when: {loader: tfdata}}
-  cache: [none, memory]
-  storage: [files, tfrecord, array]
+  keep: [none, memory, tfrecord, tfrecord+memory, array, array+memory]
   finish: [device, host]
   device_prefetch: [2]
 """
@@ -76,7 +75,7 @@ def result(**asked: Any) -> Result:
 def payback(**changes: Any) -> Payback:
     """Return what a conversion to an array of 3 GiB takes and brings."""
     plain: dict[str, Any] = {
-        "config": PipelineConfig(loader=Threads(workers=2), storage="array").model_dump(mode="json"),
+        "config": PipelineConfig(loader=Threads(workers=2), keep="array").model_dump(mode="json"),
         "storage": "array",
         "rate": Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
         "cut": 2,

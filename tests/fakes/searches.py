@@ -19,7 +19,7 @@ parameters:
   loader: [threads]
   threads.workers: {range: [1, 2*cores], when: {loader: threads}}
   threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-  cache: [none, memory]
+  keep: [none, memory]
   finish: [device, host]
 """
 HARMED_AT = 4

@@ -182,7 +182,7 @@ class Surface:
 
     def resources(self, config: PipelineConfig) -> Resources:
         workers = config.loader.worker_count() or self.cores
-        cache = self.sample_count * self.compact_bytes if config.cache == "memory" else 0
+        cache = self.sample_count * self.compact_bytes if config.kept.in_memory else 0
         size = 4 if config.finish == "host" else 1
         queue = (config.loader.buffered_batches() or 8) * 32 * size * self.compact_bytes
         return Resources(cpu_percent=100.0 * min(workers, self.cores), peak_rss_bytes=2**30 + cache + queue)
@@ -214,9 +214,9 @@ class Surface:
 
     def _work(self, config: PipelineConfig) -> float:
         work = self.augment_seconds + (self.cast_seconds if config.finish == "host" else 0.0)
-        if config.cache == "memory" or config.storage == "array":
+        if config.kept.in_memory or config.kept.form == "array":
             return work + self.compact_bytes / 5e9
-        if config.storage == "tfrecord":
+        if config.kept.form == "tfrecord":
             return work + self.decode_seconds + 0.6 * self.read_seconds
         return work + self.decode_seconds + self.read_seconds
 

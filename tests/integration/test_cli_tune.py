@@ -48,8 +48,7 @@ parameters:
   loader: [threads]
   threads.workers: {choices: [1, 2], when: {loader: threads}}
   threads.queue_size: {choices: [2, 4, 8], when: {loader: threads}}
-  cache: [none]
-  storage: [files]
+  keep: [none]
   finish: [device]
   device_prefetch: [0, 2]
 """

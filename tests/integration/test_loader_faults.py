@@ -421,13 +421,13 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(photos, tmp_path / "photos"))
 
 
-@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("keep", ["none", "memory"])
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
-    damaged: Path, loader: LoaderConfig, cache: str
+    damaged: Path, loader: LoaderConfig, keep: str
 ) -> None:
     cv2.imwrite(str(damaged / "9.jpg"), np.full((40, 60, 3), 255, np.uint8))
-    with opened(workload(damaged, boom), loader, cache=cache) as made, pytest.raises(OpError) as caught:
+    with opened(workload(damaged, boom), loader, keep=keep) as made, pytest.raises(OpError) as caught:
         labels(made.batches(0))
     assert "Map on sample 9" in str(caught.value)
     assert str(damaged / "9.jpg") in str(caught.value)
@@ -553,7 +553,7 @@ HOW = [
 @pytest.mark.parametrize(("loader", "end"), HOW)
 def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, loader: LoaderConfig, end: str) -> None:
     script = tmp_path / "consumer.py"
-    script.write_text(consumers.script(photos, loader, ENDS[end], cache="memory"))
+    script.write_text(consumers.script(photos, loader, ENDS[end], keep="memory"))
     blocks = set(Path("/dev/shm").iterdir())
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -636,7 +636,7 @@ def test_too_little_memory_is_refused_with_the_bytes(
     monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=2000, available_bytes=1000))
     before = psutil.Process().children()
     with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):
-        opened(workload(photos), loader, cache="memory")
+        opened(workload(photos), loader, keep="memory")
     assert before == psutil.Process().children()
 
 

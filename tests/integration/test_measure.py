@@ -85,7 +85,7 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("loader", "cache"),
+    ("loader", "keep"),
     [
         (ap.Threads(workers=2), "memory"),
         (ap.Processes(workers=1), "none"),
@@ -93,17 +93,17 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
         (ap.TfData(), "none"),
     ],
 )
-def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:
+def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, keep: Any) -> None:
     log = Told()
     session = Session(workload(classifier()))
-    config = ap.PipelineConfig(loader=loader, cache=cache)
+    config = ap.PipelineConfig(loader=loader, keep=keep)
     found = session.measure(config, QUICK, log)
     session.close()
     assert found.images_per_second.value > 0
     assert found.batch_size == 8
     assert found.config_key == config.key()
-    assert (found.cache_fill_seconds is not None) == (cache == "memory")
-    assert found.discarded_batches >= (8 if cache == "memory" else 1)
+    assert (found.cache_fill_seconds is not None) == (keep == "memory")
+    assert found.discarded_batches >= (8 if keep == "memory" else 1)
     assert found.epoch_restart_seconds is not None
     assert found.page_cache == "warm"
     assert 0 <= found.data_wait_share <= 1
@@ -214,7 +214,7 @@ def photos(folder: Path, **other: Any) -> ap.Workload:
 
 def test_a_cold_trial_reads_each_file_once_and_says_so_unless_a_cache_goes_on_from_memory(folder: Path) -> None:
     session = Session(photos(folder))
-    cached = session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK | {"page_cache": "cold"}, Told())
+    cached = session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK | {"page_cache": "cold"}, Told())
     assert cached.epoch_restart_seconds is not None
     assert not any("ended with the data" in warning for warning in cached.warnings)
     found = session.measure(THREADS, QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}, Told())
@@ -229,7 +229,7 @@ def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_dis
 ) -> None:
     dropped: list[Path] = []
     monkeypatch.setattr(disk, "drop", dropped.extend)
-    half = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
+    half = THREADS.model_copy(update={"keep": "memory:50%"})
     long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
     session = Session(photos(folder))
     assert (session.ceiling({"page_cache": "cold"}, Told()).read_bytes_per_second or 0) > 0
@@ -250,7 +250,7 @@ def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest
     little = dataclasses.replace(machine.detect_memory(), available_bytes=40 * 8 * 8 * 3 + 1)
     monkeypatch.setattr(machine, "detect_memory", lambda: little)
     with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
-        session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Told())
+        session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
 
 
 def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:

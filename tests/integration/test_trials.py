@@ -156,7 +156,7 @@ def test_what_a_killed_trial_leaves_is_removed_from_the_disk_that_was_named(laun
     note, out = tmp_path / "left", tmp_path / "out"
     out.mkdir()
     leaves: JsonObject = {"fault": "leave_a_file_and_die", "path": str(note)}
-    converting = CONFIG.model_copy(update={"storage": "array"})
+    converting = CONFIG.model_copy(update={"keep": "array"})
     with TrialRunner(dataclasses.replace(launch, folder=out)) as runner:
         failed(runner.measure(converting, leaves), FailureKind.CRASHED)
         assert Path(note.read_text()).is_relative_to(out)

@@ -36,7 +36,7 @@ FORMS: dict[str, Any] = {
 if "grain" in LOADERS:
     FORMS["grain"] = ap.PipelineConfig(loader=LOADERS["grain"](num_threads=2, buffer_size=2))
 ARRAYS = (*FORMS, "fit")
-CACHED = {"cache": "memory"}
+CACHED = {"keep": "memory"}
 MADE = ["tfdata", *(form for form in FORMS if form != "tf.data")]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # many models are compiled
 

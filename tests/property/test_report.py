@@ -26,7 +26,7 @@ from tests.fakes import profiles
 
 _RATES = st.just(0.0) | st.floats(1e-6, 1e9)
 _PLAIN = profiles.config()
-_CONFIGS = st.sampled_from([_PLAIN, profiles.config(cache="memory"), {"loader": {"kind": "of a plugin"}}, {}])
+_CONFIGS = st.sampled_from([_PLAIN, profiles.config(keep="memory"), {"loader": {"kind": "of a plugin"}}, {}])
 
 
 def _estimates(values: st.SearchStrategy[float]) -> st.SearchStrategy[Estimate]:
@@ -37,7 +37,7 @@ def _estimates(values: st.SearchStrategy[float]) -> st.SearchStrategy[Estimate]:
 # What its type alone does not say.
 _FIELDS: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Winner, "config"): st.just(_PLAIN),
-    (Baseline, "config"): st.just(profiles.config(cache="memory")),
+    (Baseline, "config"): st.just(profiles.config(keep="memory")),
     (TrialFailure, "message"): st.text(max_size=60).filter(str.strip),
     (Ceiling, "model_images_per_second"): _estimates(st.floats(1e-6, 1e9)),
     (Result, "utilisation"): st.sampled_from([{}, {"best": 0.5, "keras": 0.0}]),

@@ -31,11 +31,11 @@ parameter = st.fixed_dictionaries(
         "log": st.booleans(),
         "step": st.integers(-1, 3),
         "when": st.dictionaries(
-            st.sampled_from(["loader", "cache"]), st.sampled_from(["threads", "memory"]), max_size=2
+            st.sampled_from(["loader", "keep"]), st.sampled_from(["threads", "memory"]), max_size=2
         ),
     },
 )
-names = st.sampled_from(["loader", "cache", "devices", "device_prefetch", "threads.workers", "tfdata.prefetch", "what"])
+names = st.sampled_from(["loader", "keep", "devices", "device_prefetch", "threads.workers", "tfdata.prefetch", "what"])
 files = st.dictionaries(names, parameter, max_size=5).map(
     lambda some: {"schema_version": 1, "parameters": {"loader": ["threads", "tfdata"], **some}}
 )

@@ -35,8 +35,7 @@ parameters:
   loader: [threads]
   threads.workers: {choices: [1, cores, 2*cores], when: {loader: threads}}
   threads.queue_size: {choices: [8], when: {loader: threads}}
-  cache: [none]
-  storage: [files]
+  keep: [none]
   finish: [device, host]
   device_prefetch: [2]
   devices: [1, 2, 4]

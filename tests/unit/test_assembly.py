@@ -25,7 +25,7 @@ from autopipe.workload.ops.planner import make_plan
 from tests.fakes.sources import Made
 
 PLAIN = ap.PipelineConfig(loader=ap.Threads(workers=1))
-CACHED = PLAIN.model_copy(update={"cache": "memory"})
+CACHED = PLAIN.model_copy(update={"keep": "memory"})
 
 
 class _Job(Exception):
@@ -66,9 +66,9 @@ def test_finish_leaves_the_cheap_end_to_the_device_or_nothing(photos: Path, fini
 
 
 def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
-    found = job(photos, cache="memory")
+    found = job(photos, keep="memory")
     assert (found.recipe.cached, found.recipe.fixed_steps, found.recipe.fixed_spec.x.shape) == (1.0, 2, (8, 8, 3))
-    parts = [job(photos, cache=cache, cache_fraction=0.5).recipe.cached for cache in ("memory", "none")]
+    parts = [job(photos, keep=keep).recipe.cached for keep in ("memory:50%", "none")]
     assert parts == [0.5, 0.0]
 
 
@@ -77,9 +77,9 @@ def test_a_cut_that_the_form_cannot_hold_is_refused(photos: Path) -> None:
     plan = make_plan(made)
     assert conversion_of(made, plan, STORAGES["array"]).cut == 2
     assert conversion_of(made, plan, STORAGES["array"], 1).cut == 1
-    with pytest.raises(ConfigError, match="after 1 or 2 of the first ops, but got cut=0"):
+    with pytest.raises(ConfigError, match="after 1 or 2 of the first ops, but got 0"):
         conversion_of(made, plan, STORAGES["array"], 0)
-    with pytest.raises(ConfigError, match="after 0 of the first ops, but got cut=2"):
+    with pytest.raises(ConfigError, match="after 0 of the first ops, but got 2"):
         conversion_of(made, plan, STORAGES["tfrecord"], 2)
 
 
@@ -87,10 +87,10 @@ def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tm
     folder = tmp_path / "my sets"
     made = workload(photos, converted=str(folder))
     convert(conversion_of(made, make_plan(made), STORAGES["array"]), STORAGES["array"], folder / "array")
-    config = PLAIN.model_copy(update={"storage": "array"})
+    config = PLAIN.model_copy(update={"keep": "array"})
     ap.build_loader(made, config).close()
     with pytest.raises(StorageError, match=r"has no set of .* after 1 ops") as caught:
-        ap.build_loader(made, config.model_copy(update={"cut": 1}))
+        ap.build_loader(made, config.model_copy(update={"keep": "array:1"}))
     options = f"--to array --cut 1 --out '{tmp_path}/my sets/array-1'"
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with {options}"
 
@@ -221,7 +221,7 @@ def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, monkey
 def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Made(100, lambda index: np.zeros(100_000, np.uint8))
     made = ap.Workload(data=large, ops=[], batch_size=4)
-    config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), cache="memory")
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), keep="memory")
     free(monkeypatch, 18_000_000)
     with ap.build_loader(made, config) as training:
         with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):

@@ -93,7 +93,7 @@ from autopipe.pipeline.devices import strategy as strategies
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    config = to_config({"loader": "borrowed", "borrowed.workers": 2, "storage": "copied"})
+    config = to_config({"loader": "borrowed", "borrowed.workers": 2, "keep": "copied"})
 assert ["broken" in str(one.message) and "their-package" in str(one.message) for one in said] == [True], said
 assert "borrowed.workers" in parameter_types()
 assert PipelineConfig.model_validate_json(config.model_dump_json()) == config

@@ -50,7 +50,7 @@ class Dali(LoaderConfig):
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
         from autopipe.extensions.dali import filler  # its ops import OpenCV, which settings alone need not
 
-        found = {}
+        found = {("keep", "encoded"): "it decodes samples before they can be kept"}
         if cls.missing() is None and not gpu.detect():
             found["dali.device", "gpu"] = _NO_CARD
         if (why := filler.unfit(plan.prefix + plan.body)) is not None:
@@ -90,9 +90,9 @@ class Dali(LoaderConfig):
             )
         if job.recipe.cached and job.recipe.fixed_steps == 0:
             raise ConfigError(
-                f"The `{self.kind}` loader decodes samples before they can be kept, but cache='encoded' keeps them as "
+                f"The `{self.kind}` loader decodes samples before they can be kept, but keep='encoded' keeps them as "
                 "they are read.",
-                hint="Use cache='memory', or the `threads` or `processes` loader.",
+                hint="Use keep='memory', or the `threads` or `processes` loader.",
             )
         refuse_skipping(job, self.kind)
         recipe, depth = traced(job.recipe), self.prefetch_queue_depth

@@ -46,7 +46,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     loader = config.loader
     assert isinstance(loader, Grain)
     source, star = parts.source, parts.starred
-    found, sample, loaded = stages(parts, cached=config.cache == "memory")
+    found, sample, loaded = stages(parts, cached=config.kept.in_memory)
     waiting = loader.num_threads if loader.workers else loader.buffer_size
     threads = f"num_threads={loader.num_threads}, prefetch_buffer_size={waiting}"
     steps = [

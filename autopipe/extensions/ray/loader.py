@@ -334,5 +334,5 @@ def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> Non
             raise LoaderError(
                 f"{count} workers with a cache of {machine.size_text(cache_bytes)} each need more memory than the "
                 f"{machine.size_text(hello.free_bytes)} that are free on {hello.node} of the Ray cluster.",
-                hint="Use cache='none', a smaller cache_fraction, fewer workers or more nodes.",
+                hint="Use keep='none', a part such as keep='memory:50%', fewer workers or more nodes.",
             )

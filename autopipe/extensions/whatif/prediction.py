@@ -23,7 +23,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure import fingerprint
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, ReadCosts, ReadRung
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import Kept, PipelineConfig
 from autopipe.values import Estimate, Value
 
 _EVIDENCE = 8  # configurations that predictions are compared with, the fastest
@@ -58,7 +58,7 @@ class Correction:
 
 
 def _way(config: PipelineConfig) -> Hashable:
-    return config.loader.kind, config.cache, config.storage, config.finish
+    return config.loader.kind, config.kept.form, config.kept.in_memory, config.finish
 
 
 def correction(measured: Measured) -> Correction:
@@ -257,7 +257,7 @@ def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Corr
 
 
 def _price(config: PipelineConfig) -> tuple[bool, int, int]:
-    return config.cache != "none", config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
+    return config.kept.in_memory, config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
 
 
 def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[PipelineConfig]:
@@ -266,16 +266,18 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
     ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
     seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
     also = {True: {"memory"}, False: {"none"}, None: set[str]()}[_has_room(measured, machine.memory_bytes)]
-    caches = {config.cache for config in seen} | also  # all that were measured may be cached
+    in_memory = {config.kept.memory for config in seen} | also  # all that were measured may be cached
     for config in seen:
         fields = type(config.loader).model_fields
         choices = [{name: value for name, value in (("workers", count), ("read_ahead", many)) if name in fields}
                    for count in sorted(counts) for many in sorted(ahead)]  # fmt: skip
         for choice in choices:
             loader = config.loader.model_copy(update=choice)
-            for cache in sorted(caches):
-                there = config.model_copy(update={"loader": loader, "cache": cache})
-                if cache == "none" or _has_room(measured, machine.memory_bytes, there.cache_fraction) is not False:
+            for keep in sorted(in_memory):
+                cache = Kept.of(keep)
+                places = {"in_memory": cache.in_memory, "memory_cut": cache.memory_cut, "part": cache.part}
+                there = config.model_copy(update={"loader": loader}).keeping(**places)
+                if not cache.in_memory or _has_room(measured, machine.memory_bytes, cache.part) is not False:
                     yield there
 
 

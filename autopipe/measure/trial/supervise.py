@@ -20,7 +20,7 @@ from autopipe.measure.outcome import FailureKind, Measurement, Options, Phase, S
 from autopipe.measure.trial import failures, protocol
 from autopipe.measure.trial.child import Child, Launch, uninterrupted
 from autopipe.measure.trial.failures import Deadlines, Watch, asked
-from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Value
 from autopipe.workload.mode import Mode
 
@@ -141,7 +141,7 @@ class TrialRunner:
         if failure is not None:
             return failure, preparing
         assert self._child is not None  # prepared
-        if request.request == "measure" and STORAGES[request.configs[0].storage].converts:
+        if request.request == "measure" and request.configs[0].kept.converts:
             try:
                 folder = self._child.folder_for_sets()
             except OSError as error:

@@ -203,7 +203,7 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
             f"The loader needs {size_text(needed)} of memory ({batches} batches of {size_text(layout.size)}"
             f"{f', {size_text(ahead_bytes)} of samples read ahead' if ahead_bytes else ''}"
             f"{f', {size_text(cache_bytes)} of cache' if cache_bytes else ''}), but {size_text(free)} are free.",
-            hint="Use a smaller queue_size or read_ahead, fewer workers or cache='none'.",
+            hint="Use a smaller queue_size or read_ahead, fewer workers or keep='none'.",
         )
 
 

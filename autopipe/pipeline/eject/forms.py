@@ -66,7 +66,7 @@ def _tfdata(workload: Workload, config: PipelineConfig, parts: Written) -> dict[
     assert isinstance(loader, TfData)
     calls = "tf.data.AUTOTUNE" if loader.num_parallel_calls == "auto" else str(loader.num_parallel_calls)
     prefetch = "tf.data.AUTOTUNE" if loader.prefetch == "auto" else str(loader.prefetch)
-    source, kept = parts.source, config.cache == "memory"
+    source, kept = parts.source, config.kept.in_memory
     done = parts.packed if parts.is_joined else parts.finished
     loading = [
         *source.reading,

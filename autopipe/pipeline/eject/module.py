@@ -38,7 +38,7 @@ def _py_dataset(form: str) -> PipelineConfig:
 
 FORMS: Final = {
     "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
-    CACHED: PipelineConfig(loader=TfData(), cache="memory", finish="host", device_prefetch=0),
+    CACHED: PipelineConfig(loader=TfData(), keep="memory", finish="host", device_prefetch=0),
     "keras": _py_dataset("keras"),
     KERAS_WORKERS: _py_dataset(KERAS_WORKERS),
     **{name: form.USUAL for name, form in _OF_EXTENSIONS.items()},
@@ -157,15 +157,16 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     if form is None:
         known = ", ".join(kind.model_fields["kind"].default for kind in _FORM_OF)
         found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
-    if config.storage != "files":
-        found.append(f"the samples are read from a converted set (storage={config.storage!r}), which autopipe reads")
-    if config.cache == "encoded":
-        found.append("samples are cached as they are read (cache='encoded')")
-    if config.cache == "memory" and config.cache_fraction < 1:
-        found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
+    kept = config.kept
+    if kept.converts:
+        found.append(f"the samples are read from a converted set ({kept.form}), which autopipe reads")
+    if kept.in_memory and isinstance(kept.memory_cut, int):
+        found.append(f"samples are cached before all first ops are done (keep={kept.memory!r})")
+    if kept.in_memory and kept.part < 1:
+        found.append(f"a part of the samples is cached ({kept.part:.0%})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
-    if config.cache == "memory" and hasattr(form, "in_processes") and form.in_processes(loader):
+    if kept.in_memory and hasattr(form, "in_processes") and form.in_processes(loader):
         found.append("a cache in memory is shared between processes")
     return found
 

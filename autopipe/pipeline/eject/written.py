@@ -136,7 +136,7 @@ def written(
     if reasons:
         raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
     own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
-    loads = (config is None or config.cache != "memory") and (source.reading or plan.prefix)
+    loads = (config is None or not config.kept.in_memory) and (source.reading or plan.prefix)
     whole = of_batches or not (loads or plan.prefix)
     body, by_batch = found[1], whole and all(map(_OF_BATCHES.fullmatch, found[1]))
     is_joined = dialect == "tf" and not mixing and not by_batch and bool(body or loads)  # one map is faster than two

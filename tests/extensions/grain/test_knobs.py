@@ -47,7 +47,7 @@ def test_workers_of_grain_find_their_flags_parsed_and_share_no_cache() -> None:
     assert "from absl import flags" in code
     assert "mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2, per_worker_buffer_size=2))" in code
     with pytest.raises(ConfigError, match="cache in memory"):
-        eject(ap.Workload(data=ROWS, ops=[], batch_size=2), config.model_copy(update={"cache": "memory"}))
+        eject(ap.Workload(data=ROWS, ops=[], batch_size=2), config.model_copy(update={"keep": "memory"}))
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:

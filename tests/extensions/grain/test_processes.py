@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -22,13 +21,13 @@ PROCESSES = Grain(num_threads=2, workers=2, buffer_size=4)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def opened(photos: Path, *, cache: Literal["none", "memory"] = "none", **changes: object) -> ap.Loader:
-    return ap.build_loader(exact_workload(photos, **changes), ap.PipelineConfig(loader=PROCESSES, cache=cache))
+def opened(photos: Path, *, keep: str = "none", **changes: object) -> ap.Loader:
+    return ap.build_loader(exact_workload(photos, **changes), ap.PipelineConfig(loader=PROCESSES, keep=keep))
 
 
 def test_they_give_the_batches_of_the_other_loaders_and_share_a_cache(photos: Path) -> None:
     workload = exact_workload(photos)
-    with opened(photos, cache="memory") as made:
+    with opened(photos, keep="memory") as made:
         for epoch in (0, 1):
             assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
         assert digest(expected_batches(workload, 4)[2:]) == digest(finished(made, made.batches(4, 2)))

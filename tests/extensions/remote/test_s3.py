@@ -265,7 +265,7 @@ def test_a_bucket_is_converted_into_another_and_trained_from_there(
     assert "64 were there already" in run(tmp_path, *convert)
 
     data = ap.ImageFolder(photos)
-    kept = ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2), storage="tfrecord")
+    kept = ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2), keep="tfrecord")
     plain = ap.PipelineConfig(loader=ap.Threads(workers=4))
     with (
         ap.build_loader(workload(data, converted="s3://photos/kept"), kept) as there,

@@ -24,7 +24,7 @@ def tuned(tmp_path: Path) -> Path:
         hardware=fingerprint.detect(),
         config=config(),
         images_per_second=about(1500.0),
-        trials=(trial(config(cache="memory"), 1400.0),),
+        trials=(trial(config(keep="memory"), 1400.0),),
         ceiling=ceiling(),
         cache_bytes=300 * 2**30,
     )

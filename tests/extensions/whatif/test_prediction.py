@@ -117,7 +117,7 @@ def test_the_range_is_as_wide_as_predictions_were_wrong() -> None:
 
 
 def test_each_way_of_feeding_is_corrected_by_what_was_measured_of_it() -> None:
-    cached = CONFIG.model_copy(update={"cache": "memory"})
+    cached = CONFIG.model_copy(update={"keep": "memory"})
     found = correction(measured(ceiling(), wrong_by=0.8, more=[(cached, 500.0)]))
     assert found.of(CONFIG) == pytest.approx(0.8)
     assert found.of(cached) == pytest.approx(500.0 / predict(cached, Costs.of([ceiling()])))
@@ -140,7 +140,7 @@ def with_sizes(cache_bytes: int | None, memory_bytes: int, *more: Any) -> Measur
 
 
 def cache_there(study: Measured, **machine: Any) -> str:
-    return asked(study, **machine).config.cache
+    return asked(study, **machine).config.keep
 
 
 def test_all_samples_are_held_in_a_memory_that_has_room_for_their_sizes() -> None:
@@ -150,21 +150,21 @@ def test_all_samples_are_held_in_a_memory_that_has_room_for_their_sizes() -> Non
 
 
 def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -> None:
-    cached = CONFIG.model_copy(update={"cache": "memory"})
+    cached = CONFIG.model_copy(update={"keep": "memory"})
     study = with_sizes(10 * GIB, 64 * GIB, (cached, predict(cached, Costs.of([ceiling()]))))
     assert cache_there(study) == "memory"
     assert cache_there(study, memory_bytes=8 * GIB) == "none"
-    half = CONFIG.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
+    half = CONFIG.model_copy(update={"keep": "memory:50%"})
     part = with_sizes(10 * GIB, 64 * GIB, (half, predict(half, Costs.of([ceiling()]))))
     assert cache_there(part, memory_bytes=8 * GIB) == "memory"
 
 
 def test_where_nothing_but_caches_was_measured_and_none_has_room_samples_are_made_each_time() -> None:
-    cached = CONFIG.model_copy(update={"cache": "memory"})
+    cached = CONFIG.model_copy(update={"keep": "memory"})
     study = dataclasses.replace(measured(ceiling(), config=cached), cache_bytes=8 * GIB, memory_bytes=16 * GIB)
-    assert asked(study, memory_bytes=1 * GIB).config.cache == "none"
+    assert asked(study, memory_bytes=1 * GIB).config.keep == "none"
     without = asked(study, memory_bytes=0)
-    assert without.config.cache == "none"
+    assert without.config.keep == "none"
     assert "memory for all samples" in {buy.what for buy in without.buys}
 
 

@@ -37,7 +37,7 @@ def doubled(numbers: np.ndarray) -> np.ndarray:
 
 def tuned(folder: Path, made: Workload) -> factory.Tuned:
     path = files.write(
-        artifact(profile(workload=digest(batch_size=2), config=config(storage="array"))), folder / "autopipe.json"
+        artifact(profile(workload=digest(batch_size=2), config=config(keep="array"))), folder / "autopipe.json"
     )
     return factory.load(path, here=hardware(), workload=made)
 
@@ -80,12 +80,12 @@ def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
 
 
 def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_description(tmp_path: Path) -> None:
-    array, made = PipelineConfig(loader=Threads(workers=1), storage="array"), workload()
+    array, made = PipelineConfig(loader=Threads(workers=1), keep="array"), workload()
     assert not fingerprint.is_beside(tmp_path, described(made), array)
     converted(made, tmp_path / "converted" / "array")
     assert fingerprint.is_beside(tmp_path, described(made), array)
-    assert fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"cut": 0}))
-    assert not fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"storage": "files"}))
+    assert fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "array:0"}))
+    assert not fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "none"}))
     assert not fingerprint.is_beside(tmp_path, described(workload(times=2)), array)
     scaled = dataclasses.replace(made, ops=[custom.Map(doubled)])
     assert not fingerprint.is_beside(tmp_path, described(scaled), array)

@@ -97,7 +97,7 @@ def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypa
 
 def test_the_first_epoch_does_not_count_if_a_cache_fills_in_it(tmp_path: Path) -> None:
     judge = judge_of(tmp_path / "drift.jsonl")
-    cached = types.SimpleNamespace(promise=Promise(profile=profile(config=config(cache="memory"))))
+    cached = types.SimpleNamespace(promise=Promise(profile=profile(config=config(keep="memory"))))
     slow = EpochFigures(images_per_second=1.0, data_wait_share=1.0)
     judge(cached, 0, slow)  # a warning would be an error
     with pytest.warns(DriftWarning):

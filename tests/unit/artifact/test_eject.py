@@ -82,14 +82,14 @@ def test_photographs_are_one_map_of_tensorflows_own_ops_without_roundings_in_bet
     kept = "x = tf.clip_by_value(x, 0.0, 255.0)"
     changed = ["x = tf.image.random_brightness(x, 51.0)", kept, "x = tf.image.random_hue(x, 0.1)"]
     assert colours == [*plain, *changed, SCALED, "return x, y"]
-    cached = loaded(photos, Resize(4, 4), RandomFlip(), cache="memory")
+    cached = loaded(photos, Resize(4, 4), RandomFlip(), keep="memory")
     assert cached[2:4] == ["x = tf.cast(tf.round(x), tf.uint8)", "return x, y"]  # a quarter of the memory
 
 
 def test_only_the_crop_of_a_jpeg_is_decoded_and_of_what_may_be_no_jpeg_the_whole(tmp_path: Path) -> None:
     jpegs = ImageFolder(write_images(tmp_path / "jpegs", "cat/1.jpg", "cat/2.JPEG"))
     for crop in (RandomCrop(4, 5), CenterCrop(4, 5), RandomResizedCrop(4, 5)):
-        whole = loaded(jpegs, crop, cache="memory") if crop.is_random else []
+        whole = loaded(jpegs, crop, keep="memory") if crop.is_random else []
         assert any("[top : top + " in line for line in whole) or not crop.is_random
         lines = "\n".join(loaded(jpegs, crop))
         assert "x = tf.io.decode_and_crop_jpeg(x, " in lines
@@ -196,7 +196,7 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
 def test_every_reason_against_it_is_said() -> None:
     workload = work(ROWS, Map(lambda x: x), on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
-        eject(workload, PipelineConfig(loader=threads.Threads(workers=2), storage="array"))
+        eject(workload, PipelineConfig(loader=threads.Threads(workers=2), keep="array"))
     for reason in ("the `threads` loader is autopipe's own", "storage='array'", "bad samples"):
         assert reason in error.value.message
     with pytest.raises(

@@ -72,7 +72,7 @@ def test_another_machine_begins_its_own_and_is_told_why(settings: Settings) -> N
 
 def test_what_is_asked_for_something_else_begins_its_own_and_is_told_why(settings: Settings) -> None:
     name, _ = begin(settings, hardware())
-    asked = dataclasses.replace(settings, epochs=30, limits=facts.Limits(only={"cache": ("none",)}))
+    asked = dataclasses.replace(settings, epochs=30, limits=facts.Limits(only={"keep": ("none",)}))
     other, reasons = begin(asked, hardware())
     assert other != name
     assert "epochs nothing there, 30 here" in reasons[0]

@@ -252,7 +252,7 @@ def test_a_retune_that_is_interrupted_says_how_to_go_on(
 def test_samples_that_have_to_be_converted_first_are_told_of(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, converted: bool
 ) -> None:
-    path, known = stored(tmp_path, config=config(storage="array"))
+    path, known = stored(tmp_path, config=config(keep="array"))
     said = retuned(autopipe, monkeypatch, path, known, converted=converted)
     convert = again.autopipe("convert", f"{tmp_path / 'train.py'}:workload", "--to", "array")
     line = f"before    {convert} --out {tmp_path / 'converted' / 'array'}"

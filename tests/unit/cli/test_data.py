@@ -68,7 +68,7 @@ def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> Non
         (("--to", "aray"), "Did you mean `array`?"),
         (("--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
         (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
-        (("--cut", "0"), 'storage="array" keeps these samples after 1 or 2 of the first ops, but got cut=0'),
+        (("--cut", "0"), "The form array keeps these samples after 1 or 2 of the first ops, but got 0"),
         (("--shard", "2/2"), "`--shard` must be I/N with 0 <= I < N"),
         (("--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
     ],
@@ -144,7 +144,7 @@ def test_it_writes_where_loaders_look(
     assert "verified  every file, and 8 samples against the source" in ended.err
     monkeypatch.chdir(home.parent)
     made, files = workload_import.load_workload(named), PipelineConfig(loader=Threads(workers=1))
-    kept = files.model_copy(update={"storage": "array", "cut": cut})
+    kept = files.model_copy(update={"keep": "array" if cut == "deepest" else f"array:{cut}"})
     with build_loader(made, files) as one, build_loader(made, kept) as other:
         for batch, kept_batch in zip(one.epoch(0), other.epoch(0), strict=True):
             for part, kept_part in zip(batch, kept_batch, strict=True):

@@ -69,19 +69,25 @@ def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to
 @pytest.mark.parametrize(
     ("pair", "said", "hint"),
     [
-        ("cahce=memory", "There is no setting `cahce`. Did you mean `cache`?", "There are: "),
+        ("kepe=memory", "There is no setting `kepe`. Did you mean `keep`?", "There are: "),
         ("loader.worker=4", "There is no setting `loader.worker`. Did you mean `loader.workers`?", "There are: "),
         ("workers=4", "There is no setting `workers`. Did you mean `loader.workers`?", "There are: "),
         ("worker=4", "There is no setting `worker`. Did you mean `loader.workers`?", "There are: "),
-        ("cache=disk", "`cache` cannot be 'disk'.", "It takes none, memory, encoded."),
+        ("keep=disk", "`keep` cannot be 'disk'.", "It takes none, memory, encoded, array, tfrecord, or"),
+        ("keep=memroy", "`keep` cannot be 'memroy'. Did you mean `memory`?", "It takes none, memory"),
+        (
+            "keep=memory:0%",
+            "`keep` holds more than 0% and at most 100% of the samples in memory, but got 'memory:0%'.",
+            "",
+        ),
         ("loader=thread", "`loader` cannot be 'thread'. Did you mean `threads`?", "It takes "),
         (
             "threads.workers=many",
             "`threads.workers` cannot be 'many'.",
             "It takes a whole number of at least 1 and at most 1024.",
         ),
-        ("cache", "A setting must be written key=value, but got 'cache'.", "For example: "),
-        ("cache=", "A setting must be written key=value, but got 'cache='.", "For example: "),
+        ("keep", "A setting must be written key=value, but got 'keep'.", "For example: "),
+        ("keep=", "A setting must be written key=value, but got 'keep='.", "For example: "),
         ("cache_fraction=0.0", "`cache_fraction` cannot be '0.0'.", "It takes a number of more than 0 and at most 1."),
         ("tfdata.prefetch=soon", "`tfdata.prefetch` cannot be 'soon'.", "at least 0 and at most 1024, or auto."),
     ],
@@ -94,8 +100,8 @@ def test_a_setting_that_cannot_be_is_named_with_what_there_is(pair: str, said: s
 
 
 def test_a_configuration_takes_changes() -> None:
-    changed = option_values.changed(THREADS, ["loader.workers=4", "cache=memory", "finish=host"])
-    assert changed == ap.PipelineConfig(loader=ap.Threads(workers=4), cache="memory", finish="host")
+    changed = option_values.changed(THREADS, ["loader.workers=4", "keep=memory", "finish=host"])
+    assert changed == ap.PipelineConfig(loader=ap.Threads(workers=4), keep="memory", finish="host")
 
 
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
@@ -153,9 +159,9 @@ def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: 
 
 def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
-        option_values.allowed(["loader=threads", "cache=none", "loader=tfdata,threads"])
+        option_values.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
     assert raised.value.hint == "To try all of these values: --only loader=threads,tfdata"
-    assert option_values.allowed(["cache=none", "cache=none"]) == {"cache": ("none",)}
+    assert option_values.allowed(["keep=none", "keep=none"]) == {"keep": ("none",)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,10 @@ IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
     ("chosen", "storage", "options"),
     [
         (Chosen(workload="train.py:workload"), {}, None),
-        (Chosen(workload="train.py:workload"), {"storage": "array"}, "train.py:workload --to array --out {0}array'"),
+        (Chosen(workload="train.py:workload"), {"keep": "array"}, "train.py:workload --to array --out {0}array'"),
         (
             Chosen(workload="unused", named=IMAGES),
-            {"storage": "array", "cut": 1},
+            {"keep": "array:1"},
             "--images '/my photos' --image-size 96 --to array --cut 1 --out {0}array-1'",
         ),
     ],

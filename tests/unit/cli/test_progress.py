@@ -21,7 +21,7 @@ from autopipe.search.result import LeftOut, Reason, Stop
 from autopipe.search.trials import AskedBy
 from autopipe.values import Estimate
 
-CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")
+CONFIG = PipelineConfig(loader=Threads(workers=2), keep="memory")
 
 
 class Screen:
@@ -92,7 +92,7 @@ def started(origin: str = "surrogate", seconds_left: float | None = 60.0) -> eve
 LONG = " ".join(["of something"] * 10)
 CRASHED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message=f"It died.\n{LONG}")
 SPACE = events.SpaceTrimmed(candidates=184, listed=184, left_out=DROPS)
-BEST = "best            100 images/s  threads(workers=2) cache=memory"
+BEST = "best            100 images/s  threads(workers=2) keep=memory"
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ BEST = "best            100 images/s  threads(workers=2) cache=memory"
         (
             True,
             [finished(measured(100.0, stable=False))],
-            ["trial     ~     100 images/s  threads(workers=2) cache=memory  (surrogate)"],
+            ["trial     ~     100 images/s  threads(workers=2) keep=memory  (surrogate)"],
         ),
         (
             False,
             [finished(CRASHED)],
-            [f"failed    threads(workers=2) cache=memory: crashed in measure: It died. {LONG}"],
+            [f"failed    threads(workers=2) keep=memory: crashed in measure: It died. {LONG}"],
         ),
         (
             False,
@@ -205,7 +205,7 @@ def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() 
     screen.progress.watcher.on_trial(protocol.PhaseBegan(phase=Phase.FIRST_BATCH))
     screen.now = 20.0
     assert screen.live() == (
-        "20 s, 40 s left | best 100 images/s | trial 4: threads(workers=2) cache=memory | first batch"
+        "20 s, 40 s left | best 100 images/s | trial 4: threads(workers=2) keep=memory | first batch"
     )
     written = io.StringIO()
     Console(file=written, width=40).print(Status(screen.progress).renderable)

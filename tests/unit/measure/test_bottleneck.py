@@ -37,7 +37,7 @@ NETWORK = reads(50.0, 190.0, 200.0, cpu=0.00004)
 UNKNOWN: dict[str, Any] = {"op_costs": (), "cores": None}
 HALF = (op("read", 0.1e-3, 0.8e-3), op("Decode", 0.9e-3))  # workers wait for a part of their time
 LOCKED = (*COSTS, op("Map", 5e-3, part="fresh", lock=5e-3))
-PART = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
+PART = THREADS.model_copy(update={"keep": "memory:50%"})
 
 
 @pytest.mark.parametrize(

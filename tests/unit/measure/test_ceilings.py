@@ -118,7 +118,7 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
     def run(workload: Workload, plan: Any, config: PipelineConfig, *rest: Any) -> tuple[Estimate, float]:
         read.clear()
         found = usual(workload, plan, config, *rest)
-        if config.cache == "memory":
+        if config.keep == "memory":
             cached.append((len(read), len(workload.data) // 100 * 100))  # and what was read while it was filled
         return found
 

@@ -120,7 +120,7 @@ def test_a_samples_bytes_are_those_of_the_facts_or_else_of_the_ceiling() -> None
 
 
 def test_no_prediction_exceeds_the_model_or_the_cores() -> None:
-    assert rate(config(cache="memory")) <= 4000.0
+    assert rate(config(keep="memory")) <= 4000.0
     assert rate(config(workers=8)) <= 2 / 0.00073
 
 
@@ -128,8 +128,8 @@ def test_no_prediction_exceeds_the_model_or_the_cores() -> None:
     ("better", "worse"),
     [
         (config(workers=2), config(workers=1)),
-        (config(cache="memory"), config()),
-        (config(storage="array"), config()),
+        (config(keep="memory"), config()),
+        (config(keep="array"), config()),
         (config(finish="device"), config(finish="host")),
         (config(queue_size=8), config(queue_size=1)),
         (config(device_prefetch=2), config(device_prefetch=0)),
@@ -159,11 +159,11 @@ def test_a_model_on_the_cores_leaves_less_for_the_loader() -> None:
 @pytest.mark.parametrize(
     ("chosen", "convert", "fill"),
     [
-        (config(storage="array", cache="memory"), 3.5, 10_000 * 150_528 / 4e9 / 2),  # it is filled from the array
-        (config(cache="memory"), 0.0, 3.5),
-        (config(cache="memory", cache_fraction=0.5), 0.0, 1.75),
-        (config(storage="array", cut=1), 2.5, 0.0),
-        (config(storage="tfrecord"), 0.5, 0.0),  # encoded samples are copied and not decoded
+        (config(keep="array+memory"), 3.5, 10_000 * 150_528 / 4e9 / 2),  # it is filled from the array
+        (config(keep="memory"), 0.0, 3.5),
+        (config(keep="memory:50%"), 0.0, 1.75),
+        (config(keep="array:1"), 2.5, 0.0),
+        (config(keep="tfrecord"), 0.5, 0.0),  # encoded samples are copied and not decoded
     ],
 )
 def test_conversion_and_cache_are_charged_once(chosen: PipelineConfig, convert: float, fill: float) -> None:
@@ -173,9 +173,9 @@ def test_conversion_and_cache_are_charged_once(chosen: PipelineConfig, convert: 
 
 def test_a_part_that_is_kept_is_between_none_and_all() -> None:
     costs, plain = dataclasses.replace(COSTS, depths={"tfrecord": 0}), rate(config())
-    assert plain < rate(config(storage="array", cut=1)) < rate(config(storage="array"))
-    assert plain < rate(config(cache="memory", cache_fraction=0.5)) < rate(config(cache="memory"))
-    assert plain == rate(config(storage="tfrecord"), costs)
+    assert plain < rate(config(keep="array:1")) < rate(config(keep="array"))
+    assert plain < rate(config(keep="memory:50%")) < rate(config(keep="memory"))
+    assert plain == rate(config(keep="tfrecord"), costs)
 
 
 # ---------------------------------------------------------------- waiting and the lock
@@ -188,25 +188,25 @@ def test_workers_that_wait_for_reads_bring_what_their_number_allows() -> None:
 
 def test_a_cache_or_a_converted_set_ends_the_waiting() -> None:
     costs = dataclasses.replace(WAITING, depths={"tfrecord": 0})
-    for name, value in (("cache", "memory"), ("storage", "array"), ("storage", "tfrecord")):
-        assert rate(config(2, 8, **{name: value}), costs) > 900
-    half = rate(config(cache="memory", cache_fraction=0.5), WAITING)
+    for keep in ("memory", "array", "tfrecord"):
+        assert rate(config(2, 8, keep=keep), costs) > 900
+    half = rate(config(keep="memory:50%"), WAITING)
     assert half == pytest.approx(2 * rate(config(), WAITING), rel=0.05)
 
 
 def test_encoded_samples_in_memory_end_the_waiting_and_are_decoded_still() -> None:
     local = dataclasses.replace(WAITING, ops=OPS, reads=None)
-    assert rate(config(cache="encoded"), WAITING) == pytest.approx(rate(config(), local), rel=0.1)
+    assert rate(config(keep="encoded"), WAITING) == pytest.approx(rate(config(), local), rel=0.1)
     busy = dataclasses.replace(WAITING, model_rates={ModelSetup(): 9000.0})
-    assert rate(config(cache="encoded"), busy) < 0.7 * rate(config(cache="memory"), busy)
-    fill = cost_model.one_time_seconds(config(cache="encoded"), WAITING, 1000)[1]
+    assert rate(config(keep="encoded"), busy) < 0.7 * rate(config(keep="memory"), busy)
+    fill = cost_model.one_time_seconds(config(keep="encoded"), WAITING, 1000)[1]
     assert fill == pytest.approx(1000 * 0.0201 / 2, rel=0.01)
     described = facts(mean_bytes=1000.0, samples=500, fixed_bytes=12).workload
-    assert cost_model.cache_bytes(config(cache="encoded", cache_fraction=0.5), described) == 250_000
+    assert cost_model.cache_bytes(config(keep="encoded:50%"), described) == 250_000
 
 
 def test_filling_a_cache_waits_for_every_sample() -> None:
-    convert, fill = cost_model.one_time_seconds(config(workers=2, cache="memory"), WAITING, 1000)
+    convert, fill = cost_model.one_time_seconds(config(workers=2, keep="memory"), WAITING, 1000)
     assert convert == 0
     assert fill == pytest.approx(1000 * 0.0207 / 2, rel=0.01)
 
@@ -291,13 +291,13 @@ def test_the_cores_are_shared_by_the_loader_and_the_model() -> None:
     [
         (THREADS, 0.74),
         (THREADS.model_copy(update={"finish": "host"}), 0.79),
-        (THREADS.model_copy(update={"cache": "memory"}), 0.12),
-        (THREADS.model_copy(update={"storage": "array"}), 0.12),
-        (THREADS.model_copy(update={"cache": "memory", "finish": "host"}), 0.17),
-        (THREADS.model_copy(update={"storage": "tfrecord"}), 0.74),
-        (THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5}), 0.43),
-        (THREADS.model_copy(update={"storage": "array", "cut": 1}), 0.12),
-        (THREADS.model_copy(update={"storage": "array", "cut": 0}), 0.74),
+        (THREADS.model_copy(update={"keep": "memory"}), 0.12),
+        (THREADS.model_copy(update={"keep": "array"}), 0.12),
+        (THREADS.model_copy(update={"keep": "memory", "finish": "host"}), 0.17),
+        (THREADS.model_copy(update={"keep": "tfrecord"}), 0.74),
+        (THREADS.model_copy(update={"keep": "memory:50%"}), 0.43),
+        (THREADS.model_copy(update={"keep": "array:1"}), 0.12),
+        (THREADS.model_copy(update={"keep": "array:0"}), 0.74),
     ],
 )
 def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, milliseconds: float) -> None:
@@ -312,7 +312,7 @@ def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_fo
     assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s
     kept = bounds(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), config)
     assert kept.limits == searched.limits
-    decoded = THREADS.model_copy(update={"storage": "tfrecord"})
+    decoded = THREADS.model_copy(update={"keep": "tfrecord"})
     searched = bounds(ceiling(), decoded, facts(cuts={"tfrecord": {0: 1, 1: 1}}))
     assert searched.work.core_seconds == pytest.approx(0.12e-3)  # what comes after Decode
     assert bounds(ceiling(depths={"tfrecord": 1}), decoded).limits == searched.limits
@@ -339,6 +339,6 @@ def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
     limit = bounds(cold, THREADS)
     assert limit.images_per_second == rate_of(limit, Kind.STORAGE_BANDWIDTH) == 500.0
     assert bottleneck(limit).kind is Kind.STORAGE_BANDWIDTH
-    half = PipelineConfig(loader=Threads(workers=2), cache="memory", cache_fraction=0.5)
+    half = PipelineConfig(loader=Threads(workers=2), keep="memory:50%")
     assert rate_of(bounds(cold, half), Kind.STORAGE_BANDWIDTH) == 1000.0
-    assert rate_of(bounds(cold, THREADS.model_copy(update={"cache": "memory"})), Kind.STORAGE_BANDWIDTH) is None
+    assert rate_of(bounds(cold, THREADS.model_copy(update={"keep": "memory"})), Kind.STORAGE_BANDWIDTH) is None

@@ -117,7 +117,7 @@ def parts() -> Iterator[Parts]:
 
 
 @pytest.mark.parametrize(
-    ("cache", "makes", "trains", "samples"),
+    ("keep", "makes", "trains", "samples"),
     [
         ("none", 1.0, 1.0, 1000),  # nothing has to be made
         ("memory", 600.0, 300.0, 300),  # what is filled in 1.5 s while the model takes its own
@@ -125,9 +125,9 @@ def parts() -> Iterator[Parts]:
     ],
 )
 def test_a_trial_uses_what_can_be_made_in_time(
-    parts: Parts, cache: Any, makes: float, trains: float, samples: int
+    parts: Parts, keep: Any, makes: float, trains: float, samples: int
 ) -> None:
-    part = parts.part_for(ap.PipelineConfig(loader=THREADS, cache=cache), makes=lambda: makes, trains=trains)
+    part = parts.part_for(ap.PipelineConfig(loader=THREADS, keep=keep), makes=lambda: makes, trains=trains)
     assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
 
 
@@ -138,7 +138,7 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
     data = ap.Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
     workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=64, drop_remainder=True)
     with contextlib.closing(Parts(workload, make_plan(workload))) as parts:
-        config = ap.PipelineConfig(loader=THREADS, cache="memory")
+        config = ap.PipelineConfig(loader=THREADS, keep="memory")
         part = parts.part_for(config, makes=lambda: 600.0, trains=300.0)
     assert (len(part.workload.data), part.share) == (expected, expected / count)
 
@@ -147,7 +147,7 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
 def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_end(
     parts: Parts, named: bool, tmp_path: Path
 ) -> None:
-    config, place = ap.PipelineConfig(loader=THREADS, storage="array"), str(tmp_path) if named else None
+    config, place = ap.PipelineConfig(loader=THREADS, keep="array"), str(tmp_path) if named else None
     first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=place) for _ in range(2))
     assert first == second
     assert first.conversion is not None

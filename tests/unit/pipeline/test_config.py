@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autopipe.errors import ConfigError
-from autopipe.pipeline.config import ModelSetup, OfSetup, PipelineConfig
+from autopipe.pipeline.config import Kept, ModelSetup, OfSetup, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
@@ -13,7 +17,7 @@ from autopipe.pipeline.loaders.threads import Threads
 KEY = "3324dd4e6510"
 CONFIGS = [
     PipelineConfig(loader=Threads(workers=2)),
-    PipelineConfig(loader=Processes(workers=3, queue_size=1), cache="memory", finish="host", channels="first"),
+    PipelineConfig(loader=Processes(workers=3, queue_size=1), keep="memory", finish="host", channels="first"),
     PipelineConfig(loader=TfData()),
     PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=0), device_prefetch=0),
     PipelineConfig(loader=TfData(), devices=2),
@@ -24,32 +28,30 @@ CONFIGS = [
 def test_a_configuration_is_canonical_however_it_came_to_be(config: PipelineConfig) -> None:
     again = PipelineConfig.model_validate_json(config.model_dump_json())
     assert PipelineConfig.model_validate(config.model_dump(mode="json")) == again
-    copied = config.model_copy(update={"cut": 1 if config.storage == "files" else config.cut})
+    copied = config.keeping(cut=1) if not config.kept.converts else config.model_copy()
     assert config == again == copied
     assert config.loader == config.loader.normalised()
     assert {config.key()} == {again.key(), copied.key()}
 
 
 def test_what_means_nothing_beside_the_rest_is_at_its_default() -> None:
-    kept = PipelineConfig(loader=Threads(workers=2, read_ahead=20), storage="array", cache="memory", cache_fraction=0.5)
-    assert kept == PipelineConfig(loader=Threads(workers=2), storage="array", cache="memory", cache_fraction=0.5)
-    assert kept.model_copy(update={"cache": "none"}) == PipelineConfig(loader=Threads(workers=2), storage="array")
+    kept = PipelineConfig(loader=Threads(workers=2, read_ahead=20), keep="array + memory:50.0%")
+    assert kept == PipelineConfig(loader=Threads(workers=2), keep="array+memory:50%")
+    assert kept.keeping(in_memory=False) == PipelineConfig(loader=Threads(workers=2), keep="array")
 
 
 def test_a_key_is_the_same_in_every_release_and_tells_apart_what_counts() -> None:
     assert len({config.key() for config in CONFIGS}) == len(CONFIGS)
     loader = Threads(workers=2)
     assert PipelineConfig(loader=loader).key() == KEY
-    assert PipelineConfig(loader=loader, cut=1, cache_fraction=0.5).key() == KEY
-    kept = [PipelineConfig(loader=loader, storage="array", cut=cut) for cut in ("deepest", 0, 1)]
-    cached = [PipelineConfig(loader=loader, cache="memory", cache_fraction=part) for part in (0.25, 0.5, 1.0)]
-    assert len({config.key() for config in [*kept, *cached]}) == 6
+    places = ("array", "array:0", "array:1", "memory:25%", "memory:50%", "memory", "memory:1", "encoded")
+    assert len({PipelineConfig(loader=loader, keep=keep).key() for keep in places}) == len(places)
 
 
 def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> None:
     assert PipelineConfig(loader=Threads(workers=2)).short() == "threads(workers=2)"
-    special = PipelineConfig(loader=Threads(workers=2, queue_size=3), cache="memory", device_prefetch=0)
-    assert special.short() == "threads(workers=2, queue_size=3) cache=memory device_prefetch=0"
+    special = PipelineConfig(loader=Threads(workers=2, queue_size=3), keep="memory", device_prefetch=0)
+    assert special.short() == "threads(workers=2, queue_size=3) keep=memory device_prefetch=0"
 
 
 @pytest.mark.parametrize(
@@ -68,14 +70,54 @@ def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> Non
         (lambda of: of(loader={"kind": "thread", "workers": 1}), PipelineConfig, "Did you mean `threads`"),
         (lambda of: of(loader={"workers": 1}), PipelineConfig, "loader"),
         (lambda of: of(loader=Threads(workers=1), devices=0), PipelineConfig, "devices"),
-        (lambda of: of(loader=Threads(workers=1), cut=-1), PipelineConfig, "cut"),
-        (lambda of: of(loader=Threads(workers=1), cache_fraction=0.0), PipelineConfig, "cache_fraction=0.0"),
-        (lambda of: of(loader=Threads(workers=1), cache_fraction=1.1), PipelineConfig, "cache_fraction=1.1"),
+        (lambda of: of(loader=Threads(workers=1), keep="array:-1"), PipelineConfig, "`keep` cannot be 'array:-1'"),
+        (lambda of: of(loader=Threads(workers=1), keep="memory:0%"), PipelineConfig, "more than 0%.*got 'memory:0%'"),
+        (lambda of: of(loader=Threads(workers=1), keep="memory:110%"), PipelineConfig, "at most 100%.*'memory:110%'"),
+        (lambda of: of(loader=Threads(workers=1), keep="memory+encoded"), PipelineConfig, "memory once"),
+        (lambda of: of(loader=Threads(workers=1), keep="array+tfrecord"), PipelineConfig, "one storage form at most"),
+        (lambda of: of(loader=Threads(workers=1), keep="memroy"), PipelineConfig, "Did you mean `memory`"),
+        (lambda of: of(loader=Threads(workers=1), keep="array:50%"), PipelineConfig, "`keep` cannot be 'array:50%'"),
+        (
+            lambda of: of(loader=Threads(workers=1), keep="none", cache="memory"),
+            PipelineConfig,
+            "in the place of `cache`",
+        ),
     ],
 )
 def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(of)
+
+
+PLACES = st.builds(
+    Kept,
+    form=st.sampled_from(["files", "array", "tfrecord"]),
+    cut=st.just("deepest") | st.integers(0, 99),
+    in_memory=st.booleans(),
+    memory_cut=st.just("deepest") | st.integers(0, 99),
+    part=st.integers(1, 100).map(lambda percent: percent / 100),
+)
+
+
+@given(PLACES)
+def test_what_is_kept_is_read_as_it_is_written(kept: Kept) -> None:
+    read = Kept.of(str(kept))
+    assert (str(read), read.form, read.in_memory) == (str(kept), kept.form, kept.in_memory)
+    if kept.converts:
+        assert read.cut == kept.cut
+    if kept.in_memory:
+        assert (read.memory_cut, read.part) == (kept.memory_cut, kept.part)
+    assert read.holds(kept.disk)
+    assert read.holds(kept.memory)
+    assert Kept.of(str(dataclasses.replace(read, part=1.0))).stands_for(read)
+    former = PipelineConfig.model_validate({"loader": Threads(workers=1), **read.formerly})
+    assert former.keep == str(read) or kept.memory_cut not in ("deepest", 0)
+
+
+@given(st.text())
+def test_any_text_is_a_place_or_is_refused_in_one_sentence(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        assert Kept.of(str(Kept.of(text))) == Kept.of(text)
 
 
 def test_what_the_models_speed_depends_on_is_a_part_of_the_configuration_with_its_defaults() -> None:

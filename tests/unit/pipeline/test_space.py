@@ -23,7 +23,7 @@ def two_loaders() -> Space:
             "threads.workers": {"range": [1, "cores"], "when": {"loader": "threads"}},
             "threads.queue_size": {"choices": [2], "when": {"loader": "threads"}},
             "keras.workers": {"choices": [1, "2*cores"], "when": {"loader": ["keras"]}},
-            "cache": ["none", "memory"],
+            "keep": ["none", "memory"],
         }
     )
 
@@ -50,8 +50,8 @@ def test_a_word_is_a_choice_and_a_name_is_a_bound() -> None:
 
 
 def test_a_word_with_a_dash_is_a_word_unless_it_names_a_bound() -> None:
-    with pytest.raises(SpaceError, match="`storage` cannot be 'jpeg-array'"):
-        space({"loader": ["threads"], "storage": ["jpeg-array"]})
+    with pytest.raises(SpaceError, match="`keep` cannot be 'jpeg-array'"):
+        space({"loader": ["threads"], "keep": ["jpeg-array"]})
     with pytest.raises(SpaceError, match="`core` is no number"):
         space({"loader": ["threads"], "device_prefetch": ["cores-core"]})
 
@@ -65,34 +65,57 @@ def test_true_is_not_one() -> None:
 
 def test_grid_holds_each_combination_once_and_only_knobs_that_count() -> None:
     grid = list(two_loaders().grid())
-    assert len(grid) == (4 + 2) * 2
+    assert len(grid) == (4 + 2) * len(two_loaders()["keep"].values)
     assert len({tuple(sorted(params.items())) for params in grid}) == len(grid)
     assert all(("keras.workers" in params) == (params["loader"] == "keras") for params in grid)
 
 
 def test_only_limits() -> None:
     assert two_loaders().only("loader", ["keras"])["loader"].values == ("keras",)
-    with pytest.raises(SpaceError, match="Did you mean `cache`"):
-        two_loaders().only("cach", ["none"])
+    with pytest.raises(SpaceError, match="Did you mean `keep`"):
+        two_loaders().only("kepe", ["none"])
+
+
+def test_a_place_stands_for_parts_of_the_samples_and_for_fewer_ops() -> None:
+    parts = ("memory", "memory:75%", "memory:50%", "memory:25%", "memory:1", "memory:2", "memory:3")
+    assert space({"loader": ["threads"], "keep": ["memory"]})["keep"].values == parts
+    assert space({"loader": ["threads"], "keep": ["memory:50%", "array:1"]})["keep"].values == ("memory:50%", "array:1")
+    both = space({"loader": ["threads"], "keep": ["array+memory"]})["keep"].values
+    assert set(both) >= {"array+memory", "array:2+memory", "array+memory:25%", "array:0+memory:75%"}
+
+
+def test_settings_that_keep_has_replaced_are_read_with_a_word() -> None:
+    ahead = {"choices": [0, 8], "when": {"storage": "files"}}
+    former = {"storage": ["files", "array"], "cache": ["none", "memory"], "cut": ["deepest", 1]}
+    with pytest.warns(FutureWarning, match="`cache` is a part of `keep` now"):
+        read = space({"loader": ["threads"], **former, "threads.read_ahead": ahead})
+    with pytest.raises(SpaceError, match="`keep` cannot be 'memroy'"):
+        space({"loader": ["threads"], "cache": ["memroy"]})
+    now = space(
+        {"loader": ["threads"], "keep": ["none", "memory", "array", "array+memory", "array:1", "array:1+memory"]}
+    )
+    assert set(read["keep"].values) == set(now["keep"].values)
+    ((_, where),) = read["threads.read_ahead"].when
+    assert set(where) == {"none", *(value for value in now["keep"].values if str(value).startswith("memory"))}
 
 
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"cache": ["none"]}, "`loader` is missing"),
+        ({"keep": ["none"]}, "`loader` is missing"),
         ({"loader": ["thread"]}, "Did you mean `threads`"),
         ({"loader": ["threads"], "threads.worker": [1]}, "Did you mean `threads.workers`"),
         ({"loader": ["threads"], "threads.workers": [0]}, "cannot be 0"),
-        ({"loader": ["threads"], "cache": ["memroy"]}, "Did you mean `memory`"),
-        ({"loader": ["threads"], "storage": ["tfrecords"]}, "Did you mean `tfrecord`"),
+        ({"loader": ["threads"], "keep": ["memroy"]}, "Did you mean `memory`"),
+        ({"loader": ["threads"], "keep": ["tfrecords"]}, "Did you mean `tfrecord`"),
         ({"loader": ["threads"], "threads.workers": {"range": [1, "core"]}}, "Did you mean `cores`"),
         ({"loader": ["threads"], "threads.workers": {"range": [0, 4], "log": True}}, "starts at 0"),
         ({"loader": ["threads"], "threads.workers": {"range": [1, 999999]}}, "log: true"),
         ({"loader": ["threads"], "threads.workers": {"range": [8, 2]}}, r"from 8 down to 2; write \[2, 8\]"),
         ({"loader": ["threads"], "threads.workers": {"range": ["2*4", 2], "log": True}}, "from 8 down to 2"),
-        ({"loader": ["threads"], "cache": {"choices": ["none"], "when": {"loder": "threads"}}}, "`loader`"),
-        ({"loader": ["threads"], "cache": {"choices": ["none"], "when": {"loader": "keras"}}}, "never 'keras'"),
-        ({"cache": {"choices": ["none"], "when": {"loader": "threads"}}, "loader": ["threads"]}, "no earlier"),
+        ({"loader": ["threads"], "keep": {"choices": ["none"], "when": {"loder": "threads"}}}, "`loader`"),
+        ({"loader": ["threads"], "keep": {"choices": ["none"], "when": {"loader": "keras"}}}, "never 'keras'"),
+        ({"keep": {"choices": ["none"], "when": {"loader": "threads"}}, "loader": ["threads"]}, "no earlier"),
     ],
 )
 def test_a_mistake_is_named_with_its_parameter(parameters: dict[str, object], problem: str) -> None:
@@ -109,7 +132,7 @@ def test_parameters_and_configuration_turn_into_each_other() -> None:
 
 def test_parameters_without_a_loader_are_no_configuration() -> None:
     with pytest.raises(ConfigError, match="`loader` is missing"):
-        to_config({"cache": "none"})
+        to_config({"keep": "none"})
 
 
 AHEAD: dict[str, object] = {

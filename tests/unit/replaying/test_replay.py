@@ -83,14 +83,14 @@ def test_replay_shows_how_good_the_winners_of_proofs_are(replayed: Replayed, rec
 
 def test_replay_searches_a_part_of_a_table(replayed: Replayed, recorded: Path) -> None:
     common = (recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
-    best = [json.loads(replayed(*common, *only).out)["random"]["median"][-1] for only in ((), ("--only", "cache=none"))]
+    best = [json.loads(replayed(*common, *only).out)["random"]["median"][-1] for only in ((), ("--only", "keep=none"))]
     assert best[0] != best[1]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "cache=nun"), "nun"),
+        (("--only", "keep=nun"), "nun"),
         (("--sampler", "randon"), "Did you mean `random`?"),
         (("--space", "quik"), "Did you mean `quick`?"),
     ],

@@ -81,7 +81,7 @@ def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(r
 
 
 def test_between_recorded_configurations_the_nearest_is_taken(recorded: Table) -> None:
-    shared: Params = {"loader": "threads", "threads.queue_size": 8, "cache": "memory", "finish": "device"}
+    shared: Params = {"loader": "threads", "threads.queue_size": 8, "keep": "memory", "finish": "device"}
 
     def threads(workers: int) -> PipelineConfig:
         return to_config({**shared, "threads.workers": workers, "device_prefetch": 2, "devices": 1})

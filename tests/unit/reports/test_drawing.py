@@ -66,7 +66,7 @@ def test_ticks_are_few_round_and_on_the_axis(scale: Scale, fewest: int, most: in
 
 
 def test_a_long_name_is_cut_in_its_middle() -> None:
-    short = pictures.fitted("processes(workers=4) cache=memory", 100.0, 13.0)
+    short = pictures.fitted("processes(workers=4) keep=memory", 100.0, 13.0)
     assert len(short) <= 14
     assert short.startswith("processe")
     assert short.endswith("mory")

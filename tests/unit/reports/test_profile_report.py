@@ -83,7 +83,7 @@ def test_a_report_has_all_sections_and_each_its_figures(profile: Profile) -> Non
     for row, contest in zip(found["proof"]["rows"], profile.result.contests, strict=True):
         assert row["blocks"] == list(contest.blocks)
         assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
-    assert any(row["setting"] == "cache" and row["interval"][0] > 1 for row in found["settings"]["rows"])
+    assert any(row["setting"] == "keep" and row["interval"][0] > 1 for row in found["settings"]["rows"])
     assert {"baseline", "prediction", "proof"} <= {row["origin"] for row in found["history"]["rows"]}
     assert len(found["history"]["rows"]) == len(profile.result.trials)
 
@@ -141,7 +141,7 @@ def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) ->
     slow = known(ceiling.reads).model_copy(
         update={"latency_seconds": 10.0, "cpu_seconds": 0.0}
     )  # read beside something else
-    uncached = pick.config_of(profile).model_copy(update={"cache": "none", "storage": "files"})
+    uncached = pick.config_of(profile).model_copy(update={"keep": "none"})
     best = profile.winner.model_copy(update={"config": uncached.model_dump(mode="json")})
     shown = _found(ceiling=ceiling.model_copy(update={"reads": slow}), winner=best)
     rate = profile.winner.images_per_second.value

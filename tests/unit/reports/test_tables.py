@@ -130,7 +130,7 @@ def test_the_document_of_a_check_is_json_and_complete() -> None:
 
 # ---------------------------------------------------------------- verify
 
-OTHER = PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=16, read_ahead=128), cache="memory", finish="host")
+OTHER = PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=16, read_ahead=128), keep="memory", finish="host")
 
 
 def verified(*, compared: bool = True, **other: Any) -> tuple[bool, list[str]]:

@@ -18,7 +18,7 @@ from tests.fakes import ceilings, findings, profiles
 from tests.fakes.findings import payback
 from tests.fakes.profiles import baseline
 
-MINE, THEIRS = baseline("mine", 74.0), baseline("theirs", 60.0, cache="memory")
+MINE, THEIRS = baseline("mine", 74.0), baseline("theirs", 60.0, keep="memory")
 OWN = "make_dataset (yours)"
 
 
@@ -225,12 +225,12 @@ def test_gains_are_against_the_next_best_value_and_what_has_no_effect_is_named()
         return Effect(setting=setting, value="a", other=other, ratio=ratio, low=low, high=high, measured=True)
 
     effects = (
-        effect("cache", "none", 2.8, 2.5),
+        effect("keep", "none", 2.8, 2.5),
         effect("loader", "keras", 1.6, 1.5),
         effect("loader", "tfdata", 1.2, 1.1),
         effect("finish", "host", 1.1, 0.9),
     )
-    said = "cache=a 2.8x (not none), loader=a 1.2x (not tfdata). No measurable effect: finish"
+    said = "keep=a 2.8x (not none), loader=a 1.2x (not tfdata). No measurable effect: finish"
     assert verdict.gains(result(effects=effects)) == said
 
 

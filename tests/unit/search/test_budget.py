@@ -182,12 +182,12 @@ def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> 
 def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
     surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
     ended = run(space, surface, epochs=2, budget_seconds=None, patience=99)
-    assert some(ended.best_config).cache == "none"
+    assert some(ended.best_config).keep == "none"
 
 
 def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) -> None:
     surface = Surface(model_rate=1500.0)
-    known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "cache": "memory"})]
+    known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "keep": "memory"})]
     ended = run(space, surface, known=known, budget_seconds=300.0)
     assert ended.result.stop.reason is Reason.CEILING
     assert "seed:cheaper" in {str(row.origin) for row in ended.rows}
@@ -379,7 +379,7 @@ def test_the_model_alone_in_all_its_other_setups_takes_no_more_than_a_quarter_of
     surface, told = Surface(model_rate=900.0, scaling=float, alone_seconds=10.0), list[Event]()
     facts = dataclasses.replace(surface.facts(), gpus=8)
     space = library.read("multi_gpu")({"cores": 8, "gpus": 8})
-    few = Limits(only={"loader": ("threads",), "storage": ("files",), "cache": ("none",)})
+    few = Limits(only={"loader": ("threads",), "keep": ("none",)})
     run(space, surface, told=told, facts=facts, budget_seconds=120.0, trials=1, limits=few)
     assert [event.spent_seconds for event in told if isinstance(event, BudgetPlanned)] == [pytest.approx(3.0 + 20.0)]
 
@@ -428,17 +428,17 @@ def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same(use
 def test_the_rule_of_thumb_is_a_worker_a_core_on_the_files_as_they_are(space: Space) -> None:
     chosen = rule_of_thumb(session_of(space, Surface()).trimmed.candidates, cores=4).config
     assert (chosen.loader.kind, chosen.loader.worker_count(), chosen.finish) == ("threads", 4, "device")
-    assert (chosen.storage, chosen.cache, chosen.device_prefetch) == ("files", "memory", 2)
+    assert (chosen.keep, chosen.device_prefetch) == ("memory", 2)
 
 
 def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> None:
     session = session_of(space, Surface(model_rate=60_000.0))
     chosen = seeds(session)
-    kinds = [(seed.config.loader.kind, seed.config.cache) for _, seed in chosen]
+    kinds = [(seed.config.loader.kind, seed.config.keep) for _, seed in chosen]
     assert len(set(kinds)) == len(kinds) >= 4
     assert {word for word, _ in chosen} == {"rule", "predicted"}
     for (word, seed), kind in zip(chosen, kinds, strict=True):
-        same = [each.config for each in session.ranked() if (each.config.loader.kind, each.config.cache) == kind]
+        same = [each.config for each in session.ranked() if (each.config.loader.kind, each.config.keep) == kind]
         assert word == "rule" or session.promise(seed.config) >= 0.97 * max(map(session.promise, same))
 
 
@@ -464,7 +464,7 @@ def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_
     ended = run(space, loader_bound(decode_seconds=0.0001, read_seconds=0.00002))
     seeded = [row.config for row in ended.rows if row.origin.asker is Asker.SEED]
     assert len(seeded) > 1
-    assert {config.cache for config in seeded} == {"memory"}
+    assert {config.keep for config in seeded} == {"memory"}
 
 
 def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
@@ -484,24 +484,24 @@ def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None
 
 
 def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -> None:
-    limits = Limits(convert=False, only={"cache": ("none",)})
-    converting = space_of({**PARAMETERS, "storage": ["files", "array"]})
+    limits = Limits(convert=False, only={"keep": ("none",)})
+    converting = space_of({**PARAMETERS, "keep": ["none", "array"]})
     ended = run(converting, loader_bound(), limits=limits, budget_seconds=300.0)
     advised = [row for row in ended.rows if row.origin.asker is Asker.ADVICE]
-    assert {row.config.storage for row in advised} == {"array"}
-    assert some(ended.best_config).storage == "files"
+    assert {row.config.kept.form for row in advised} == {"array"}
+    assert some(ended.best_config).kept.form == "files"
     best = max(row.value for row in ended.rows if row.value is not None)
     assert best == max(row.value for row in advised if row.value is not None)
 
 
 @pytest.mark.parametrize(
     ("only", "chosen"),
-    [({"cache": ("none",)}, {"convert": False}), ({}, {})],  # a cache holds all
+    [({"keep": ("none",)}, {"convert": False}), ({}, {})],  # a cache holds all
     ids=["the user refuses it", "it should bring little"],
 )
 def test_no_converted_form_is_measured_without_permission_or_for_little(
     only: dict[str, tuple[Value, ...]], chosen: dict[str, Any]
 ) -> None:
-    converting = space_of({**PARAMETERS, "storage": ["files", "array"]})
+    converting = space_of({**PARAMETERS, "keep": ["none", "array"]})
     ended = run(converting, loader_bound(), limits=Limits(convert=False, only=only), budget_seconds=300.0, **chosen)
-    assert {row.config.storage for row in ended.rows} == {"files"}
+    assert {row.config.kept.form for row in ended.rows} == {"files"}

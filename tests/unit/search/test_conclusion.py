@@ -34,7 +34,7 @@ class Converting(Surface):
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         outcome = super().measure(config, effort=effort, must_reach=must_reach)
-        if config.storage == "files" or not isinstance(outcome, Measurement):
+        if config.keep == "none" or not isinstance(outcome, Measurement):
             return outcome
         shard = 10 * 2 * self.convert_seconds
         cost = ConversionCost(
@@ -50,7 +50,7 @@ class Converting(Surface):
 
 
 def searched(epochs: int | None, convert_seconds: float) -> Searched:
-    space = space_of({"loader": ["threads"], "threads.workers": [1, 2], "storage": ["files", "array"]}, cores=2)
+    space = space_of({"loader": ["threads"], "threads.workers": [1, 2], "keep": ["none", "array"]}, cores=2)
     surface = Converting(cores=2, model_rate=60_000.0, noise=0.001, convert_seconds=convert_seconds)
     return run(space, surface, epochs=epochs, budget_seconds=None)
 
@@ -63,7 +63,7 @@ def test_a_conversion_wins_if_it_pays_in_time_and_else_is_shown(
     epochs: int | None, convert_seconds: float, storage: str
 ) -> None:
     ended = searched(epochs, convert_seconds)
-    assert some(ended.best_config).storage == storage
+    assert some(ended.best_config).kept.form == storage
     (row,) = ended.result.paybacks
     assert row.overruled == (storage == "files")
     assert epochs is None or (0 < some(row.epochs) < epochs) == (storage == "array")
@@ -80,7 +80,7 @@ def test_the_figures_are_those_of_the_whole_set() -> None:
     rival = max(
         each.outcome.images_per_second.value
         for each in ended.rows
-        if each.config.storage == "files" and isinstance(each.outcome, Measurement)
+        if each.config.keep == "none" and isinstance(each.outcome, Measurement)
     )
     assert row.saved_seconds == pytest.approx(samples / rival - samples / row.rate.value, rel=0.02)
     # Both ways begin with the same wait for the first batch, and no cache is filled.
@@ -101,9 +101,7 @@ def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> 
     for each in ended.result.effects:
         if not each.measured or each.setting == "loader":  # of another loader it is not said which
             continue
-        other = to_config(
-            {**own, each.setting: each.other, **({"cache_fraction": 1.0} if each.setting == "cache" else {})}
-        )
+        other = to_config({**own, each.setting: each.other})
         truth = SURFACE.true_rate(some(ended.best_config)) / SURFACE.true_rate(other)
         told += 1
         held += each.low * 0.97 <= truth <= (each.high or math.inf) * 1.03
@@ -116,23 +114,23 @@ def test_the_largest_effect_comes_first_and_each_is_of_one_setting(ended: Search
     assert ratios[0] >= ratios[-1]
     own = from_config(some(ended.best_config))
     assert all(own[each.setting] == each.value != each.other for each in ended.result.effects)
-    assert "cache" in {each.setting for each in ended.result.effects}
+    assert "keep" in {each.setting for each in ended.result.effects}
 
 
 @pytest.mark.parametrize(
     ("other", "change"),
     [
-        ({"loader": "a", "a.workers": 2, "cache": "memory", "cache_fraction": 1.0}, ("cache", "memory")),
-        ({"loader": "b", "b.queue": 1, "cache": "none"}, ("loader", "b")),
-        ({"loader": "a", "a.workers": 4, "cache": "none"}, ("a.workers", 4)),
-        ({"loader": "a", "a.workers": 4, "cache": "memory"}, None),
-        ({"loader": "a", "a.workers": 2, "cache": "none"}, None),
+        ({"loader": "a", "a.workers": 2, "keep": "memory:100%"}, ("keep", "memory:100%")),
+        ({"loader": "b", "b.queue": 1, "keep": "none"}, ("loader", "b")),
+        ({"loader": "a", "a.workers": 4, "keep": "none"}, ("a.workers", 4)),
+        ({"loader": "a", "a.workers": 4, "keep": "memory"}, None),
+        ({"loader": "a", "a.workers": 2, "keep": "none"}, None),
     ],
 )
 def test_what_depends_on_another_setting_is_no_difference_of_its_own(
     other: dict[str, object], change: tuple[str, object] | None
 ) -> None:
-    assert only_change({"loader": "a", "a.workers": 2, "cache": "none"}, other) == change  # type: ignore[arg-type]
+    assert only_change({"loader": "a", "a.workers": 2, "keep": "none"}, other) == change  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- why nothing was measured
@@ -227,7 +225,7 @@ def test_why_nothing_was_measured_is_said(
 def test_what_the_least_took_counts_the_part_of_a_cache_that_a_trial_did_not_fill(quick: Space) -> None:
     surface = Partly(compared=())
     cache = surface.sample_count * surface.compact_bytes
-    limits = Limits(memory_bytes=cache + 2**27, only={"cache": ("memory",)})
+    limits = Limits(memory_bytes=cache + 2**27, only={"keep": ("memory",)})
     found = run(quick, surface, trials=3, limits=limits).result
     assert found.winner is None
     assert nothing_measured(found).message.endswith(f"the least {size_text(2**30 + 0.75 * cache)} of memory.")

@@ -113,7 +113,7 @@ def test_configurations_that_are_alike_speak_for_each_other() -> None:
     ):
         for number, rate in rates.items():
             key = f"{letter}{number}"
-            configs[key] = to_config({"loader": kind, workers: number, "cache": "none" if number % 2 else "memory"})
+            configs[key] = to_config({"loader": kind, workers: number, "keep": "none" if number % 2 else "memory"})
             readings.append((key, Reading(math.log(rate), 0.03**2)))
             readings.extend((key, Reading(math.log(each), 0.15**2, block)) for block, each in ran.get(key, {}).items())
     surrogate = Surrogate(Features(configs, cores=2), readings)
@@ -248,8 +248,8 @@ def test_cheap_means_no_conversion_then_few_workers_then_little_memory_then_fami
     def cost(chosen: PipelineConfig, memory: float = 0.0, *, baseline: bool = False) -> tuple[float, ...]:
         return confirmation.cost(chosen, cores=4, memory_bytes=memory, baseline=baseline)
 
-    assert cost(config(8, storage="tfrecord")) < cost(config(1).model_copy(update={"devices": 2}))
-    assert cost(config(8)) < cost(config(1, storage="tfrecord"))
+    assert cost(config(8, keep="tfrecord")) < cost(config(1).model_copy(update={"devices": 2}))
+    assert cost(config(8)) < cost(config(1, keep="tfrecord"))
     assert cost(config(1), memory=9e9) < cost(config(2))
     several = config(2).model_copy(update={"steps_per_execution": 8})
     assert cost(config(2), memory=9e9) < cost(several) < cost(config(3))

@@ -39,10 +39,7 @@ schema_version: 1
 parameters:
   loader: [threads]
   threads.workers: [1]
-  cache: [none, memory]
-  cache_fraction: {choices: [1.0, 0.75, 0.5, 0.25], when: {cache: memory}}
-  storage: [files, array]
-  cut: {choices: [deepest, 0, 1, 2, 3], when: {storage: array}}
+  keep: [none, memory, array, array+memory]
 """
 
 
@@ -51,9 +48,9 @@ def facts(**known: Any) -> Facts:
 
 
 FACTS = facts()
-WHOLE: Params = {"cache": "memory"}
-ARRAY: Params = {"storage": "array"}
-TFRECORD: Params = {"storage": "tfrecord"}
+WHOLE: Params = {"keep": "memory"}
+ARRAY: Params = {"keep": "array"}
+TFRECORD: Params = {"keep": "tfrecord"}
 NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow half")
 
 
@@ -64,19 +61,23 @@ NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow
         ({"devices": 2}, {}, "devices > 1: Keras can train on 1 here"),
         ({"devices": 3}, {"gpus": 1}, "devices > 1: Keras can train on 1 here"),
         ({"devices": 3}, {"gpus": 4}, "devices 3: a batch of 32 cannot be shared out evenly"),
-        (WHOLE, {"fixed_bytes": 12.3}, "cache memory: needs 12.3 GiB for the whole set, 8 GiB free"),
-        (WHOLE, {"fixed_bytes": 7.5}, "cache memory: needs 7.5 GiB for the whole set, 8 GiB free, of which it may t"),
-        (ARRAY, {"disk_bytes": 1}, "storage array: needs 3 GiB on disk, 1 GiB"),
-        (TFRECORD, {"cuts": {"tfrecord": {0: 11 * GIB}}}, "storage tfrecord: needs 11 GiB on disk, 10 GiB"),
-        ({**ARRAY, "cut": 0}, {"cuts": CUTS}, "cut 0: array keeps these samples after 1, 2, 3 ops only"),
-        ({**ARRAY, "cut": 3}, {"cuts": CUTS}, "cut 3: is the deepest for array"),
-        ({**ARRAY, "cut": 1}, {"cuts": CUTS}, "cut 1: takes 4 GiB as array, no less than deeper ones"),
-        ({**WHOLE, "cache_fraction": 0.5}, {}, "cache_fraction 0.5: there is room for all samples"),
-        ({"cache": "encoded"}, {"fixed_bytes": 12}, None),
-        ({"cache": "encoded"}, {"mean_bytes": 0.005}, "cache encoded: needs 10 GiB for the whole set, 8 GiB free"),
-        ({**ARRAY, "cache": "encoded"}, {}, "cache encoded: samples are read from array"),
-        ({**WHOLE, "cache_fraction": 0.75}, {"fixed_bytes": 12}, "cache memory: needs 9 GiB for 75% of the set, 8 Gi"),
-        (TFRECORD, Limits(convert=False), "storage tfrecord: must be converted first, which needs `--convert`, or `-"),
+        (WHOLE, {"fixed_bytes": 12.3}, "keep memory: needs 12.3 GiB, 8 GiB free"),
+        (WHOLE, {"fixed_bytes": 7.5}, "keep memory: needs 7.5 GiB, 8 GiB free, of which it may t"),
+        (ARRAY, {"disk_bytes": 1}, "keep array: needs 3 GiB on disk, 1 GiB"),
+        (TFRECORD, {"cuts": {"tfrecord": {0: 11 * GIB}}}, "keep tfrecord: needs 11 GiB on disk, 10 GiB"),
+        ({"keep": "array:0"}, {"cuts": CUTS}, "keep array:0: samples can be kept so after 1, 2, 3 ops only"),
+        ({"keep": "array:3"}, {"cuts": CUTS}, "keep array:3: is the deepest, which `array` tries"),
+        ({"keep": "array:1"}, {"cuts": CUTS}, "keep array:1: takes 4 GiB, no less than after more ops"),
+        ({"keep": "memory:1"}, {"cuts": CUTS}, "keep memory:1: takes 4 GiB, no less than after more ops"),
+        ({"keep": "memory:2"}, {"cuts": CUTS}, None),
+        ({"keep": "memory:2"}, {"cuts": {}}, "keep memory:2: it is not known to take less"),
+        ({"keep": "memory:2"}, {"cuts": {"array": {2: 9 * GIB, 3: 10 * GIB}}}, "keep memory:2: needs 9 GiB"),
+        ({"keep": "memory:50%"}, {}, "keep memory:50%: there is room for all samples"),
+        ({"keep": "encoded"}, {"fixed_bytes": 12}, None),
+        ({"keep": "encoded"}, {"mean_bytes": 0.005}, "keep encoded: needs 10 GiB, 8 GiB free"),
+        ({"keep": "array+encoded"}, {}, "keep array+encoded: samples are read from array"),
+        ({"keep": "memory:75%"}, {"fixed_bytes": 12}, "keep memory:75%: needs 9 GiB, 8 Gi"),
+        (TFRECORD, Limits(convert=False), "keep tfrecord: must be converted first, which needs `--convert`, or `-"),
         ({}, Limits(workers=1), "more than 1 workers: `--max-workers`"),
         (TFDATA, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot limit them"),
         (WHOLE, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
@@ -92,7 +93,7 @@ def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Li
 
 
 def test_what_is_not_known_leaves_nothing_out() -> None:
-    for params in (THREADS, PROCESSES, TFDATA, {**THREADS, **WHOLE, **ARRAY}):
+    for params in (THREADS, PROCESSES, TFDATA, {**THREADS, "keep": "array+memory"}):
         assert why_not(to_config(params), made.facts()) is None
 
 
@@ -101,10 +102,11 @@ def test_a_cut_that_saves_room_is_tried_and_a_part_is_cached_only_where_the_whol
     usual, cuts, tight = (trim(space, known) for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB)))
 
     def fractions(trimmed: Trimmed) -> set[float]:
-        return {each.config.cache_fraction for each in trimmed.candidates if each.config.cache == "memory"}
+        return {each.config.kept.part for each in trimmed.candidates if each.config.kept.in_memory}
 
-    assert {each.config.cut for each in usual.candidates} == {"deepest"}
-    assert {each.config.cut for each in cuts.candidates if each.config.storage == "array"} == {"deepest", 2}
+    assert {each.config.kept.cut for each in usual.candidates} == {"deepest"}
+    assert {each.config.kept.cut for each in cuts.candidates if each.config.kept.converts} == {"deepest", 2}
+    assert {each.config.kept.memory_cut for each in cuts.candidates} == {"deepest", 2}
     assert (fractions(usual), fractions(tight)) == ({1.0}, {0.25, 0.5})
     assert cuts.space == space  # what a study goes on with does not depend on what is free today
 
@@ -122,7 +124,7 @@ def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
 def _setups(known: Facts) -> tuple[set[tuple[int, Any]], list[str]]:
     """Return the devices and channels that a default search tries, and why it leaves others out."""
     space = library.load("default", {"cores": 2, "gpus": known.gpus}).only("loader", ["threads"])
-    trimmed = trim(space.only("cache", ["none"]).only("storage", ["files"]), known)
+    trimmed = trim(space.only("keep", ["none"]), known)
     tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
     return tried, [drop.reason for drop in trimmed.left_out if drop.reason.startswith(("devices", "channels"))]
 
@@ -156,7 +158,7 @@ def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_wh
     known: dict[str, Any], devices: set[int], channels: set[str], reasons: list[str]
 ) -> None:
     space = library.load("default", {"cores": 2, "gpus": known["gpus"]}).only("loader", ["threads"])
-    trimmed = trim(space.only("cache", ["none"]).only("storage", ["files"]), facts(**known))
+    trimmed = trim(space.only("keep", ["none"]), facts(**known))
     tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
     assert tried == set(itertools.product(devices, channels))
     assert {drop.reason for drop in trimmed.left_out if drop.reason.startswith(("devices", "channels"))} >= {*reasons}
@@ -185,7 +187,7 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
     assert trimmed.whole >= len(everything)
     knobs: Params = {"threads.workers": cores, "threads.queue_size": 8, "threads.read_ahead": 0}
     there: Params = {**THREADS, **knobs, "devices": max(1, gpus)}
-    caches: list[Params] = [{"cache": "none"}, {"cache": "memory", "cache_fraction": 0.5 if beyond else 1.0}]
+    caches: list[Params] = [{"keep": "none"}, {"keep": "memory:50%" if beyond else "memory"}]
     prefetch = (0, 2) if gpus else (0,)
     for cache, finish, ahead in itertools.product(caches, ("device", "host"), prefetch):
         wanted = to_config({**there, **cache, "finish": finish, "channels": "last", "device_prefetch": ahead})
@@ -237,7 +239,7 @@ def test_numbers_of_a_space_too_large_to_list_are_coarse_and_words_complete(
     assert len(some.candidates) <= feasible.MOST_CANDIDATES
     assert (some.whole, some.is_coarse) == (len(whole.candidates), True)
     assert {each.key for each in some.candidates} < {each.key for each in whole.candidates}
-    for field in ("cache", "finish", "storage", "channels", "cut"):
+    for field in ("keep", "finish", "channels"):
         assert {getattr(each.config, field) for each in some.candidates} == {
             getattr(each.config, field) for each in whole.candidates
         }

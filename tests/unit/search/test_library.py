@@ -58,16 +58,16 @@ def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it
         ),
         ("schema_version: 1\n", r"`parameters` is missing"),
         ("schema_version: 2\nparameters: {loader: [threads]}", r"line 1, `schema_version`: should be 1"),
-        (HEAD + "  cache:\n    chioces: [none]\n", r"line 5, `parameters.cache.chioces`.* Did you mean `choices`"),
-        (HEAD + "  cache: none\n", r"line 4, `parameters.cache`: should be a list"),
+        (HEAD + "  keep:\n    chioces: [none]\n", r"line 5, `parameters.keep.chioces`.* Did you mean `choices`"),
+        (HEAD + "  keep: none\n", r"line 4, `parameters.keep`: should be a list"),
         (
             HEAD + "  devices:\n    range: [1, 2.5]\n",
             r"line 5, `parameters.devices.range.1`: should be a valid integer",
         ),
         (HEAD + "  devices:\n    range: [8, 2]\n", r"line 4, `parameters.devices`: a `range` goes up, but .* from 8 "),
         (HEAD + "  devices:\n    log: true\n", r"line 4, `parameters.devices`: needs either"),
-        (HEAD + "  cache: [none]\n  cache: [memory]\n", r"line 5: `parameters.cache` is there twice"),
-        (HEAD + "  cache:\n    choices: [none]\n    when: {loader: thread}\n", r"line 6, .*Did you mean `threads`"),
+        (HEAD + "  keep: [none]\n  keep: [memory]\n", r"line 5: `parameters.keep` is there twice"),
+        (HEAD + "  keep:\n    choices: [none]\n    when: {loader: thread}\n", r"line 6, .*Did you mean `threads`"),
         ("a: &x [1]\nb: *x\n", r"line 2: `\*x`.* no aliases"),
         ("a: !!python/object/apply:os.system [ls]", r"no YAML"),
         ("[" * 5000, r"no YAML|too deeply"),
@@ -86,7 +86,7 @@ def test_a_name_that_is_not_there_gets_the_near_one() -> None:
 
 def test_a_file_of_the_users_is_read_and_one_that_is_no_text_or_endless_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(HEAD + "  cache: [none, memory]\n")
+    file.write_text(HEAD + "  keep: [none, memory]\n")
     assert len(list(library.load(str(file), BOUNDS).grid())) == 2
     for written, said in ((b"\xff\xfe\x00", r"mine\.yaml"), (b"#" * (1 << 19), "at most")):
         file.write_bytes(written)

@@ -62,6 +62,7 @@ def measurer(
     against: Mapping[str, str] = {},
     wrapped: WrappedDataset | None = None,
     elsewhere: PipelineConfig | None = None,
+    may_cache: bool = True,
     **chosen: Any,
 ) -> TrialMeasurer:
     """Return the measurer of a workload that cannot have these forms of plain code, for the reasons given."""
@@ -70,7 +71,7 @@ def measurer(
     runners: Any = {each.code: each for each in foreign}
     ours: Any = runner or Runner()
     made = runners.__getitem__
-    return TrialMeasurer(ours, described, Settings(**chosen), foreign=made, elsewhere=elsewhere)
+    return TrialMeasurer(ours, described, Settings(**chosen), foreign=made, elsewhere=elsewhere, may_cache=may_cache)
 
 
 def without(*forms: str) -> dict[str, str]:
@@ -121,6 +122,7 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
     assert [each.config.loader.model_dump()["code"] for each in measurer().baselines()] == [
         "fit", "tf.data", "tf.data-cache", "keras", "keras-workers", "directory",
     ]  # fmt: skip
+    assert "tf.data AUTOTUNE, cached" not in {each.name for each in measurer(may_cache=False).baselines()}
 
 
 def test_a_wrapped_dataset_is_compared_with_itself() -> None:

@@ -31,7 +31,7 @@ from autopipe.search.trials import AskedBy, Asker
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import loader_bound, run, some
 
-CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})
+CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "keep": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
 
 

@@ -102,7 +102,7 @@ def test_more_trials_go_on_where_the_study_ended(space: Space, journal_url: str)
 def test_trials_that_the_user_enqueued_run_first(space: Space, journal_url: str) -> None:
     first = run(space, loader_bound(), journal_url, trials=1, blocks=(0, 0))
     wish: Params = {"loader": "processes", "processes.workers": 3, "processes.queue_size": 8}
-    rest: Params = {"cache": "none", "storage": "files", "finish": "device", "device_prefetch": 2, "devices": 1}
+    rest: Params = {"keep": "none", "finish": "device", "device_prefetch": 2, "devices": 1}
     first.study.enqueue_trial({**wish, **rest})
     surface = loader_bound()
     run(space, surface, journal_url, trials=4, blocks=(0, 0))

@@ -24,7 +24,7 @@ ASKED = Settings(
     budget_seconds=600.0,
     seed=3,
     limits=Limits(
-        memory_bytes=2**33, workers=8, cpu_percent=150.0, only={"loader": ("threads",), "cache": ("none", "memory")}
+        memory_bytes=2**33, workers=8, cpu_percent=150.0, only={"loader": ("threads",), "keep": ("none", "memory")}
     ),
     convert=False,
     epochs=30,
@@ -52,12 +52,12 @@ def test_a_retune_asks_for_what_the_tune_asked_for_in_part_of_its_trials_and_tim
 
 
 def test_what_is_given_comes_first_and_only_is_united(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(workers=4, only={"cache": ("memory",)})
+    limits = Limits(workers=4, only={"keep": ("memory",)})
     told = dataclasses.replace(RETUNE, epochs=2, limits=limits, virtual_devices=4)
     found = again(told=told, given=("epochs", "workers", "trials"))
     assert (found.epochs, found.trials, found.budget_seconds) == (2, 15, 450.0)
     assert (found.limits.workers, found.limits.memory_bytes) == (4, 2**33)
-    assert found.limits.only == {"loader": ("threads",), "cache": ("memory",)}
+    assert found.limits.only == {"loader": ("threads",), "keep": ("memory",)}
     whole = dataclasses.replace(ASKED, virtual_devices=0)
     monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "3")
     assert again(whole).virtual_devices == 3  # as the training that asks for a retune
@@ -77,7 +77,7 @@ def test_it_is_told_as_a_command_line_says_it() -> None:
         "--space quick --max-memory 8589934592B --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
         "--virtual-devices 2 --hosts 4 "
         "--page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
-        "--only cache=none,memory"
+        "--only keep=none,memory"
     )
 
 
@@ -128,14 +128,14 @@ SPACE = {
     "threads.workers": {"range": [1, 8], "when": {"loader": "threads"}},
     "keras.workers": {"choices": [1, 2], "when": {"loader": "keras"}},
     "tfdata.num_parallel_calls": {"choices": ["auto"], "when": {"loader": "tfdata"}},
-    "cache": ["none", "memory"],
+    "keep": ["none", "memory"],
 }
 
 
 @pytest.mark.parametrize(
     ("only", "found"),
     [
-        ({"cache": ("none",)}, {"cache": ("none",)}),
+        ({"keep": ("none",)}, {"keep": ("none",)}),
         # A knob of any loader becomes that of each that has it,
         ({"loader.workers": (2,)}, {"threads.workers": (2,), "keras.workers": (2,)}),
         # and a loader that cannot have the value is left out.

@@ -274,11 +274,11 @@ def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyP
         return None, "tuned"
 
     monkeypatch.setattr(tuning, "run", run)
-    only = {"cache": "none", "threads.workers": 4, "loader": ["threads", "tfdata"]}
+    only = {"keep": "none", "threads.workers": 4, "loader": ["threads", "tfdata"]}
     tune("train.py:workload", only=only, space=Path("space.yaml"))  # type: ignore[arg-type]  # a path is taken, too
     (settings,) = asked
     assert settings.space == "space.yaml"
-    assert settings.limits.only == {"cache": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}
+    assert settings.limits.only == {"keep": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the
     surface = loader_bound()
     told = surface.facts()
     cut = dataclasses.replace(told, workload=told.workload.model_copy(update={"cuts": {"tfrecord": {0: 1, 1: 1}}}))
-    limits = Limits(only={"cache": ("none",)})
-    ended = run(space_of({**PARAMETERS, "storage": ["tfrecord"]}), surface, facts=cut, trials=6, limits=limits)
-    assert some(ended.best_config).storage == "tfrecord"
+    limits = Limits(only={"keep": ("none",)})
+    ended = run(space_of({**PARAMETERS, "keep": ["tfrecord"]}), surface, facts=cut, trials=6, limits=limits)
+    assert some(ended.best_config).kept.form == "tfrecord"
     found = bounds(some(ended.result.ceiling), some(ended.best_config)).images_per_second
     assert found == some(ended.result.ceiling).bound_images_per_second
 
@@ -181,10 +181,10 @@ def test_few_epochs_do_not_pay_for_a_cache_that_many_do(space: Space) -> None:
     surface = loader_bound(decode_seconds=0.004, sample_count=50_000, noise=0.002)
     once = run(space, surface, epochs=1, budget_seconds=None)
     often = run(space, surface, epochs=100, budget_seconds=None)
-    assert some(often.best_config).cache == "memory"
+    assert some(often.best_config).kept.in_memory
     scored = {row.key: row.value for row in once.rows if row.block is None and row.value is not None}
     steady = measured(once)
-    cached = [row.key for row in once.rows if row.config.cache == "memory" and row.key in scored]
+    cached = [row.key for row in once.rows if row.config.kept.in_memory and row.key in scored]
     assert cached
     assert all(scored[key] < 0.5 * steady[key] for key in cached)
 
@@ -261,7 +261,7 @@ def test_where_all_fail_in_the_proof_another_is_the_best_and_baselines_do_not_ru
 
 
 def test_the_only_one_that_there_is_stays_the_best_where_it_fails_in_the_proof_and_that_is_told(space: Space) -> None:
-    only = space.only("loader", ["processes"]).only("processes.workers", [2]).only("cache", ["none"])
+    only = space.only("loader", ["processes"]).only("processes.workers", [2]).only("keep", ["none"])
     one = only.only("finish", ["device"]).only("device_prefetch", [2]).only("devices", [1])
     ended = run(one, Unlasting(share=0.1), budget_seconds=None)
     assert not ended.result.proved
@@ -326,9 +326,9 @@ def test_the_reads_that_fill_a_cache_count_as_a_part_of_its_trial(at_once: int) 
             return dataclasses.replace(known, workload=known.workload.model_copy(update={"batch_size": 128}))
 
         def before(self, config: PipelineConfig, effort: Effort) -> None:
-            self.now += 512 * 0.08 / (config.loader.reads_at_once() or 4) if config.cache == "memory" else 0.0
+            self.now += 512 * 0.08 / (config.loader.reads_at_once() or 4) if config.kept.in_memory else 0.0
 
-    far = {"loader": ["threads"], "threads.workers": [2, 4], "threads.read_ahead": [at_once, 16], "cache": ["memory"]}
+    far = {"loader": ["threads"], "threads.workers": [2, 4], "threads.read_ahead": [at_once, 16], "keep": ["memory"]}
     rest = {"finish": ["device", "host"], "device_prefetch": [0, 2], "threads.queue_size": [2, 8]}
     surface = Distant(model_rate=60_000.0, sample_count=600, quirks=1, latency_seconds=0.08)
     told: list[Event] = []
@@ -338,5 +338,5 @@ def test_the_reads_that_fill_a_cache_count_as_a_part_of_its_trial(at_once: int) 
     assert 2.5 + fastest < planned.trial_seconds < 3.0 + (512 * 0.08 / at_once + fastest) / 2 + 0.1
     assert len(ended.rows) <= planned.trials * 1.5
     assert ended.result.seconds <= 1.05 * 120.0
-    first = next(row.config for row in ended.rows if row.config.cache == "memory")
+    first = next(row.config for row in ended.rows if row.config.kept.in_memory)
     assert first.loader.reads_at_once() == 16  # of equal predictions the one whose cache is filled sooner

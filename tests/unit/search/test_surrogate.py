@@ -93,7 +93,7 @@ def test_settings_may_be_any_numbers() -> None:
 
 def one_setting(*readings: tuple[str, Reading]) -> Surrogate:
     """Return a surrogate of two configurations that differ in one setting."""
-    configs = {key: PipelineConfig(loader=Threads(workers=2), cache=key) for key in ("none", "memory")}
+    configs = {key: PipelineConfig(loader=Threads(workers=2), keep=key) for key in ("none", "memory")}
     return Surrogate(Features(configs, 4), readings)
 
 
@@ -187,7 +187,7 @@ def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
 
 def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) -> None:
     knobs: Params = {"loader": "threads", "threads.workers": 99, "threads.queue_size": 8}
-    outside: Params = {**knobs, "cache": "none", "storage": "array"}
-    assert surrogate.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "cache": "none"}
+    outside: Params = {**knobs, "finish": "host", "keep": "array"}
+    assert surrogate.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "finish": "host"}
     without = space.only("loader", ["threads"])
-    assert surrogate.fitting(without, {"loader": "keras", "keras.workers": 1, "cache": "none"}) == {"cache": "none"}
+    assert surrogate.fitting(without, {"loader": "keras", "keras.workers": 1, "keep": "none"}) == {"keep": "none"}

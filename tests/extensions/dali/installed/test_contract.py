@@ -26,7 +26,7 @@ ONE_OF_EACH = ["dali-2"]
 SETTINGS = {
     name: chosen
     for name, chosen in contract.SETTINGS.items()
-    if name.startswith("files") and chosen.get("cache") != "encoded"
+    if name.startswith("files") and chosen.get("keep") != "encoded"
 }
 
 del test_small_samples_that_are_batched_at_once_are_the_same  # noqa: F821

@@ -93,9 +93,9 @@ def test_its_pixels_are_those_of_decode_and_near_those_of_resize(
         assert int(np.abs(expected.astype(int) - found).max()) <= levels
 
 
-@pytest.mark.parametrize(("cache", "again"), [("none", 18), ("memory", 0)])
+@pytest.mark.parametrize(("keep", "again"), [("none", 18), ("memory", 0)])
 def test_it_decodes_each_jpeg_once_an_epoch_and_nothing_else(
-    photos: Path, monkeypatch: pytest.MonkeyPatch, cache: str, again: int
+    photos: Path, monkeypatch: pytest.MonkeyPatch, keep: str, again: int
 ) -> None:
     take, decoded = DaliDecoder.take, []
 
@@ -105,7 +105,7 @@ def test_it_decodes_each_jpeg_once_an_epoch_and_nothing_else(
         return images
 
     monkeypatch.setattr(DaliDecoder, "take", counted)
-    with opened(workload(photos), cache=cache) as made:
+    with opened(workload(photos), keep=keep) as made:
         for images in (18, again):  # of 23 files
             decoded.clear()
             copies(made.batches(0, last=True))
@@ -143,13 +143,13 @@ def _no_scan(path: Path) -> None:
     path.write_bytes(data[: data.index(b"\xff\xda")] + b"\xff\xd9")
 
 
-@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("keep", ["none", "memory"])
 @pytest.mark.parametrize("spoil", [truncate, empty, corrupt, _no_scan, Path.unlink])
-def test_a_bad_file_is_named_in_its_batchs_place(damaged: Path, spoil: Callable[[Path], None], cache: str) -> None:
+def test_a_bad_file_is_named_in_its_batchs_place(damaged: Path, spoil: Callable[[Path], None], keep: str) -> None:
     work = workload(damaged)
     with opened(workload(damaged)) as good:
         expected = copies(good.batches(0))
-    with opened(work, cache=cache) as made:
+    with opened(work, keep=keep) as made:
         spoil(damaged / "9.jpg")
         batches = made.batches(0)
         found = [next(batches)[0].copy() for _ in range(2)]

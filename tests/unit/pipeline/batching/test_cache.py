@@ -44,7 +44,7 @@ def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
     workload = ap.Workload(data=Made(13, uneven), ops=[ap.Map(brighter, random=True)], batch_size=13)
     plain = ap.PipelineConfig(loader=ap.Threads(workers=1))
     epochs = []
-    for config in (plain, plain.model_copy(update={"cache": "memory"})):
+    for config in (plain, plain.model_copy(update={"keep": "memory"})):
         with ap.build_loader(workload, config) as loader:
             epochs += [[np.sort(x[:, 0, 0]).tolist() for x, _ in loader.batches(epoch)] for epoch in range(2)]
     assert epochs == [epochs[0]] * 4
@@ -151,7 +151,7 @@ def test_an_op_that_writes_to_a_cached_sample_is_an_error_from_the_first_epoch_o
     config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), finish="host")
     with ap.build_loader(workload, config) as plain:
         assert next(plain.batches(0))[0].max() == 4
-    with ap.build_loader(workload, config.model_copy(update={"cache": "memory"})) as cached:
+    with ap.build_loader(workload, config.model_copy(update={"keep": "memory"})) as cached:
         for _ in range(2):
             with pytest.raises(OpError, match=r"Map on sample .* read-only"):
                 next(cached.batches(0))

@@ -47,9 +47,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("cache", ["none", "memory"])
-def test_every_loader_plays_batches_of_real_samples(loader: LoaderConfig, cache: str) -> None:
-    config = PipelineConfig.model_validate({"loader": loader, "cache": cache, "finish": "host"})
+@pytest.mark.parametrize("keep", ["none", "memory"])
+def test_every_loader_plays_batches_of_real_samples(loader: LoaderConfig, keep: str) -> None:
+    config = PipelineConfig.model_validate({"loader": loader, "keep": keep, "finish": "host"})
     with assembly.build_loader(WORKLOAD, config) as opened:
         batches = [batch for epoch in range(2) for batch in opened.epoch(epoch)]
     assert len(batches) == 4

@@ -265,7 +265,7 @@ def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatc
 
     usual = BatchStream.deliver
     monkeypatch.setattr(BatchStream, "deliver", deliver)
-    with opened(data, 4, cache="memory") as loader:
+    with opened(data, 4, keep="memory") as loader:
         for epoch, batches in enumerate(expected):
             for (x, y), (same_x, same_y) in zip(taken(loader, epoch), batches, strict=True):
                 np.testing.assert_array_equal(x, same_x)
@@ -275,5 +275,5 @@ def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatc
 
 
 def test_a_cache_of_a_part_gives_single_batches() -> None:
-    with opened(Slow(PIXELS, np.arange(COUNT)), 4, cache="memory", cache_fraction=0.5) as loader:
+    with opened(Slow(PIXELS, np.arange(COUNT)), 4, keep="memory:50%") as loader:
         assert loader.buffered_batches == 2 * 4 + 1

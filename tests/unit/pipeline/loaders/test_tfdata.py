@@ -25,10 +25,10 @@ def opened(photos: Path, *ops: Any, **settings: Any) -> ap.Loader:
     return ap.build_loader(workload, config)
 
 
-@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("keep", ["none", "memory"])
 @pytest.mark.parametrize("finish", ["device", "host"])
-def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, cache: str, finish: str) -> None:
-    with opened(photos, cache=cache, finish=finish) as loader:
+def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, keep: str, finish: str) -> None:
+    with opened(photos, keep=keep, finish=finish) as loader:
         one_by_one = [batch for epoch in (2, 3, 4) for batch in loader.batches(epoch, 4 if epoch == 2 else 0)]
         dataset = loader.native_dataset(2, 3, 4)
         assert len(dataset) == len(one_by_one) == 2 + 6 + 6
@@ -74,7 +74,7 @@ def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any,
 
 
 def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
-    with opened(photos, cache="memory") as loader:
+    with opened(photos, keep="memory") as loader:
         next(loader.batches(0))
         kernel = weakref.ref(loader._work._held[1])  # type: ignore[attr-defined]  # TensorFlow keeps `_work` for ever
         assert kernel() is not None
