@@ -539,8 +539,13 @@ def whole_cache_bytes(config: PipelineConfig, workload: Description) -> int | No
     """Return the bytes of such a cache of all samples; None if not known."""
     cut = config.kept.memory_cut
     if isinstance(cut, int) and cut > 0:
-        return workload.cuts.get("array", {}).get(cut)
+        return (array_bytes(workload) or {}).get(cut)
     return int(workload.mean_bytes * workload.samples) if cut == 0 else workload.fixed_bytes
+
+
+def array_bytes(workload: Description) -> Mapping[int, int] | None:
+    """Return the bytes of all samples as arrays, by the number of ops done before; None if not known."""
+    return next((sizes for form, sizes in workload.cuts.items() if STORAGES[form].holds_arrays), None)
 
 
 def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:

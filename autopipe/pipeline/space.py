@@ -19,7 +19,6 @@ import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, near, shortened
 from autopipe.pipeline.config import (
-    DEEPEST,
     FORMERLY,
     Kept,
     Params,
@@ -302,7 +301,7 @@ class _Waits:
             raise SpaceError(f"{self.where}: {error}") from None
         for value in values:
             _check_value(self.name, value, self.check, names, self.where)
-        return values if self.name != "keep" else _places(values)
+        return values
 
 
 def resolve(
@@ -344,28 +343,6 @@ def _named(written: ParameterSpec) -> set[str]:
     return {word for bound in bounds for word in _WORD.findall(bound)}
 
 
-_PARTS = (0.75, 0.5, 0.25)
-_CUTS = (0, 1, 2, 3)
-
-
-def _places(values: Iterable[Value]) -> tuple[Value, ...]:
-    """Return the values of `keep` with what each stands for: parts of the samples, and samples after fewer ops.
-
-    Most of these are tried only where the whole does not fit, or fewer ops leave less to keep.
-    """
-    found: list[Value] = []
-    for value in values:
-        whole = Kept.of(str(value))
-        cuts = [replace(whole, cut=cut) for cut in _CUTS if whole.converts and whole.cut == DEEPEST]
-        places = [whole, *cuts]
-        if whole.in_memory and whole.part == 1:
-            places += [replace(each, part=part) for each in places for part in _PARTS]
-        if whole.in_memory and not whole.converts and whole.memory_cut == DEEPEST:
-            places += [replace(whole, memory_cut=cut) for cut in _CUTS if cut > 0]
-        found += map(str, places)
-    return _unique(found)
-
-
 def _modern(parameters: Mapping[str, ParameterSpec], where: Callable[[Path], str]) -> Mapping[str, ParameterSpec]:
     """Return the parameters with `keep` in the place of those that it has replaced."""
     former = {name: parameters[name].choices or [] for name in FORMERLY if name in parameters}
@@ -373,11 +350,10 @@ def _modern(parameters: Mapping[str, ParameterSpec], where: Callable[[Path], str
         return parameters
     try:
         products = (dict(zip(former, each, strict=True)) for each in itertools.product(*former.values()))
-        combined = _unique(str(Kept.of(modern(each)["keep"])) for each in products)
-        values = _places(combined)
+        values = _unique(str(Kept.of(modern(each)["keep"])) for each in products)
     except ConfigError as error:
         raise SpaceError(f"{where(('parameters', next(iter(former))))}: {error.message}", hint=error.hint) from None
-    say_former(next(iter(former)), f"keep: [{', '.join(map(str, combined))}]")
+    say_former(next(iter(former)), f"keep: [{', '.join(map(str, values))}]")
     found: dict[str, ParameterSpec] = {}
     for name, written in parameters.items():
         old = {each: allowed for each, allowed in written.when.items() if each in FORMERLY}
@@ -394,6 +370,12 @@ def _modern(parameters: Mapping[str, ParameterSpec], where: Callable[[Path], str
             written = written.model_copy(update={"when": {**rest, "keep": fits}})
         found[name] = written
     return found
+
+
+def places(wanted: Iterable[Value], values: Iterable[Value]) -> tuple[Value, ...]:
+    """Return those `values` of `keep` that one of the wanted stands for: `memory` stands for `memory:50%` as well."""
+    meant = [Kept.of(str(each)) for each in wanted]
+    return tuple(value for value in values if any(each.stands_for(Kept.of(str(value))) for each in meant))
 
 
 def _listed(allowed: Scalar | list[Scalar]) -> list[Scalar]:
@@ -459,7 +441,7 @@ def _conditions(
                 raise SpaceError(
                     f"{where((*path, name))}: `{name}` is never {value!r} here.{near(str(value), possible)}"
                 )
-        conditions.append((name, allowed if name != "keep" else _places(allowed)))
+        conditions.append((name, allowed if name != "keep" else places(allowed, earlier[name].values)))
     return tuple(conditions)
 
 

@@ -112,8 +112,7 @@ def _of_cut(place: str, cut: int | str, sizes: Mapping[int, int] | None) -> Iter
     if not isinstance(cut, int):
         return
     if sizes is None:
-        if place == "memory":
-            yield f"keep memory:{cut}: it is not known to take less than `memory`"
+        yield f"keep {place}:{cut}: it is not known to take less than `{place}`"
         return
     deeper = [size for other, size in sizes.items() if other > cut]
     if cut not in sizes:
@@ -133,7 +132,7 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if kept.encoded and kept.converts:
         yield f"keep {kept}: samples are read from {kept.form}, which `{kept.form}+memory` keeps as they are"
     elif not kept.encoded:
-        yield from _of_cut("memory", kept.memory_cut, facts.workload.cuts.get("array"))
+        yield from _of_cut("memory", kept.memory_cut, costs.array_bytes(facts.workload))
     if kept.part < 1 and (whole is None or free is None or whole <= CACHE_SHARE * free):
         yield f"keep {kept.memory}: there is room for all samples"
     if needed is not None and free is not None and needed > CACHE_SHARE * free:
@@ -354,7 +353,7 @@ def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
     """Return the configurations that could run if the user let samples be converted."""
     values = [str(value) for each in space if each.name == "keep" for value in each.values]
     try:
-        return trim(space.only("keep", filter(_converts, values)), facts.converting).candidates
+        return trim(space.only("keep", [each for each in values if _converts(each)]), facts.converting).candidates
     except SpaceError:
         return ()
 
@@ -428,7 +427,8 @@ def _is_whole(keep: str) -> bool:
 
 
 def _useless_place(keep: str, facts: Facts) -> str | None:
-    config = PipelineConfig.model_construct(None, keep=keep)
+    part: dict[str, Any] = {"keep": keep}
+    config = PipelineConfig.model_construct(None, **part)
     return next(itertools.chain(_of_storage(config, facts), _of_memory(config, facts)), None)
 
 

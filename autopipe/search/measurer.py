@@ -19,7 +19,7 @@ from autopipe.hardware import gpu
 from autopipe.measure.facts import CODE, Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.loaders.wrapped import Foreign
@@ -109,6 +109,11 @@ BASELINES = (
 _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; others are left out then
 
 
+def _may_cache(settings: Settings) -> bool:
+    """True unless the user allows no cache in memory: then other people's is no rival."""
+    return any(Kept.of(str(each)).in_memory for each in settings.limits.only.get("keep", ("memory",)))
+
+
 class TrialMeasurer:
     """Measures by trials in a child process. Each piece of foreign code has a process of its own.
 
@@ -124,13 +129,11 @@ class TrialMeasurer:
         rivals: Sequence[Baseline] = (),
         foreign: Callable[[str], TrialRunner] | None = None,
         elsewhere: PipelineConfig | None = None,
-        may_cache: bool = True,
     ) -> None:
         """Use `runner`, whose workload has this `description`, for a search with these settings.
 
         `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name;
         None: there are no such baselines. `elsewhere` is a configuration whose workers run on other cores.
-        With `may_cache` False the user allows no cache in memory, so that other people's is no rival.
         """
         self._runner = runner
         self._settings = settings
@@ -144,7 +147,7 @@ class TrialMeasurer:
         if description.wrapped is not None:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
         for name, code in BASELINES if description.wrapped is None and foreign is not None else ():
-            if code == module.CACHED and not may_cache:
+            if code == module.CACHED and not _may_cache(settings):
                 continue
             against, unable = description.against(CODE, code), None
             if against is not None:

@@ -42,7 +42,7 @@ from autopipe.pipeline.config import (
     say_former,
     to_config,
 )
-from autopipe.pipeline.space import Space
+from autopipe.pipeline.space import Space, places
 from autopipe.search import library, record, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.library import OnMachine
@@ -201,10 +201,7 @@ def _searched(
         settings = dataclasses.replace(settings, convert=False)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
     elsewhere = _elsewhere(space, completed.limits)
-    may_cache = any(Kept.of(str(each)).in_memory for each in completed.limits.only.get("keep", ("memory",)))
-    measurer = TrialMeasurer(
-        runner, described, settings, rivals=rivals, foreign=foreign, elsewhere=elsewhere, may_cache=may_cache
-    )
+    measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
@@ -401,12 +398,11 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
 
 def _places(space: Space, name: str, values: Sequence[Value], before: Sequence[Value] | None) -> tuple[Value, ...]:
     """Return the values of `keep` that are allowed: all or a part of the samples, where only a place is named."""
-    known = [str(value) for value in space["keep"].values]
+    known = space["keep"].values
     if name == "keep":
-        wanted = [Kept.of(str(value)) for value in values]
-        allowed = [value for value in known if any(each.stands_for(Kept.of(value)) for each in wanted)]
+        allowed = list(places(values, known))
     else:
-        allowed = [value for value in known if Kept.of(value).formerly[name] in values]
+        allowed = [value for value in known if Kept.of(str(value)).formerly[name] in values]
         say_former(name, f"keep={allowed[0] if allowed else known[0]}")
     allowed = [value for value in allowed if before is None or value in before]
     return tuple(allowed or values)  # unknown ones are named by the space

@@ -175,7 +175,7 @@ def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]
 
 
 def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
-    """Return an expert's first choice: no conversion, a worker a core, little to send, a cache, a long queue."""
+    """Return an expert's first choice: no conversion, a worker a core, little to send, a cache, a long queue, reads ahead."""
 
     def distance(candidate: Candidate) -> tuple[object, ...]:
         config = candidate.config
@@ -190,6 +190,7 @@ def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
             config.channels != "last",
             -config.device_prefetch,
             -(config.loader.buffered_batches() or 0),
+            -(config.loader.reads_at_once() or 0),
             candidate.key,
         )
 

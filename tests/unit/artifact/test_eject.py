@@ -197,7 +197,7 @@ def test_every_reason_against_it_is_said() -> None:
     workload = work(ROWS, Map(lambda x: x), on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
         eject(workload, PipelineConfig(loader=threads.Threads(workers=2), keep="array"))
-    for reason in ("the `threads` loader is autopipe's own", "storage='array'", "bad samples"):
+    for reason in ("the `threads` loader is autopipe's own", "a converted set (array)", "bad samples"):
         assert reason in error.value.message
     with pytest.raises(
         ConfigError, match="`function_0` cannot be imported: it must be defined at the top level of a file"

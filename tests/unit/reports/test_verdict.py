@@ -361,7 +361,7 @@ def test_reads_of_which_few_take_most_of_the_time_are_told_of(samples: int, shar
         (
             payback(overruled=True),
             2,
-            "threads(workers=2) storage=array would win with 21,000 images/s, but its conversion pays after 3.2 "
+            "threads(workers=2) keep=array would win with 21,000 images/s, but its conversion pays after 3.2 "
             "epochs, and the training has 2.",
         ),
         (

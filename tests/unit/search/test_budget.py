@@ -484,8 +484,8 @@ def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None
 
 
 def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -> None:
-    limits = Limits(convert=False, only={"keep": ("none",)})
-    converting = space_of({**PARAMETERS, "keep": ["none", "array"]})
+    limits = Limits(convert=False, only={"keep": ("none", "array")})
+    converting = space_of({**PARAMETERS, "keep": ["none", "memory", "array", "array+memory"]})
     ended = run(converting, loader_bound(), limits=limits, budget_seconds=300.0)
     advised = [row for row in ended.rows if row.origin.asker is Asker.ADVICE]
     assert {row.config.kept.form for row in advised} == {"array"}
@@ -496,12 +496,12 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -
 
 @pytest.mark.parametrize(
     ("only", "chosen"),
-    [({"keep": ("none",)}, {"convert": False}), ({}, {})],  # a cache holds all
+    [({"keep": ("none", "array")}, {"convert": False}), ({}, {})],  # a cache holds all
     ids=["the user refuses it", "it should bring little"],
 )
 def test_no_converted_form_is_measured_without_permission_or_for_little(
     only: dict[str, tuple[Value, ...]], chosen: dict[str, Any]
 ) -> None:
-    converting = space_of({**PARAMETERS, "keep": ["none", "array"]})
+    converting = space_of({**PARAMETERS, "keep": ["none", "memory", "array", "array+memory"]})
     ended = run(converting, loader_bound(), limits=Limits(convert=False, only=only), budget_seconds=300.0, **chosen)
     assert {row.config.kept.form for row in ended.rows} == {"files"}

@@ -39,7 +39,7 @@ schema_version: 1
 parameters:
   loader: [threads]
   threads.workers: [1]
-  keep: [none, memory, array, array+memory]
+  keep: [none, memory, memory:75%, memory:50%, memory:25%, memory:2, array, array:0, array:1, array:2, array:3]
 """
 
 

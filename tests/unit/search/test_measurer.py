@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autopipe.errors import NothingMeasuredError, WorkloadError
-from autopipe.measure.facts import CODE, Ceiling, Impossible, WrappedDataset
+from autopipe.measure.facts import CODE, Ceiling, Impossible, Limits, WrappedDataset
 from autopipe.measure.outcome import CeilingOptions, FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
@@ -62,7 +62,6 @@ def measurer(
     against: Mapping[str, str] = {},
     wrapped: WrappedDataset | None = None,
     elsewhere: PipelineConfig | None = None,
-    may_cache: bool = True,
     **chosen: Any,
 ) -> TrialMeasurer:
     """Return the measurer of a workload that cannot have these forms of plain code, for the reasons given."""
@@ -71,7 +70,7 @@ def measurer(
     runners: Any = {each.code: each for each in foreign}
     ours: Any = runner or Runner()
     made = runners.__getitem__
-    return TrialMeasurer(ours, described, Settings(**chosen), foreign=made, elsewhere=elsewhere, may_cache=may_cache)
+    return TrialMeasurer(ours, described, Settings(**chosen), foreign=made, elsewhere=elsewhere)
 
 
 def without(*forms: str) -> dict[str, str]:
@@ -122,7 +121,9 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
     assert [each.config.loader.model_dump()["code"] for each in measurer().baselines()] == [
         "fit", "tf.data", "tf.data-cache", "keras", "keras-workers", "directory",
     ]  # fmt: skip
-    assert "tf.data AUTOTUNE, cached" not in {each.name for each in measurer(may_cache=False).baselines()}
+    assert "tf.data AUTOTUNE, cached" not in {
+        each.name for each in measurer(limits=Limits(only={"keep": ("none",)})).baselines()
+    }
 
 
 def test_a_wrapped_dataset_is_compared_with_itself() -> None:

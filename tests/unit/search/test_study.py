@@ -45,8 +45,7 @@ def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the
     surface = loader_bound()
     told = surface.facts()
     cut = dataclasses.replace(told, workload=told.workload.model_copy(update={"cuts": {"tfrecord": {0: 1, 1: 1}}}))
-    limits = Limits(only={"keep": ("none",)})
-    ended = run(space_of({**PARAMETERS, "keep": ["tfrecord"]}), surface, facts=cut, trials=6, limits=limits)
+    ended = run(space_of({**PARAMETERS, "keep": ["tfrecord"]}), surface, facts=cut, trials=6)
     assert some(ended.best_config).kept.form == "tfrecord"
     found = bounds(some(ended.result.ceiling), some(ended.best_config)).images_per_second
     assert found == some(ended.result.ceiling).bound_images_per_second
