@@ -175,7 +175,7 @@ def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]
 
 
 def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
-    """Return an expert's first choice: no conversion, a worker a core, little to send, a cache, a long queue, reads ahead."""
+    """Return an expert's first choice: no conversion, a worker a core, little to send, a cache, long queues."""
 
     def distance(candidate: Candidate) -> tuple[object, ...]:
         config = candidate.config

@@ -240,8 +240,8 @@ def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int,
     if not storage.can_hold(conversion.spec):
         kept = ", ".join(field.kind.value for field in conversion.spec.fields)
         raise ConfigError(
-            f'storage="{storage.name}" cannot keep these samples: after {conversion.cut} ops they are {kept}.',
-            hint="Choose a cut that `storage.cuts(plan)` names, or another storage.",
+            f"The form {storage.name} cannot keep these samples: after {conversion.cut} ops they are {kept}.",
+            hint="Choose a cut that `storage.cuts(plan)` names, or another form.",
         )
     if not 0 <= part[0] < part[1]:
         raise ConfigError(f"`part` must be (i, n) with 0 <= i < n, but got {part}.")

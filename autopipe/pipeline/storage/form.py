@@ -283,9 +283,9 @@ class Storage(abc.ABC):
         found = place(where)
         if self.mapped and isinstance(found, RemotePath):
             raise ConfigError(
-                f'storage="{self.name}" maps its files into memory, so a set of it must lie on a disk, '
+                f"The form {self.name} maps its files into memory, so a set of it must lie on a disk, "
                 f"but got `{found}`.",
-                hint='Keep it in a folder on a disk, or use storage="tfrecord", which is read from URLs.',
+                hint='Keep it in a folder on a disk, or use keep="tfrecord", which is read from URLs.',
             )
         return found
 

@@ -459,7 +459,7 @@ def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storag
                 return open_set(folder, conversion, storage)
             except StorageError as error:
                 reasons.append(error.message)
-    what = f'the {len(conversion)} samples after {conversion.cut} ops as storage="{storage.name}"'
+    what = f"the {len(conversion)} samples after {conversion.cut} ops in the form {storage.name}"
     raise StorageError(f"`{root}` has no set of {what}.{' '.join(['', *reasons])}", hint="Convert the data first.")
 
 

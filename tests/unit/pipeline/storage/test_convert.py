@@ -267,7 +267,7 @@ def test_bad_samples_are_noted_where_they_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='keep="tfrecord" cannot keep these samples: after 0 ops'):
+    with pytest.raises(ConfigError, match="The form tfrecord cannot keep these samples: after 0 ops"):
         convert(conversion(), STORAGES["tfrecord"], tmp_path)
 
 
