@@ -3,7 +3,8 @@
 libjpeg-turbo skips rows and blocks outside of a rectangle. No Python package reaches that at the pixels of a whole
 decode (TensorFlow's `decode_and_crop_jpeg` leaves out the margin that the chroma's interpolation needs, and takes the
 fast transform by default), so `region.c` beside this file does. It is compiled once for each user, with the machine's
-C compiler and libjpeg-turbo's headers, when a loader needs it first. Without them images are decoded whole.
+C compiler and libjpeg-turbo's headers, when a loader needs it first. Without them images are decoded whole. The same
+file has what writes a progressive JPEG as a baseline one; `progressive` calls it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from autopipe.workload.sample import Part, Sample, SampleSpec
 _SOURCE = Path(__file__).with_name("region.c")
 _COMPILER_SECONDS = 60.0
 _TOLD = 300  # characters of what a compiler says
+_ROOM_BYTES = 1 << 16  # a baseline file is rarely larger by more
 
 Function: TypeAlias = Callable[..., int]
 
@@ -48,20 +50,31 @@ def why_whole() -> str | None:
 
 
 @functools.cache
-def _loaded() -> Function | str:
-    """Return the compiled function, or why there is none."""
+def compiled() -> ctypes.CDLL | str:
+    """Return the library that `region.c` is compiled to, or why there is none."""
     try:
-        function: Any = ctypes.CDLL(str(_compiled())).autopipe_region
+        found = ctypes.CDLL(str(_made()))
     except subprocess.CalledProcessError as error:
         return f"the C compiler refuses {_SOURCE.name}: {error.stderr.decode(errors='replace').strip()[:_TOLD]}"
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: nobody's home is known
         return f"{_SOURCE.name} cannot be compiled: {error}"
-    numbers = [ctypes.c_int] * 5
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *numbers, ctypes.c_void_p, ctypes.c_void_p]
+    data, pointer, numbers = (ctypes.c_void_p, ctypes.c_size_t), ctypes.c_void_p, [ctypes.c_int] * 5
+    found.autopipe_region.argtypes = [*data, *numbers, pointer, pointer]
+    found.autopipe_baseline.argtypes = [*data, pointer, ctypes.POINTER(ctypes.c_ulong)]
+    return found
+
+
+@functools.cache
+def _loaded() -> Function | str:
+    """Return the function that decodes a part, or why there is none."""
+    found = compiled()
+    if isinstance(found, str):
+        return found
+    function: Function = found.autopipe_region
     return function if _is_exact(function) else "this machine's libjpeg gives other pixels"
 
 
-def _compiled() -> Path:
+def _made() -> Path:
     """Return the library for this source, compiled unless it is there already. Raise OSError or SubprocessError."""
     text = _SOURCE.read_bytes()
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -104,9 +117,27 @@ def _called(
 ) -> NDArray[np.uint8] | None:
     top, left, height, width = box
     row, out = np.empty(size[1] * channels, np.uint8), np.empty((height, width, channels), np.uint8)
-    encoded = data if isinstance(data, bytes) else np.frombuffer(data, np.uint8).ctypes.data
-    failed = function(encoded, len(data), top, left, height, width, channels, row.ctypes.data, out.ctypes.data)
+    failed = function(_address(data), len(data), top, left, height, width, channels, row.ctypes.data, out.ctypes.data)
     return None if failed else out
+
+
+def baseline(data: bytes) -> bytes | None:
+    """Return a JPEG as a baseline one with the same coefficients and markers; None if it is damaged, or nothing could
+    be compiled here.
+    """
+    library = compiled()
+    if isinstance(library, str):
+        return None
+    room, full = 2 * len(data) + _ROOM_BYTES, 2
+    while full == 2:
+        out, count = np.empty(room, np.uint8), ctypes.c_ulong(room)
+        full = library.autopipe_baseline(_address(data), len(data), out.ctypes.data, ctypes.byref(count))
+        room += count.value
+    return out[: count.value].tobytes() if full == 0 else None
+
+
+def _address(data: bytes | memoryview) -> Any:
+    return data if isinstance(data, bytes) else np.frombuffer(data, np.uint8).ctypes.data
 
 
 # -------------------- EXIF: how stored pixels are shown
