@@ -176,22 +176,15 @@ class _Run:
         if samples == 0:
             return
         if isinstance(self._folder, Path):
-            self._require_room(self._folder, samples)
+            share = samples / self._header.samples
+            needed = estimate_bytes(self._conversion, self._storage) * share
+            require_room(
+                self._folder, needed, "Free some, choose another folder, or keep the samples in a smaller form."
+            )
         with self._disk_errors():
             (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
             if not (self._folder / HEADER_NAME).exists():
                 self._header.save(self._folder / HEADER_NAME)
-
-    def _require_room(self, folder: Path, samples: int) -> None:
-        share = samples / self._header.samples
-        needed = int(estimate_bytes(self._conversion, self._storage) * share) + _SPARE_BYTES
-        free = shutil.disk_usage(folder).free
-        if needed > free:
-            raise StorageError(
-                f"The disk must have room for the set: {size_text(needed)} are needed in `{folder}`, "
-                f"but {size_text(free)} are free.",
-                hint="Free some, choose another folder, or keep the samples in a smaller form.",
-            )
 
     def _write_shard(self, number: int) -> None:
         start = time.monotonic()
@@ -222,18 +215,35 @@ class _Run:
                 bad[position] = error.message
                 yield None
 
-    @contextlib.contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.") from error
-            raise StorageError(
-                f"The disk is full: {self._folder} takes no more after {self.kept + self.written} of "
-                f"{self._header.samples} samples. These are kept.",
-                hint="Free some space and run the same command again; it goes on from there.",
-            ) from error
+    def _disk_errors(self) -> contextlib.AbstractContextManager[None]:
+        return disk_errors(
+            self._folder, lambda: f"{self.kept + self.written} of {self._header.samples} samples. These are kept"
+        )
+
+
+def require_room(folder: Path, needed: float, hint: str) -> None:
+    """Raise StorageError if the disk of a folder has no room for so many bytes, and some for records and indexes."""
+    free = shutil.disk_usage(folder).free
+    if needed + _SPARE_BYTES > free:
+        raise StorageError(
+            f"The disk must have room for the set: {size_text(int(needed) + _SPARE_BYTES)} are needed in `{folder}`, "
+            f"but {size_text(free)} are free.",
+            hint=hint,
+        )
+
+
+@contextlib.contextmanager
+def disk_errors(folder: Place, done: Callable[[], str]) -> Iterator[None]:
+    """Raise StorageError for an OSError of a folder that is written to; `done` says after how much, if it is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(f"`{folder}` cannot be written to: {error.strerror}.") from error
+        raise StorageError(
+            f"The disk is full: {folder} takes no more after {done()}.",
+            hint="Free some space and run the same command again; it goes on from there.",
+        ) from error
 
 
 def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:
