@@ -85,7 +85,13 @@ def measure(
         screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
 
 
-def doctor(as_json: options.AsJson = False) -> None:
+def doctor(
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Also look at the images of a folder: how many are progressive JPEG."),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
     """Show what this machine has: cores, memory, GPUs, versions.
 
     It counts the cores and the memory that this process may use, by affinity and cgroup.
@@ -94,11 +100,15 @@ def doctor(as_json: options.AsJson = False) -> None:
     import json
 
     from autopipe.hardware import machine
-    from autopipe.reports import tables
-    from autopipe.workload.ops import region
+    from autopipe.reports import tables, wording
+    from autopipe.workload.ops import progressive, region
 
     found = machine.detect()
+    images = None if data is None else progressive.look_in(data)
     if as_json:
-        print(json.dumps(dataclasses.asdict(found), indent=2))
-    else:
-        screen.show(tables.machine(found, machine.opencv_installed(), why_whole=region.why_whole()))
+        known = {} if images is None else {"data": images.model_dump()}
+        print(json.dumps({**dataclasses.asdict(found), **known}, indent=2))
+        return
+    screen.show(tables.machine(found, machine.opencv_installed(), why_whole=region.why_whole(), images=images))
+    if data is not None and images is not None and (line := wording.rewriting(images, data)) is not None:
+        print(f"next              {line}")

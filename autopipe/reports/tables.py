@@ -24,8 +24,9 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
 from autopipe.reports.terminal import labelled
 
-if TYPE_CHECKING:  # which imports Optuna
+if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
+    from autopipe.workload.ops.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
 _STYLES = {
@@ -38,8 +39,12 @@ _STYLES = {
 # ---------------------------------------------------------------- doctor
 
 
-def machine(found: Machine, opencv_found: Mapping[str, str], *, why_whole: str | None) -> Table:
-    """Render a machine for `autopipe doctor`; `why_whole`: why JPEG files that are cropped are decoded whole, if so."""
+def machine(
+    found: Machine, opencv_found: Mapping[str, str], *, why_whole: str | None, images: Progressive | None = None
+) -> Table:
+    """Render a machine for `autopipe doctor`; `why_whole`: why JPEG files that are cropped are decoded whole, if so;
+    `images`: those of a folder, if one was looked at.
+    """
     cpu, memory = found.cpu, found.memory
     table = labelled(
         [
@@ -60,6 +65,8 @@ def machine(found: Machine, opencv_found: Mapping[str, str], *, why_whole: str |
     if why_whole is not None:
         crops = f"decoded whole, because {why_whole}. It takes gcc, libjpeg-dev and a cache folder that can be written"
     table.add_row("crops of JPEG", crops)
+    if images is not None:
+        table.add_row("progressive JPEG", wording.progressive(images))
     if (warning := opencv_warning(opencv_found)) is not None:
         table.add_row(_NOTE, warning)
     return table

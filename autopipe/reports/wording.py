@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from autopipe import again
 from autopipe.artifact import pick
 from autopipe.hardware.machine import size_text
 from autopipe.measure.costs import Bounds
@@ -12,6 +15,9 @@ from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Estimate, JsonObject, count_text, milliseconds_text, rate_text
+
+if TYPE_CHECKING:  # which imports decoders
+    from autopipe.workload.ops.progressive import Progressive
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
@@ -163,3 +169,27 @@ def interval(low: float, high: float | None) -> str:
     """Format a 95 % interval of a ratio; None is an open end."""
     ends = ["" if end is None else times(end).removesuffix("x") for end in (low, high)]
     return f"{ends[0]} to {ends[1]}" if high is not None else f"{ends[0]} or more"
+
+
+def progressive(found: Progressive) -> str:
+    """Return how many images are progressive JPEG, and what they cost, in one or two sentences."""
+    of = f"{found.looked_at:,} images"
+    of += "" if found.looked_at == found.files else f" that were looked at, of {found.files:,} in all"
+    if not found.progressive:
+        return f"none of {of}"
+    share = f"{found.progressive:,} of {of}"
+    if found.needs is not None:
+        return f"{share}. To measure what they cost, and to rewrite them, {found.needs}"
+    if not found.timed:
+        return f"{share}. They cannot be rewritten"
+    one, other = milliseconds(found.seconds), milliseconds(found.baseline_seconds)
+    ratio = found.seconds / found.baseline_seconds
+    return f"{share}. One takes {one} to decode, and {other} as baseline JPEG: {ratio:.1f}x ({found.timed} timed)"
+
+
+def rewriting(found: Progressive, folder: str) -> str | None:
+    """Return the command that rewrites the progressive files of a folder; None if there are none, or it would fail."""
+    if not found.timed:
+        return None
+    folder = os.path.abspath(folder)  # noqa: PTH100  links are not resolved
+    return again.autopipe("convert", "--images", folder, "--to", "baseline", "--out", f"{folder}-baseline")
