@@ -223,6 +223,18 @@ def reads_logs_later(callbacks: Any) -> bool:
     return bool(_attribute("keras", callbacks, "_async_train"))
 
 
+def texts(dataset: Any) -> Iterator[Any]:
+    """Yield the vectors of text that a `tf.data.Dataset` is made from, as arrays of bytes: paths of files, say."""
+    pending = [dataset]
+    while pending:
+        each = pending.pop()
+        inputs = getattr(each, "_inputs", None)
+        pending += inputs() if callable(inputs) else ()
+        for tensor in getattr(each, "_tensors", ()):  # of `from_tensor_slices` and `list_files`
+            if tensor.dtype.name == "string" and tensor.shape.rank == 1 and hasattr(tensor, "numpy"):
+                yield tensor.numpy()
+
+
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C back until the end of the block.

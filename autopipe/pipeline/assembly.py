@@ -163,7 +163,7 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
             evaluation_loader=functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model),
         )
         stack.pop_all()  # it is the trainer's from here on
-    trainer.setup = config.model_setup
+    trainer.setup, trainer.data = config.model_setup, workload.data
     return trainer
 
 

@@ -94,6 +94,13 @@ def test_a_py_dataset_is_read_epoch_by_epoch() -> None:
         adapter.on_epoch_end()
 
 
+def test_texts_that_a_dataset_is_made_from_are_found_behind_its_transformations() -> None:
+    named = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2])).shuffle(2).map(lambda text, number: text)
+    both = tf.data.Dataset.zip((named.batch(2), tf.data.Dataset.range(2))).prefetch(1)
+    assert [list(each) for each in frameworks.texts(both)] == [[b"a", b"b"]]
+    assert [list(frameworks.texts(each)) for each in (tf.data.Dataset.range(2), None, X)] == [[], [], []]
+
+
 def test_layers_are_found_in_layers() -> None:
     inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
     outer = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), inner])

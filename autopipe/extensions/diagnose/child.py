@@ -77,6 +77,7 @@ class _Watch:
             self._told,
             Look(seconds=self._arguments.seconds, steps=self._arguments.steps),
             data=kind_of_data(bound.arguments.get("x")),
+            source=bound.arguments.get("x"),
             left_out=left_out,
         )
         if isinstance(given, keras.callbacks.CallbackList):

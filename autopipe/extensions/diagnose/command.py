@@ -70,6 +70,8 @@ def diagnose(
             continue
         print()
         screen.show(watched.render(found))
+        if (line := watched.to_run(found)) is not None:
+            print(f"next         {line}")
         if (code := watched.to_paste(found)) is not None:
             print(f"\n{code}", end="")
     if keep_running and status:

@@ -18,7 +18,7 @@ import keras
 
 from autopipe import frameworks
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose import watched
+from autopipe.extensions.diagnose import files, watched
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, outcome
 from autopipe.measure.stats import median
@@ -149,15 +149,18 @@ class Onlooker(keras.callbacks.Callback):
         look: Look | None = None,
         *,
         data: str | None = None,
+        source: Any = None,
         left_out: tuple[str, ...] = (),
     ) -> None:
         """Call `told`, once: after enough steps, or at the end of a shorter training. It may raise, which ends the
-        training. `data`, the kind of the training's data, and `left_out`, callbacks, are for the report.
+        training. `data`, the kind of the training's data, `source`, the data themselves, and `left_out`, callbacks, are
+        for the report.
         """
         super().__init__()
         self._told = told
         self._look = look or Look()
         self._report: dict[str, Any] = {"data": data, "left_out": left_out}
+        self._source = source
         self._seen: Any = None
         self._owners: Any = None
         self._steps = StepClock()
@@ -169,7 +172,7 @@ class Onlooker(keras.callbacks.Callback):
         self._done = False
 
     def set_trainer(self, trainer: Any) -> None:
-        self._report["data"] = "autopipe"
+        self._report["data"], self._source = "autopipe", trainer.data
 
     def on_train_begin(self, logs: Any = None) -> None:
         if type(self.model).make_train_function is not keras.Model.make_train_function:
@@ -256,8 +259,12 @@ class Onlooker(keras.callbacks.Callback):
         seen = steady(self._steps.steps)
         rows = _rows(self._batch)
         rates, warnings = self._alone(state)
+        source, self._source = self._source, None
+        images, folder = files.look(source) or (None, None)
         found = watched.Watched(
             **self._report,
+            image_files=images,
+            folder=folder,
             backend=keras.backend.backend(),
             batch_size=self._batch_size,
             steps=len(seen),
@@ -406,5 +413,7 @@ def _print(found: watched.Watched) -> None:
     console: Any = Console()
     console.print()
     console.print(watched.render(found), soft_wrap=True, highlight=False)
+    if (line := watched.to_run(found)) is not None:
+        console.print(f"next         {line}", soft_wrap=True, highlight=False)
     if (code := watched.to_paste(found)) is not None:
         console.print(f"\n{code}", soft_wrap=True, highlight=False, markup=False)

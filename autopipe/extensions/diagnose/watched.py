@@ -15,6 +15,7 @@ from rich.table import Table
 from autopipe.measure.outcome import Resources
 from autopipe.reports import terminal, wording
 from autopipe.values import Value
+from autopipe.workload.ops.progressive import Progressive
 
 MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
 
@@ -51,6 +52,10 @@ class Watched(Value):
     cores: float = pydantic.Field(gt=0)  # that the process may use
     resources: Resources = Resources()  # of the process and all it started
     left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they may write files
+    image_files: Progressive | None = (
+        None  # those that the data name, and how many are progressive; None if they do not
+    )
+    folder: str | None = None  # the innermost one that holds these files
     warnings: tuple[str, ...] = ()  # doubts about the figures
 
     @property
@@ -147,6 +152,8 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ),
         ("data", f"{watched.data or 'not seen'} ({watched.backend})"),
     ]
+    if watched.image_files is not None and watched.image_files.progressive:
+        found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.left_out:
         found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
     found += [("note", warning) for warning in watched.warnings]
@@ -181,6 +188,13 @@ def _cheaper_model(watched: Watched) -> str:
     if share is None or share < _NOTEWORTHY:
         return "."
     return f"; its own augmentation takes {share:.0%} of its time, which workers could do instead."
+
+
+def to_run(watched: Watched) -> str | None:
+    """Return the command that rewrites progressive JPEG files; None if there are none."""
+    if watched.image_files is None or watched.folder is None:
+        return None
+    return wording.rewriting(watched.image_files, watched.folder)
 
 
 def to_paste(watched: Watched) -> str | None:

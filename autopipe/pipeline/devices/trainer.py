@@ -89,10 +89,12 @@ class Trainer:
         setup: the trainer's settings of the configuration, such as to train several batches by one call of the model's
             function, unless the model was compiled for several or a callback looks at each batch.
         promise: the measured speed of this pipeline, for callbacks that compare; None without a measurement.
+        data: the samples, for callbacks that look at their files; None if they are not known.
     """
 
     setup: ModelSetup = ModelSetup()
     promise: Any = None
+    data: Source | None = None
 
     def __init__(
         self,

@@ -189,12 +189,15 @@ def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp
     generator = np.random.default_rng(0)
     for number in range(96):
         file, image = f"{number:02}.jpg", generator.integers(0, 256, (40, 60, 3), np.uint8)
-        cv2.imwrite(str(images / file), image)
-        cv2.imwrite(str(classes / ("cat" if number % 2 else "dog") / file), image)
+        cv2.imwrite(str(images / file), image, [cv2.IMWRITE_JPEG_PROGRESSIVE, number % 2])
+        place = classes / ("cat" if number % 2 else "dog") / file
+        cv2.imwrite(str(place), image, [cv2.IMWRITE_JPEG_PROGRESSIVE, number % 2])
         cv2.imwrite(str(masks / f"{number:02}.png"), generator.integers(1, 4, (40, 60), np.uint8))
     places = {"PHOTOS": str(classes), "PETS": str(tmp_path), "backend": "tensorflow"}
     done = run(work, "--json", "--steps", "1", str(ROOT / "examples" / "diagnose" / f"{name}.py"), **places)
     (watched,) = seen(done)
     assert (watched["data"], watched["left_out"]) == ("tf.data.Dataset", ["ModelCheckpoint"])
     assert watched["alone_images_per_second"] > 0
+    assert watched["image_files"]["progressive"] > 0
+    assert Path(watched["folder"]) in (images, classes)
     assert list(work.iterdir()) == []

@@ -1,0 +1,85 @@
+"""The image files that a training's data name, wherever they name them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe.extensions.diagnose import files
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[str]:
+    """Six images in two folders, every second one progressive."""
+    found = [tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number}.jpg" for number in range(6)]
+    for number, path in enumerate(found):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), np.zeros((20, 30, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, number % 2])
+    return list(map(str, found))
+
+
+def of_tensorflow(paths: list[str]) -> Any:
+    tf = pytest.importorskip("tensorflow")
+    numbered = tf.data.Dataset.zip((tf.data.Dataset.from_tensor_slices(paths), tf.data.Dataset.range(len(paths))))
+    return numbered.shuffle(4).map(lambda path, number: (tf.io.read_file(path), number)).batch(2).prefetch(1)
+
+
+def listed_by_tensorflow(paths: list[str]) -> Any:
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.list_files(f"{Path(paths[0]).parents[1]}/*/*.jpg").interleave(tf.data.TextLineDataset)
+
+
+def generated(paths: list[str]) -> Iterator[str]:
+    yield from paths
+
+
+def in_torch(paths: list[str]) -> Any:
+    samples = types.SimpleNamespace(samples=[(path, 3) for path in paths], classes=["cat", "dog"])
+    return types.SimpleNamespace(batch_size=2, dataset=types.SimpleNamespace(dataset=samples, indices=[0, 1]))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        of_tensorflow,
+        listed_by_tensorflow,
+        generated,
+        in_torch,
+        lambda paths: types.SimpleNamespace(numbers=[1, 2], files=[Path(path) for path in paths]),  # a PyDataset
+        lambda paths: types.SimpleNamespace(table=np.array(paths, object), labels=np.zeros(6)),
+        lambda paths: ap.ImageFolder(Path(paths[0]).parents[1]),  # a trainer's
+    ],
+)
+def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callable[[list[str]], Any]) -> None:
+    seen = files.look(data(photos))
+    assert seen is not None
+    assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (6, 6, 3)
+    assert seen[1] == str(Path(photos[0]).parents[1])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        np.zeros((4, 3)),
+        [],
+        types.SimpleNamespace(files=["nowhere.jpg"], words=["a", "b"], pairs=[()], empty=np.zeros(0)),
+        types.SimpleNamespace(dataset=3),
+    ],
+)
+def test_data_without_files_are_none(data: Any) -> None:
+    assert files.look(data) is None
+
+
+def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
+    Path(photos[1]).unlink()
+    seen = files.look(types.SimpleNamespace(files=[*photos, None, 7]))
+    assert seen is not None
+    assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (8, 5, 2)
