@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import run
 from autopipe.extensions.diagnose.run import Look, Onlooker, Step
@@ -22,6 +23,7 @@ from autopipe.extensions.diagnose.watched import Watched
 from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader
+from tests.unit.cli.conftest import photos
 
 X = np.random.default_rng(0).random((24, 6, 6, 3), np.float32)
 Y = np.arange(24) % 3
@@ -275,6 +277,19 @@ def test_the_training_of_a_trainer_is_watched_like_any_other() -> None:
     Trainer(made, ArrayLoader(X, Y, 4)).fit(epochs=2, callbacks=onlooker, verbose=0)
     assert [(each.batch_size, each.data) for each in told] == [(4, "autopipe")]
     assert is_kerass(made)
+
+
+def test_the_files_of_a_trainers_workload_are_looked_at(tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    told: list[Watched] = []
+    ops = [ap.Decode(), ap.Resize(6, 6), ap.Rescale(1 / 255)]
+    workload = ap.Workload(data=ap.ImageFolder(tmp_path / "photos"), ops=ops, batch_size=2, model=model)
+    with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1))) as trainer:
+        trainer.fit(epochs=2, callbacks=Onlooker(told.append, Look(steps=3, alone_seconds=0.05)), verbose=0)
+    (seen,) = told
+    assert seen.image_files is not None
+    assert (seen.image_files.files, seen.image_files.progressive) == (8, 0)
+    assert seen.folder == str(tmp_path / "photos")
 
 
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
