@@ -156,7 +156,7 @@ def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -
     assert cache_there(study, memory_bytes=8 * GIB) == "none"
     half = CONFIG.model_copy(update={"keep": "memory:50%"})
     part = with_sizes(10 * GIB, 64 * GIB, (half, predict(half, Costs.of([ceiling()]))))
-    assert cache_there(part, memory_bytes=8 * GIB) == "memory"
+    assert cache_there(part, memory_bytes=8 * GIB) == "memory:50%"
 
 
 def test_where_nothing_but_caches_was_measured_and_none_has_room_samples_are_made_each_time() -> None:
