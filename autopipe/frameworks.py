@@ -256,6 +256,45 @@ def uninterrupted() -> Iterator[None]:
             handler(*held[0])
 
 
+@contextlib.contextmanager
+def other_seeds(offset: int = 7919) -> Iterator[None]:
+    """Give random ops of TensorFlow that are built meanwhile other seeds than the code asks for; without a seed they
+    stay as they are, and shuffles of datasets keep their orders.
+    """
+    import tensorflow as tf
+
+    seeds, orders, keys, function = (
+        _imported("tensorflow", "python.framework", "random_seed"),
+        _imported("tensorflow", "python.data.util", "random_seed"),
+        _imported("tensorflow", "python.ops", "random_ops_util"),
+        type(tf.function(lambda: None)),
+    )
+    get_seed, get_key, call = (
+        _attribute("tensorflow", seeds, "get_seed"),
+        _attribute("tensorflow", keys, "get_key_counter_alg"),
+        _attribute("tensorflow", function, "__call__"),
+    )
+    _attribute("tensorflow", orders, "random_seed")
+
+    def other_seed(op_seed: Any) -> tuple[Any, Any]:
+        first, second = get_seed(op_seed)
+        return first, second if second is None else (second + offset) % 2**31
+
+    def other_key(seed: Any, alg: Any) -> Any:  # of ops without a state
+        return get_key(tf.convert_to_tensor(seed) + offset, alg)
+
+    def call_anew(self: Any, *args: Any, **kwargs: Any) -> Any:  # a traced function keeps its ops
+        return call(tf.function(self.python_function), *args, **kwargs)
+
+    seeds.get_seed, orders.random_seed = other_seed, types.SimpleNamespace(get_seed=get_seed)
+    keys.get_key_counter_alg, function.__call__ = other_key, call_anew
+    try:
+        yield
+    finally:
+        seeds.get_seed, orders.random_seed = get_seed, seeds
+        keys.get_key_counter_alg, function.__call__ = get_key, call
+
+
 def running_framework() -> str | None:
     """Return the framework whose threads a fork would lose, without importing any."""
     tensorflow = sys.modules.get("tensorflow.python.eager.context")

@@ -257,3 +257,29 @@ def test_keras_has_the_backends_that_are_taken_as_its_own() -> None:
     folders = Path(next(iter(keras.src.backend.__path__))).iterdir()
     own = {each.name for each in folders if (each / "__init__.py").is_file()} - {"common", "tests"}
     assert own == set(BACKENDS)
+
+
+def test_random_ops_get_other_seeds_and_orders_keep_theirs() -> None:
+    @tf.function
+    def traced() -> Any:
+        return tf.random.uniform((), seed=1)
+
+    def numbers() -> list[list[float]]:
+        data = tf.data.Dataset.range(8)
+        maps: tuple[Callable[[Any], Any], ...] = (
+            lambda _: tf.random.uniform((), seed=1),
+            lambda at: tf.random.stateless_uniform((), (at, 2)),
+            lambda at: keras.random.uniform((), seed=3),
+            lambda _: traced(),
+        )
+        return [[float(each) for each in data.map(change)] for change in maps]
+
+    def order() -> list[int]:
+        return [int(each) for each in tf.data.Dataset.range(8).shuffle(8, seed=1)]
+
+    before = numbers(), order()
+    assert (numbers(), order()) == before
+    with frameworks.other_seeds():
+        assert order() == before[1]
+        assert all(not set(other) & set(each) for other, each in zip(numbers(), before[0], strict=True))
+    assert (numbers(), order()) == before
