@@ -75,6 +75,7 @@ class Feeder:
         self.length = length  # batches of an epoch; None if unknown or endless
         self.goes_on = goes_on  # whether it has no end, or an epoch is a part of it
         self.is_endless = is_endless  # whether it is known to have no end
+        self.dataset: Any = None  # the user's own; None while it is being read, if it can be read only once
         self._running: dict[str, Iterator[Any]] = {}
 
     def shapes(self) -> Shapes | None:
@@ -106,13 +107,13 @@ class Feeder:
 
 class _Tensors(Feeder):
     def __init__(self, dataset: Any, steps: int | None) -> None:
-        self._dataset = dataset
         count = int(dataset.cardinality())
         goes_on = count < 0 or steps not in (None, count)  # as in `fit(dataset, steps_per_epoch=...)`
         super().__init__(count if count >= 0 else None, goes_on=goes_on, is_endless=count == _TENSORS_ENDLESS)
+        self.dataset = dataset
 
     def shapes(self) -> Shapes | None:
-        spec = self._dataset.element_spec
+        spec = self.dataset.element_spec
         slots = tuple(spec) if isinstance(spec, tuple | list) else (spec,)
         for part in (part for slot in slots for part in leaves(slot)):
             if (kind := type(part).__name__) in ("SparseTensorSpec", "RaggedTensorSpec"):
@@ -123,7 +124,7 @@ class _Tensors(Feeder):
         return {key: tuple(shape) for key, shape in shapes.items()}
 
     def begin(self, form: Form) -> Iterable[Any]:
-        return self._dataset.as_numpy_iterator() if form == "arrays" else self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
+        return self.dataset.as_numpy_iterator() if form == "arrays" else self.dataset  # type: ignore[no-any-return]  # TensorFlow has no types
 
 
 class _Sequence(Feeder):
@@ -137,6 +138,7 @@ class _Sequence(Feeder):
         count = self._adapter.num_batches
         # Without a length, Keras reads on for ever.
         super().__init__(None if count is None else int(count), goes_on=count is None, is_endless=count is None)
+        self.dataset = dataset
 
     def begin(self, form: Form) -> Iterable[Any]:
         if form == "arrays":
@@ -163,7 +165,6 @@ class _Iterable(Feeder):
 
     def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
         stream.require_safe_workers(dataset)
-        self._dataset: Iterable[Any] | None = dataset
         self._again = again
         try:
             count = len(dataset)  # type: ignore[arg-type]  # not all have one
@@ -171,17 +172,18 @@ class _Iterable(Feeder):
             count = -1
         length = count if 0 <= count < _ENDLESS else None
         super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
+        self.dataset = dataset
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
 
     def begin(self, form: Form) -> Iterable[Any]:
         """Return the batches from the start. An iterable that can be read only once is made again."""
-        dataset, self._dataset = self._dataset, None
+        dataset, self.dataset = self.dataset, None
         if dataset is None:
             dataset = self._again()
         stream.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
-            self._dataset = dataset
+            self.dataset = dataset
         return map(self._own, dataset)
 
     def _own(self, element: Any) -> tuple[Any, ...]:

@@ -1,0 +1,365 @@
+"""Random numbers that repeat: in every epoch of a wrapped dataset, or in each of its worker processes.
+
+Batches are compared, not code. Two equal epochs prove nothing: those of a validation are equal, and should be. So the
+dataset is read once more while every seed in it is another one (`OtherSeeds`). If that gives other samples, random
+numbers make them. If they were the same in all epochs nevertheless, the random numbers repeat. Workers are asked for
+one and the same sample, of which each should make something else.
+
+Orders are not judged: a sample may come anywhere in an epoch. `verify` calls this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import hashlib
+import itertools
+import math
+import random
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+
+from autopipe import frameworks
+from autopipe.errors import LoaderError
+from autopipe.measure.outcome import Report
+from autopipe.pipeline.batching.datasets import Feeder, feeder, flat
+from autopipe.pipeline.wrap import WrappedData
+from autopipe.workload.sample import leaves
+
+Batches: TypeAlias = Sequence[tuple[bytes, ...]]
+"""Batches, each as the digests of its samples."""
+
+_ENOUGH: Final = 24  # batches to compare, at least
+_ROWS: Final = 8  # samples in a batch that a loader is asked for
+_UNLIKELY: Final = 1e-4  # probability of a false alarm
+_OTHER: Final = 0x5EED  # what seeds are changed by
+_SKIPPED: Final = 4000  # random bytes that a generator leaves out to continue elsewhere
+_REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
+
+
+def digests(batch: Iterable[Any]) -> tuple[bytes, ...]:
+    """Return a digest of each sample of a batch, over all its parts."""
+    parts = [np.asarray(part) for slot in batch for part in leaves(slot) if part is not None]
+    made = [hashlib.blake2b(digest_size=16) for _ in parts[0]]
+    for part in parts:
+        for sample, row in zip(made, part, strict=True):
+            sample.update(np.ascontiguousarray(row).tobytes())
+    return tuple(sample.digest() for sample in made)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """A look for random numbers that repeat in a dataset that is made with these parameters."""
+
+    data: WrappedData
+    parameters: Mapping[str, Any]
+    report: Report
+
+    def over_epochs(self, seconds: float) -> str | None:
+        """Return a sentence if random numbers repeat from epoch to epoch; None if not, or if it cannot be told.
+
+        The first epoch is read to its end, but not for longer than `seconds`, and others equally far.
+        """
+        dataset = self._made()
+        first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
+        later = self._epochs(dataset, len(first))
+        repeated = _repeated(later, first)
+        if not _differ(repeated, len(later), 0, len(later)):
+            return None
+        others = self._otherwise(dataset, first)
+        if others is None or not _differ(repeated, len(later), *others):
+            return None
+        return (
+            f"{repeated} of {len(later)} batches of the next epochs hold the samples of the first epoch, made with "
+            f"the same random numbers: {_REMEDY}, or give no seed"
+        )
+
+    def over_workers(self) -> str | None:
+        """Return a sentence if worker processes draw the same random numbers as each other, or anew in each epoch.
+
+        None if not, or if it cannot be told: the dataset cannot be asked for a sample by its index, say.
+        """
+        source = self.data.make(self.parameters).dataset
+        workers = _processes(source)
+        if not workers:
+            return None
+        here = self._read(_asked(source, 3, same=True, here=True), 3)
+        if len(set(itertools.chain(*here)) if _is_indexed(source) else set(here)) == 1:
+            return None  # equal each time: a worker's state has no part in it
+        count = max(_ENOUGH, 6 * workers)
+        try:
+            asked = _asked(source, count, same=True)
+            first, second = self._read(asked, count), self._read(asked, count)
+        except LoaderError:  # workers cannot be forked here
+            return None
+        if workers > 1 and _are_equal(list(itertools.combinations(first, 2))):
+            return (
+                f"{count - len(set(first))} of {count} batches of one and the same sample, made by {workers} workers, "
+                f"are copies of others, as the workers draw the same random numbers: {_REMEDY}, or give each worker "
+                "a seed of its own in `worker_init_fn`"
+            )
+        if set(second) <= set(first) and _are_equal(list(itertools.product(first, second))):
+            return (
+                f"workers draw the same random numbers in every epoch, in {count} of {count} batches: {_REMEDY}, or "
+                "give each worker a seed of its own and of the epoch"
+            )
+        return None
+
+    def _made(self) -> Feeder:
+        """Make the dataset such that its threads, if any, draw random numbers in the same order each time."""
+        made = self.data.make(self.parameters)
+        dataset = made.dataset
+        if hasattr(dataset, "element_spec"):
+            import tensorflow as tf
+
+            options = tf.data.Options()
+            options.threading.private_threadpool_size = 1
+            dataset = dataset.with_options(options)
+        elif getattr(dataset, "use_multiprocessing", True):
+            return made
+        else:
+            dataset.workers = 1
+        return feeder(dataset, "make_dataset", self.data.wanted_steps, lambda: dataset)
+
+    def _read(
+        self,
+        dataset: Feeder,
+        batches: int,
+        *,
+        until: float = math.inf,
+        on_batch: Callable[[int], None] = lambda batches: None,
+    ) -> Batches:
+        """Read the first `batches` of the next epoch; if that takes until some time, no more, but enough.
+
+        `on_batch` is called with the number of batches read: with 0 before the first.
+        """
+        found: list[tuple[bytes, ...]] = []
+        on_batch(0)
+        with contextlib.closing(dataset.epoch("arrays")) as elements:
+            for element in itertools.islice(elements, batches):
+                found.append(digests(flat(element, self.data.structure)))
+                on_batch(len(found))
+                self.report.progress(len(found), 0.0)
+                if len(found) >= _ENOUGH and time.monotonic() > until:
+                    break
+        return found
+
+    def _epochs(self, dataset: Feeder, batches: int, on_batch: Callable[[int], None] = lambda batches: None) -> Batches:
+        """Read the first `batches` of each of the next epochs, until there are enough."""
+        found: list[tuple[bytes, ...]] = []
+        while len(found) < max(batches, _ENOUGH) and (read := self._read(dataset, batches, on_batch=on_batch)):
+            found += read
+        return found
+
+    def _otherwise(self, dataset: Feeder, first: Batches) -> tuple[int, int] | None:
+        """Read a dataset once more with other random numbers.
+
+        Return the number of batches that repeat the first epoch, and that of all batches; None if it cannot be told.
+        """
+        source = dataset.dataset
+        of_ops, by_index = hasattr(source, "element_spec"), bool(_is_indexed(source) or _processes(source))
+        if of_ops:  # of tf.data, which keep the seeds with which they were made
+            again = self._read(self._made(), len(first))
+            if _repeated(again, first) < len(again):
+                return None  # made anew, it is another dataset: a random part of the files, say
+            with frameworks.other_seeds():
+                dataset = self._made()
+        elif by_index:  # in this process: the seeds in workers are out of reach, as are the states that they begin with
+            dataset = _asked(source, _ENOUGH, here=True)
+            first, again = self._read(dataset, _ENOUGH), self._read(dataset, _ENOUGH)
+            if (repeated := _repeated(again, first)) < len(again):
+                return repeated, len(again)
+        # A generator may make the data themselves by random numbers, before its first batch.
+        has_hooks = hasattr(source, "use_multiprocessing")  # a PyDataset, which may be given seeds when an epoch ends
+        begins = 0 if of_ops or by_index or has_hooks else 1
+        with OtherSeeds() as seeds:
+
+            def change(batches: int) -> None:
+                seeds.change(batches >= begins)
+
+            if has_hooks:
+                self._read(dataset, 1, on_batch=change)
+            found = self._epochs(dataset, len(first), change)
+        return _repeated(found, first), len(found)
+
+
+def _repeated(batches: Batches, first: Batches) -> int:
+    """Return the number of batches all of whose samples came in the first epoch, too."""
+    known = set(itertools.chain(*first))
+    return sum(known.issuperset(batch) for batch in batches)
+
+
+# -------------------- datasets with an index: a PyDataset of Keras, and a loader like torch's DataLoader
+
+
+def _is_indexed(dataset: Any) -> bool:
+    """Return True for a loader that gets samples of a dataset by lists of indices."""
+    samples = getattr(dataset, "dataset", None)
+    # torch's own inherits `__getitem__`, and a loader of it has a `batch_sampler`, too.
+    iterated = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
+    return getattr(dataset, "batch_sampler", None) is not None and hasattr(samples, "__getitem__") and not iterated
+
+
+def _processes(dataset: Any) -> int:
+    """Return the number of worker processes that can be asked for a sample by its index."""
+    if _is_indexed(dataset):
+        return int(getattr(dataset, "num_workers", 0))
+    return int(dataset.workers) if getattr(dataset, "use_multiprocessing", False) else 0
+
+
+def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False) -> Feeder:
+    """Return a dataset that is asked for the first samples one after another, or always for the same one: by workers
+    like its own, or in this process. Samples of a PyDataset are batches.
+    """
+    if _is_indexed(dataset):
+        indices = itertools.cycle([0] if same else range(len(dataset.dataset)))
+        asked = copy.copy(dataset)
+        changed = {"batch_sampler": [list(itertools.islice(indices, _ROWS)) for _ in range(batches)]}
+        # Not by `setattr`, which torch refuses. `_iterator` holds workers that persist.
+        vars(asked).update(changed, _iterator=None, **({"num_workers": 0, "timeout": 0} if here else {}))
+    else:
+        import keras
+
+        class Asked(keras.utils.PyDataset):
+            def __len__(self) -> int:
+                return batches
+
+            def __getitem__(self, index: int) -> Any:
+                return dataset[0 if same else index % len(dataset)]
+
+        asked = Asked(0 if here else dataset.workers, not here, dataset.max_queue_size)
+    return feeder(asked, "make_dataset", None, lambda: asked)
+
+
+# -------------------- chance
+
+
+def _differ(many: int, of_many: int, few: int, of_few: int) -> bool:
+    """Return True if `many` of `of_many` is more than `few` of `of_few` by more than chance (Fisher's exact test)."""
+    both = many + few
+    cases = range(many, min(of_many, both) + 1)
+    ways = _log_ways(of_many + of_few, both)
+    return sum(math.exp(_log_ways(of_many, n) + _log_ways(of_few, both - n) - ways) for n in cases) < _UNLIKELY
+
+
+def _log_ways(things: int, taken: int) -> float:
+    return math.lgamma(things + 1) - math.lgamma(taken + 1) - math.lgamma(things - taken + 1)
+
+
+def _are_equal(pairs: Sequence[tuple[tuple[bytes, ...], tuple[bytes, ...]]]) -> bool:
+    """Return True if more pairs of batches are equal than would be if each row were random by itself."""
+    alike = [sum(map(bytes.__eq__, *pair)) for pair in pairs]
+    rows = len(pairs[0][0])
+    by_chance = len(pairs) * (sum(alike) / (rows * len(pairs))) ** rows
+    fewer, term = 0.0, math.exp(-by_chance)  # of Poisson's distribution
+    for count in range(alike.count(rows)):
+        fewer += term
+        term *= by_chance / (count + 1)
+    return 1 - fewer < _UNLIKELY
+
+
+# -------------------- other seeds
+
+
+class _Kind(type):
+    """The type of a class that stands for the one that it derives from."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
+class OtherSeeds:
+    """Gives random generators of Python and NumPy other seeds than the code asks for, between calls of `change`.
+
+    Functions and classes that modules have imported by name are replaced in these modules, too. A generator without a
+    seed stays as it is. Leaving the context restores everything.
+    """
+
+    def __init__(self) -> None:
+        self._is_other = False
+        self._made: list[Any] = [random, np.random]  # generators that began with the seeds that were asked for
+        self._replaced: list[tuple[types.ModuleType, str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._states = random.getstate(), np.random.get_state()
+        others = {id(original): other for original, other in self._substitutes()}
+        for module in [each for name, each in sys.modules.items() if not name.startswith("numpy.random.")]:
+            for name, value in list(vars(module).items()) if isinstance(module, types.ModuleType) else ():
+                if (other := others.get(id(value))) is not None:
+                    self._replaced.append((module, name, value))
+                    setattr(module, name, other)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for module, name, value in self._replaced:
+            setattr(module, name, value)
+        self._replaced.clear()
+        random.setstate(self._states[0])
+        np.random.set_state(self._states[1])
+
+    def change(self, is_other: bool) -> None:
+        """Give other seeds from now on, and let generators continue elsewhere; or give those that are asked for."""
+        if is_other and not self._is_other:
+            for generator in self._made:
+                (generator.randbytes if hasattr(generator, "randbytes") else generator.bytes)(_SKIPPED)
+            del self._made[2:]
+        self._is_other = is_other
+
+    def _substitutes(self) -> list[tuple[Any, Any]]:
+        seed_python, seed_numpy, default_rng = random.seed, np.random.seed, np.random.default_rng
+        seeds = self
+
+        def seed_of_python(a: Any = None, version: int = 2) -> None:
+            seed_python(seeds._text(a), version)
+
+        def seed_of_numpy(seed: Any = None) -> None:
+            seed_numpy(seeds._words(seed))
+
+        def generator(seed: Any = None) -> np.random.Generator:
+            return seeds._began(default_rng(seeds._words(seed)))  # type: ignore[no-any-return]
+
+        class Random(random.Random, metaclass=_Kind):
+            def seed(self, a: Any = None, version: int = 2) -> None:
+                super().seed(seeds._text(a), version)
+                seeds._began(self)
+
+        class RandomState(np.random.RandomState, metaclass=_Kind):
+            def __init__(self, seed: Any = None) -> None:
+                super().__init__(seeds._words(seed))
+                seeds._began(self)
+
+            def seed(self, seed: Any = None) -> None:
+                super().seed(seeds._words(seed))
+
+        return [
+            (seed_python, seed_of_python),
+            (seed_numpy, seed_of_numpy),
+            (default_rng, generator),
+            (random.Random, Random),
+            (np.random.RandomState, RandomState),
+        ]
+
+    def _began(self, generator: Any) -> Any:
+        if not self._is_other:
+            self._made.append(generator)
+        return generator
+
+    def _text(self, seed: Any) -> Any:
+        return f"another seed than {seed!r}" if self._is_other and seed is not None else seed
+
+    def _words(self, seed: Any) -> Any:
+        if not self._is_other or not isinstance(
+            seed, int | np.integer | np.ndarray | Sequence | np.random.SeedSequence
+        ):
+            return seed
+        entropy, key = (seed.entropy, seed.spawn_key) if isinstance(seed, np.random.SeedSequence) else (seed, ())
+        try:
+            return np.random.SeedSequence(entropy, spawn_key=(*key, _OTHER)).generate_state(4)
+        except (TypeError, ValueError):
+            return seed  # which NumPy refuses itself

@@ -1,0 +1,404 @@
+"""Random numbers that repeat, planted and not, in the datasets that people write.
+
+torch is not installed here: `tests.fakes.data_loader` stands for its DataLoader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.random import default_rng
+from numpy.typing import NDArray
+
+from autopipe.measure.randomness import Look, OtherSeeds
+from autopipe.pipeline.wrap import WrappedData
+from tests.fakes.commands import python, succeeded
+from tests.fakes.data_loader import DataLoader
+from tests.fakes.reports import Told
+
+Array: TypeAlias = NDArray[Any]
+Draw: TypeAlias = Callable[[Any], Any]
+"""Returns an array of a shape, of random numbers from 0 to 1."""
+COUNT, BATCH, SIZE = 48, 8, 8
+X = np.random.default_rng(5).random((COUNT, SIZE, SIZE, 1)).astype(np.float32)
+Y = np.arange(COUNT)
+CONSTANT = np.full_like(X, 0.5)
+
+
+# -------------------- random changes of a batch
+
+
+def flip(x: Array, draw: Draw) -> Any:
+    return np.where(draw((len(x), 1, 1, 1)) < 0.5, x, x[:, :, ::-1])
+
+
+def crop(x: Array, draw: Draw) -> Any:
+    padded = np.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    corners = (5 * draw((len(x), 2))).astype(int)
+    return np.stack([each[a : a + SIZE, b : b + SIZE] for each, (a, b) in zip(padded, corners, strict=True)])
+
+
+def brightness(x: Array, draw: Draw) -> Any:
+    return np.clip(x + 0.4 * (draw((len(x), 1, 1, 1)) - 0.5), 0, 1).astype(np.float32)
+
+
+def noise(x: Array, draw: Draw) -> Any:
+    return (x + 0.1 * draw(x.shape)).astype(np.float32)
+
+
+def mixup(x: Array, draw: Draw) -> Any:
+    share = draw((len(x), 1, 1, 1))
+    return (share * x + (1 - share) * x[::-1]).astype(np.float32)
+
+
+def cutout(x: Array, draw: Draw) -> Any:
+    x = x.copy()
+    for each, (a, b) in zip(x, (6 * draw((len(x), 2))).astype(int), strict=True):
+        each[a : a + 3, b : b + 3] = 0
+    return x
+
+
+def rarely(x: Array, draw: Draw) -> Any:
+    return np.where(draw((len(x), 1, 1, 1)) < 0.98, x, x[:, :, ::-1])
+
+
+# -------------------- datasets
+
+
+class Items(keras.utils.PyDataset):
+    """Batches of images, changed by `change(dataset, rows, x)`; `begin` and `end` are called with the dataset."""
+
+    def __init__(
+        self,
+        change: Any,
+        x: Array = X,
+        y: Any = Y,
+        *,
+        begin: Any = None,
+        end: Any = None,
+        workers: int = 1,
+        batch: int = BATCH,
+    ) -> None:
+        super().__init__(workers=workers)
+        self.batch = batch
+        self.change, self.x, self.y, self.begin, self.end = change, x, y, begin, end
+        self.epoch, self.order, self.rng = 0, np.arange(COUNT), np.random.default_rng(1)
+
+    def __len__(self) -> int:
+        return COUNT // self.batch
+
+    def __getitem__(self, index: int) -> Any:
+        rows = self.order[self.batch * index :][: self.batch]
+        return self.change(self, rows, self.x[rows]), self.y[rows]
+
+    def on_epoch_begin(self) -> None:
+        if self.begin is not None:
+            self.begin(self)
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1
+        if self.end is not None:
+            self.end(self)
+
+
+def shuffled(items: Items) -> None:
+    np.random.shuffle(items.order)
+
+
+def seeded_anew(items: Items) -> None:
+    items.rng = np.random.default_rng(1)
+
+
+def by_sample(items: Items, rows: Any, x: Array) -> Array:
+    return np.concatenate([brightness(x[at : at + 1], default_rng(int(row)).random) for at, row in enumerate(rows)])
+
+
+def batches(x: Array = X, order: Any = Y) -> Iterator[Any]:
+    return ((x[order[at : at + BATCH]], order[at : at + BATCH]) for at in range(0, len(order), BATCH))
+
+
+def seeded_generator() -> Iterator[Any]:
+    rng = np.random.default_rng(0)
+    for x, y in batches():
+        yield noise(x, rng.random), y
+
+
+def generator_of_python() -> Iterator[Any]:
+    rng = Random(3)
+    for x, y in batches():
+        yield cutout(x, lambda shape: np.reshape([rng.random() for _ in range(np.prod(shape))], shape)), y
+
+
+def endless_generator() -> Iterator[Any]:
+    rng = np.random.default_rng(0)
+    for x, y in itertools.cycle(batches()):
+        yield noise(x, rng.random), y
+
+
+def generator_of_its_data() -> Iterator[Any]:
+    yield from batches(np.random.default_rng(0).random(X.shape).astype(np.float32))
+
+
+def generator_with_an_order() -> Iterator[Any]:
+    yield from batches(order=np.random.default_rng(0).permutation(COUNT))
+
+
+def tensors(x: Array = X) -> Any:
+    return tf.data.Dataset.from_tensor_slices((x, Y))
+
+
+@tf.function
+def brightened(x: Any, y: Any) -> Any:
+    return tf.image.random_brightness(x, 0.4, seed=1), y
+
+
+def ops_with_a_seed() -> Any:
+    def change(x: Any, y: Any) -> Any:
+        return brightened(x, y)
+
+    return tensors().map(change, num_parallel_calls=2).batch(BATCH)
+
+
+def seeds_from_a_counter() -> Any:  # as TensorFlow's guide of data augmentation has it
+    counter = tf.data.Dataset.counter()
+    seeds = tf.data.Dataset.zip((counter, counter))
+    return (
+        tf.data.Dataset.zip((tensors(), seeds))
+        .shuffle(COUNT)
+        .map(lambda sample, seed: (tf.image.stateless_random_flip_left_right(sample[0], seed), sample[1]))
+        .batch(BATCH)
+    )
+
+
+def numpy_in_a_map() -> Any:
+    def mixed(x: Array, y: Any) -> Any:
+        return mixup(x, np.random.RandomState(int(y[0])).random_sample)
+
+    return tensors().batch(BATCH).map(lambda x, y: (tf.numpy_function(mixed, (x, y), tf.float32), y))
+
+
+def fixed_part() -> Any:
+    return tensors().shuffle(COUNT, seed=1, reshuffle_each_iteration=False).take(32).batch(BATCH)
+
+
+def random_part() -> Any:
+    return tensors(X[np.random.permutation(COUNT)]).take(32).batch(BATCH)
+
+
+def ops_without_a_seed() -> Any:
+    return tensors().shuffle(COUNT).map(lambda x, y: (tf.image.random_flip_left_right(x), y)).batch(BATCH)
+
+
+class Samples:
+    """One image at each index, changed by `change(dataset, index, x)`."""
+
+    def __init__(self, change: Any, x: Array = X) -> None:
+        self.change, self.x, self.rng = change, x, np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return self.change(self, index, self.x[index : index + 1])[0], Y[index]
+
+
+class IterableDataset:
+    """Inherits `__getitem__`, as torch's does, but has none."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError
+
+
+class IteratingLoader(DataLoader):
+    def __iter__(self) -> Iterator[Any]:
+        return batches()
+
+
+def with_own(augment: Any) -> Any:
+    return lambda dataset, _, x: augment(x, dataset.rng.random)
+
+
+def with_global(augment: Any) -> Any:
+    return lambda dataset, _, x: augment(x, np.random.random)
+
+
+def unchanged(dataset: Any, _: Any, x: Array) -> Array:
+    return x
+
+
+def found(make: Callable[..., Any], steps: int | None = None) -> list[str]:
+    look = Look(WrappedData(make, {}, steps), {}, Told())
+    return [each for each in (look.over_epochs(10.0), look.over_workers()) if each is not None]
+
+
+EPOCHS, WORKERS, WORKERS_EPOCHS = (
+    "of the next epochs",
+    "are copies of others",
+    "workers draw the same random numbers in",
+)
+PLANTED: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "a PyDataset that seeds NumPy when an epoch begins": (
+        lambda: Items(with_global(flip), begin=lambda _: np.random.seed(0), workers=3),
+        (EPOCHS,),
+    ),
+    "a PyDataset with a generator for each batch, in threads": (
+        lambda: Items(lambda items, rows, x: crop(x, default_rng(int(rows[0])).random), workers=2),
+        (EPOCHS,),
+    ),
+    "a PyDataset with a generator for each sample, shuffled": (lambda: Items(by_sample, end=shuffled), (EPOCHS,)),
+    "a PyDataset that makes its generator anew at the end of an epoch": (
+        lambda: Items(with_own(brightness), end=seeded_anew, batch=2),
+        (EPOCHS,),
+    ),
+    "a generator function with a seed": (seeded_generator, (EPOCHS,)),
+    "a generator function with a seed of Python's": (generator_of_python, (EPOCHS,)),
+    "tf.data whose op has a seed": (ops_with_a_seed, (EPOCHS,)),
+    "tf.data with seeds from a counter": (seeds_from_a_counter, (EPOCHS,)),
+    "tf.data with NumPy in a map": (numpy_in_a_map, (EPOCHS,)),
+    "workers with copies of one generator": (
+        lambda: DataLoader(Samples(with_own(noise)), num_workers=2),
+        (EPOCHS, WORKERS),
+    ),
+    "workers that all seed NumPy alike, shuffled": (
+        lambda: DataLoader(
+            Samples(with_global(flip)), num_workers=4, shuffle=True, worker_init_fn=lambda _: np.random.seed(0)
+        ),
+        (WORKERS,),
+    ),
+    "workers that seed NumPy by their number, shuffled": (
+        lambda: DataLoader(
+            Samples(with_global(cutout)),
+            num_workers=3,
+            shuffle=True,
+            worker_init_fn=lambda number: np.random.seed(number),
+        ),
+        (WORKERS_EPOCHS,),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), PLANTED.values(), ids=PLANTED)
+def test_random_numbers_that_repeat_are_found(make: Callable[..., Any], said: tuple[str, ...]) -> None:
+    sentences = found(make)
+    assert [words in sentence for words, sentence in zip(said, sentences, strict=True)] == [True] * len(said)
+
+
+def test_of_an_epoch_that_takes_long_the_beginning_is_compared() -> None:
+    def make() -> Any:
+        return Items(lambda items, rows, x: noise(x, default_rng(int(rows[0])).random), batch=1)
+
+    assert "24 of 24 batches" in str(Look(WrappedData(make, {}), {}, Told()).over_epochs(0.0))
+
+
+CLEAN: dict[str, Callable[..., Any]] = {
+    "a PyDataset with a generator for each batch and epoch": lambda: Items(
+        lambda items, rows, x: noise(x, default_rng((7, items.epoch, int(rows[0]))).random)
+    ),
+    "a PyDataset without a seed": lambda: Items(with_global(flip)),
+    "a PyDataset with one generator": lambda: Items(with_own(mixup)),
+    "a PyDataset without anything random": lambda: Items(unchanged),
+    "a PyDataset without anything random, shuffled": lambda: Items(unchanged, end=shuffled),
+    "a PyDataset whose constant images are changed by a seed": lambda: Items(
+        lambda items, rows, x: flip(x, default_rng(0).random), CONSTANT
+    ),
+    "a PyDataset of three images": lambda: Items(with_global(flip), X[Y % 3], Y % 3),
+    "a PyDataset that changes few images": lambda: Items(with_global(rarely)),
+    "a generator function that makes its data": generator_of_its_data,
+    "a generator function with an order of its own": generator_with_an_order,
+    "tf.data of a fixed part": fixed_part,
+    "tf.data of a random part": random_part,
+    "tf.data whose op has no seed": ops_without_a_seed,
+    "workers that are seeded": lambda: DataLoader(Samples(with_global(noise)), num_workers=2),
+    "workers that are seeded, of flips": lambda: DataLoader(Samples(with_global(flip)), num_workers=4, shuffle=True),
+    "workers without anything random": lambda: DataLoader(Samples(unchanged), num_workers=2),
+    "workers of a dataset that is only iterated over": lambda: IteratingLoader(IterableDataset(), num_workers=2),
+    "no workers": lambda: DataLoader(Samples(with_own(noise))),
+}
+
+
+@pytest.mark.parametrize("make", CLEAN.values(), ids=CLEAN)
+def test_random_numbers_that_do_not_repeat_are_no_matter_and_neither_is_a_dataset_without_any(
+    make: Callable[..., Any],
+) -> None:
+    assert found(make) == []
+
+
+def test_a_generator_that_goes_on_is_compared_with_what_comes_next() -> None:
+    assert found(endless_generator, steps=COUNT // BATCH) == []
+
+
+FORKS = """
+import multiprocessing
+import keras, numpy as np
+from autopipe.measure.randomness import Look
+from autopipe.pipeline.wrap import WrappedData
+from tests.fakes.reports import Told
+
+meeting = multiprocessing.Barrier(2)  # each worker makes every second batch
+
+class Items(keras.utils.PyDataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        if multiprocessing.parent_process() is not None:
+            meeting.wait(60)
+        x = np.full((8, 8, 8, 1), index, np.float32)
+        return x + np.random.random((8, 1, 1, 1)).astype(np.float32), np.arange(8)
+
+def make(forks):
+    return Items(workers=2, use_multiprocessing=forks)
+
+for forks in (True, False):
+    print(Look(WrappedData(make, {"forks": [True, False]}), {"forks": forks}, Told()).over_workers())
+"""
+
+
+def test_processes_that_keras_forks_with_one_state_are_found() -> None:
+    forked, threads = succeeded(python("-c", FORKS, backend="numpy")).stdout.splitlines()
+    assert WORKERS in forked
+    assert threads == "None"
+
+
+def test_other_seeds_are_given_to_whoever_asks_and_afterwards_all_is_as_before() -> None:
+    def drawn() -> list[float]:
+        np.random.seed(1)
+        random.seed(1)
+        makes = (default_rng(1), np.random.default_rng((1, 2)), np.random.RandomState(1), Random(1), random.Random("a"))
+        return [np.random.random(), random.random(), *(float(each.random()) for each in makes)]
+
+    before = drawn()
+    np.random.seed(9)
+    expected = np.random.RandomState(9).random()
+    with OtherSeeds() as seeds:
+        assert drawn() == before
+        seeds.change(True)
+        assert not set(drawn()) & set(before)
+        assert isinstance(Random(1), random.Random)
+        assert isinstance(np.random.mtrand._rand, np.random.RandomState)
+        with pytest.raises(ValueError, match="non-negative"):
+            np.random.default_rng(-1)
+        seeds.change(False)
+        assert drawn() == before
+        np.random.seed(3)
+    assert np.random.random() == expected
+    assert drawn() == before
+
+
+def test_generators_continue_elsewhere_when_seeds_change() -> None:
+    with OtherSeeds() as seeds:
+        made: list[Any] = [default_rng(1), np.random.RandomState(1), Random(1)]
+        seeds.change(True)
+        went_on = [float(each.random()) for each in made]
+    assert not {float(each.random()) for each in (default_rng(1), np.random.RandomState(1), Random(1))} & set(went_on)
