@@ -32,12 +32,13 @@ from autopipe.workload.ops.planner import make_plan, sample_name
 from autopipe.workload.workload import Workload
 
 
-def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
+def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verification:
     """Compare the batches of one configuration of each kind in a search space, a name or a file.
 
     A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Repeated
-    samples of an epoch are counted, and two epochs are compared, for each value of each parameter. Raises WorkloadError
-    if the workload cannot be imported or run.
+    samples of an epoch are counted, two epochs are compared, and random numbers that repeat are looked for, for each
+    value of each parameter. Without `samples`, 256 are compared, of a wrapped dataset all that come in 10 s. Raises
+    WorkloadError if the workload cannot be imported or run.
     """
     from autopipe.search import library, searching  # imports Optuna, which looking at files does not need
     from autopipe.search.feasible import trim
@@ -51,7 +52,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
         facts = dataclasses.replace(facts, limits=Limits(convert=False))
         candidates = trim(library.load(space, searching.bounds(facts)), facts).candidates
         configs = _one_of_each_kind([each.config for each in candidates])
-    return succeeded(runner.verify(configs, {"samples": samples}))
+    return succeeded(runner.verify(configs, {"samples": samples, "random": True}))
 
 
 def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:

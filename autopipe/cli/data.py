@@ -179,7 +179,10 @@ def _part(text: str | None) -> tuple[int, int]:
 def verify(
     context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
-    samples: Annotated[int, typer.Option(min=1, help="How many samples to compare.")] = 256,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s."),
+    ] = None,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
         bool, typer.Option("--files", help="Instead, read and decode every sample, and list those that are damaged.")
@@ -188,6 +191,8 @@ def verify(
     as_json: options.AsJson = False,
 ) -> None:
     """Run every loader of a search space, and compare their batches.
+
+    Of a dataset of ap.wrap, look for samples that come twice and for random numbers that repeat.
 
     With --files, check every sample of the set instead. If such a check was stopped, the same command continues it.
     """

@@ -215,6 +215,7 @@ class Agreement(Value):
     missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
     repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
     message: str | None = None  # another difference; or the reason why it could not run
+    random: str | None = None  # random numbers that repeat, and the remedy
 
     @property
     def has_run(self) -> bool:
@@ -303,6 +304,15 @@ class StepOptions(OfSetup, _Options):
     """The options of timing a step."""
 
     seconds: float = pydantic.Field(default=2.0, gt=0)  # duration, without compilation
+
+
+class VerifyOptions(_Options):
+    """The options of a verification. Only a wrapped dataset has epochs of its own, and random numbers of its own."""
+
+    # from the first one on. None: 256; of a wrapped dataset all that are read in `seconds`, and at least 256
+    samples: int | None = pydantic.Field(default=None, ge=1)
+    seconds: float = pydantic.Field(default=10.0, ge=0)  # for reading an epoch to its end
+    random: bool = False  # look for random numbers that repeat
 
 
 class Report(Protocol):

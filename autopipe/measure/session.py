@@ -39,6 +39,7 @@ from autopipe.measure.outcome import (
     StepOptions,
     StepTime,
     Verification,
+    VerifyOptions,
 )
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly, wrap
@@ -129,11 +130,10 @@ class Session:
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations; of a dataset of the user's, count samples that come twice."""
         report.phase(Phase.MEASURE)
-        samples = int(str(options.get("samples", 256)))
+        wanted = VerifyOptions.model_validate(options)
         if not isinstance(self._workload.data, WrappedData):
-            return verify.verify(self._workload, configs, samples=samples, report=report)
-        seconds = float(str(options.get("seconds", verify.EPOCH_SECONDS)))
-        return verify.repeats(self._workload, configs, samples=samples, report=report, seconds=seconds)
+            return verify.verify(self._workload, configs, samples=wanted.samples or 256, report=report)
+        return verify.repeats(self._workload, configs, wanted, report)
 
     def close(self) -> None:
         self._parts.close()

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,20 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError
-from autopipe.measure.outcome import Agreement, Report, Verification
+from autopipe.measure import randomness
+from autopipe.measure.outcome import Agreement, Report, Verification, VerifyOptions
 from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import FieldKind, leaves
 from autopipe.workload.workload import Workload
 
-EPOCH_SECONDS = 10.0
-"""The longest time for reading an epoch of a wrapped dataset to its end."""
+_LEAST = 256  # samples of one, however long they take
 _REFERENCE = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0)
 
 
@@ -166,24 +167,23 @@ def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
 def repeats(
     workload: Workload,
     configs: Sequence[PipelineConfig],
-    *,
-    samples: int,
+    options: VerifyOptions,
     report: Report,
-    seconds: float = EPOCH_SECONDS,
 ) -> Verification:
-    """Count repeated samples among the first `samples` samples of two epochs with each configuration.
+    """Count repeated samples in the beginning of two epochs with each configuration.
 
     Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
     configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
-    not, or if the dataset's are equal and its own differ from them. A first epoch that takes longer than `seconds` is
-    not read to its end, which caches wait for: then the second is not looked at.
+    not, or if the dataset's are equal and its own differ from them. A first epoch that takes longer than asked for is
+    not read to its end, which caches wait for: then the second is not looked at. Random numbers that repeat, if asked
+    for, are looked for in the epochs of the unchanged dataset, and among the workers of each configuration.
     """
-    as_it_is: list[tuple[bytes, ...]] = []  # its two epochs
+    samples, as_it_is = options.samples, list[tuple[bytes, ...]]()  # of the latter, two epochs
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
-            seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + seconds)
-            epochs = [seen, _beginning(loader, 1, samples, report)[0]] if ended else []
+            seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + options.seconds)
+            epochs = [seen, _beginning(loader, 1, samples or len(seen), report)[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(epochs)
         return Agreement(
@@ -192,9 +192,22 @@ def repeats(
             samples=len(seen),
             repeated=len(seen) - len(set(seen)),
             message=_changed(as_it_is, epochs) if as_it_is and epochs else None,
+            random=_random(workload, config, options, report, epochs=config == configs[0]),
         )
 
     return Verification(agreements=_each(configs, look, report), compared=False)
+
+
+def _random(
+    workload: Workload, config: PipelineConfig, options: VerifyOptions, report: Report, *, epochs: bool
+) -> str | None:
+    """Return how random numbers repeat; without `epochs`, only among workers."""
+    if not options.random:
+        return None
+    assert isinstance(workload.data, WrappedData)
+    look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report)
+    found = (look.over_epochs(options.seconds) if epochs else None, look.over_workers())
+    return "; ".join(filter(None, found)) or None
 
 
 def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]]) -> str | None:
@@ -208,22 +221,14 @@ def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes
 
 
 def _beginning(
-    loader: Loader, epoch: int, samples: int, report: Report, until: float = 0.0
+    loader: Loader, epoch: int, samples: int | None, report: Report, until: float = 0.0
 ) -> tuple[tuple[bytes, ...], bool]:
     """Return digests of the first samples of an epoch, and True if it was read to its end, by `until`."""
     found: list[bytes] = []
     for batch in loader.epoch(epoch):
-        found += _digests(batch, samples - len(found))
+        made = randomness.digests(batch)
+        found += made if samples is None else made[: samples - len(found)]
         report.progress(len(found), 0.0)
-        if len(found) >= samples and time.monotonic() > until:
+        if len(found) >= (samples or _LEAST) and time.monotonic() > until:
             return tuple(found), False
     return tuple(found), True
-
-
-def _digests(batch: Any, most: int) -> Iterator[bytes]:
-    parts = [part for slot in batch for part in leaves(slot) if part is not None]
-    for row in range(min(most, len(parts[0]))):
-        found = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            found.update(np.ascontiguousarray(part[row]).tobytes())
-        yield found.digest()

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from autopipe.measure.outcome import VerifyOptions
 from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
@@ -58,7 +59,7 @@ def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
     as_it_is = wrap.as_it_is(workload)
     assert as_it_is is not None
     two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
-    found = repeats(workload, [as_it_is, two], samples=samples, report=Told())
+    found = repeats(workload, [as_it_is, two], VerifyOptions(samples=samples), Told())
     assert not found.compared
     return [(each.samples, each.repeated) for each in found.agreements]
 
@@ -76,6 +77,31 @@ def test_samples_that_workers_give_once_more_are_counted_among_those_that_are_as
     assert look(wrap.wrap(one_image, model=None, parameters={"workers": [1]}))[0] == (4, 0)
 
 
+def test_unless_a_number_is_given_all_samples_of_an_epoch_are_counted() -> None:
+    def late(workers: int = 1) -> Iterator[Any]:  # one more worker begins after 300 samples
+        for at in [*range(30), *range(20, 30)]:
+            yield np.full((10, 1), at, np.float32), np.arange(10)
+
+    as_it_is = wrap.as_it_is(workload := wrap.wrap(late, model=None))
+    assert as_it_is is not None
+    (found,) = repeats(workload, [as_it_is], VerifyOptions(), Told()).agreements
+    assert (found.samples, found.repeated, found.random) == (400, 100, None)
+
+
+def test_random_numbers_that_repeat_are_looked_for_if_asked() -> None:
+    def seeded(scale: int = 1) -> Iterator[Any]:
+        rng = np.random.default_rng(0)
+        for at in range(6):
+            yield scale * rng.random((4, 2)), np.arange(4 * at, 4 * at + 4)
+
+    as_it_is = wrap.as_it_is(workload := wrap.wrap(seeded, model=None, parameters={"scale": [1, 2]}))
+    assert as_it_is is not None
+    other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"scale": 2})})
+    for options in (VerifyOptions(), VerifyOptions(random=True)):
+        first, second = repeats(workload, [as_it_is, other], options, Told()).agreements
+        assert (first.random is not None, second.random) == (options.random, None)
+
+
 def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
     def raises(workers: int = 1) -> Iterator[Any]:
         if workers == 2:
@@ -85,7 +111,7 @@ def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
     as_it_is = wrap.as_it_is(workload := wrap.wrap(raises, model=None, parameters={"workers": [1, 2]}))
     assert as_it_is is not None
     two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
-    found = repeats(workload, [two, as_it_is], samples=9, report=Told()).agreements
+    found = repeats(workload, [two, as_it_is], VerifyOptions(samples=9), Told()).agreements
     assert "no more than one" in str(found[0].message)
     assert (found[1].samples, found[1].message) == (9, None)
 
@@ -102,7 +128,7 @@ def messages(make: Callable[..., Any], samples: int = 256, seconds: float = 10.0
     as_it_is = wrap.as_it_is(workload)
     assert as_it_is is not None
     other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})
-    found = repeats(workload, [as_it_is, other], samples=samples, report=Told(), seconds=seconds)
+    found = repeats(workload, [as_it_is, other], VerifyOptions(samples=samples, seconds=seconds), Told())
     return [each.message for each in found.agreements]
 
 

@@ -22,7 +22,7 @@ from autopipe import frameworks
 from autopipe.artifact import factory
 from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.measure import fingerprint, verify
-from autopipe.measure.outcome import Report
+from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import stream
 from autopipe.pipeline.config import STORAGES, from_config, to_config
@@ -300,7 +300,7 @@ def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, 
         field = fields[f"y.{name}" if isinstance(y, dict) else "y"]
         assert field is not None
         assert field.shape == part.shape[1:]
-    found = verify.repeats(workload, [config], samples=8, report=Mock(spec=Report))
+    found = verify.repeats(workload, [config], VerifyOptions(samples=8), Mock(spec=Report))
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 8)]
     known = profiles.profile(workload=fingerprint.workload_digest(workload), config=config.model_dump(mode="json"))
     tuned = factory.of_profile(known, workload)

@@ -165,15 +165,21 @@ def test_configurations_are_compared_and_the_verdict_is_last(other: dict[str, An
     ("other", "agrees", "said"),
     [
         ({}, True, ["no sample came twice in the first 256 of an epoch"]),
+        ({"repeated": 2}, True, ["2 of 256 came before", "at most 2 samples came twice in the first 256 of an epoch"]),
         ({"repeated": 1200}, False, ["1,200 of 256 came before", "1 of 2 configurations gave samples twice in an"]),
         ({"message": "all alike"}, False, ["0 of 256 came before; all alike", "1 of 2 configurations changed what is"]),
+        (
+            {"random": "2 of 9: seed"},
+            False,
+            ["0 of 256 came before; 2 of 9: seed", "verdict   random numbers repeat"],
+        ),
     ],
 )
 def test_of_wrapped_datasets_repeats_and_changes_are_told(other: dict[str, Any], agrees: bool, said: list[str]) -> None:
     found, shown = verified(compared=False, **other)
     assert found is agrees
     assert [words for words in said if words not in " ".join(shown)] == []
-    assert ("gave samples twice" in " ".join(shown)) is ("repeated" in other)
+    assert ("gave samples twice" in " ".join(shown)) is (other.get("repeated") == 1200)
 
 
 @pytest.mark.parametrize("compared", [True, False])
