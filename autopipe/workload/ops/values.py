@@ -136,6 +136,11 @@ class Normalize(_ValueOp):
         mean, reciprocal = self._constants(NUMPY)
         if out is not array:
             out[...] = array
+        if mean.ndim + reciprocal.ndim and out.ndim > 2 and out.flags.c_contiguous:
+            # Whole rows: NumPy's loop over three channels takes six times as long.
+            width, channels = out.shape[-2:]
+            mean, reciprocal = (np.tile(np.broadcast_to(each, channels), width) for each in (mean, reciprocal))
+            out = out.reshape(*out.shape[:-2], width * channels)
         out -= mean
         out *= reciprocal
 
