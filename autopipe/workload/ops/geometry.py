@@ -160,14 +160,17 @@ class RandomAffine(PixelOp):
         is_mask = kind is FieldKind.MASK
         value = filling(self, kind, array.dtype) if self.fill == "constant" else 0
         known = array if array.dtype in _KNOWN else array.astype(np.float64)
+        in_four = array.dtype == np.uint8 and array.shape[2:] == (3,)  # half of OpenCV's time
         warped = cv2.warpAffine(
-            known,
+            cv2.cvtColor(known, cv2.COLOR_RGB2RGBA) if in_four else known,
             self._places(height, width, random),
             (width, height),
             flags=_METHODS["nearest" if is_mask else self.interpolation] | cv2.WARP_INVERSE_MAP,
             borderMode=_BORDERS[self.fill],
             borderValue=(value,) * 4,
         )
+        if in_four:
+            warped = cv2.cvtColor(warped, cv2.COLOR_RGBA2RGB)
         if known is not array:
             warped = (np.rint(warped) if array.dtype.kind in "ui" else warped).astype(array.dtype)
         return warped if warped.ndim == array.ndim else warped[..., None]
