@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,12 +46,6 @@ def to_levels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return values.astype(dtype, copy=False)
     levels: NDArray[Any] = np.clip(np.rint(values), 0, largest(dtype)).astype(dtype)
     return levels
-
-
-def look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
-    """Replace each level of an 8-bit array by a table of 256, or of (1, 256, channels)."""
-    looked_up: NDArray[Any] = cv2.LUT(array, table)
-    return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]
 
 
 def plain_top(part: Variable) -> str:
