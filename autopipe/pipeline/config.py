@@ -332,6 +332,11 @@ def modern(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(settings)
     if "keep" in settings:
         raise ConfigError(f"`keep` stands in the place of {', '.join(f'`{each}`' for each in former)}: give it alone.")
+    for name, value in former.items():
+        try:
+            pydantic.TypeAdapter(FORMERLY[name]).validate_python(value)
+        except pydantic.ValidationError:
+            raise ConfigError(f"`{name}`, now a part of `keep`, cannot be {shortened(value)}.") from None
     form, cut = former.get("storage", FILES), former.get("cut", DEEPEST)
     cache, part = former.get("cache", "none"), former.get("cache_fraction", 1.0)
     places = [] if form == FILES else [_written(form, cut)]

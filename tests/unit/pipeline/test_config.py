@@ -75,6 +75,12 @@ def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> Non
         (lambda of: of(loader=Threads(workers=1), keep="memory:110%"), PipelineConfig, "at most 100%.*'memory:110%'"),
         (lambda of: of(loader=Threads(workers=1), keep="memory+encoded"), PipelineConfig, "memory once"),
         (lambda of: of(loader=Threads(workers=1), keep="array+tfrecord"), PipelineConfig, "one storage form at most"),
+        (
+            lambda of: of(loader=Threads(workers=1), cache=None),
+            PipelineConfig,
+            "`cache`, now a part of `keep`, cannot be",
+        ),
+        (lambda of: of(loader=Threads(workers=1), cache_fraction="x"), PipelineConfig, "`cache_fraction`, now"),
         (lambda of: of(loader=Threads(workers=1), keep="memroy"), PipelineConfig, "Did you mean `memory`"),
         (lambda of: of(loader=Threads(workers=1), keep="array:50%"), PipelineConfig, "`keep` cannot be 'array:50%'"),
         (
