@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import pydantic
 
+from autopipe.measure.outcome import Resources
 from autopipe.pipeline import config
 from autopipe.pipeline.config import OfSetup, PipelineConfig
 from autopipe.values import Estimate, Value
@@ -190,6 +191,7 @@ class Ceiling(OfSetup, LoaderCeiling):
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
     # of that on the devices of the setup; None if not requested, or on one device
     exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
+    resources: Resources | None = None  # that the model alone takes; None if not requested
     # the limit of the chosen configuration by these figures
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
     warnings: tuple[str, ...] = ()

@@ -106,7 +106,9 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(wanted.setup, report, again=wanted.again, samples=wanted.samples)
+        watching = Sampler(nvml=self._nvml) if wanted.resources else None
+        with watching or contextlib.nullcontext():
+            alone = bench.alone(wanted.setup, report, again=wanted.again, samples=wanted.samples)
         report.phase(Phase.MEASURE)
         exchanged = gradient_exchange(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)
@@ -117,6 +119,7 @@ class Session:
             "bytes_per_image": data_source.mean_bytes(self._workload.data),
             "cores": machine.core_time(),
             "cores_elsewhere": None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
+            "resources": None if watching is None else _resources(watching.usage, wanted.devices),
         }
         return alone.with_loader_of(loader).model_copy(update={**more, **exchanged})
 
@@ -203,9 +206,8 @@ def measurement(
     reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
     if reading is None or first is None or meter.began_at is None:
         raise _too_few(loader)
-    # The GPUs of a training are the first ones that CUDA shows.
     usage = usage.between(meter.began_at, ended)
-    resources = Resources.of(usage, min(strategies.accelerators(), config.devices))
+    resources = _resources(usage, config.devices)
     rate, alone = meter.overall, feed.alone
     stable = reading.stable or reading.cut_short
     of_loader: dict[str, Any] = {"data_wait_share": 0.0 if alone is None else max(0.0, 1 - rate.value / alone)}
@@ -241,6 +243,10 @@ def measurement(
         ran=_ran(config, usage),
         **of_loader,
     )
+
+
+def _resources(usage: Usage, devices: int) -> Resources:
+    return Resources.of(usage, min(strategies.accelerators(), devices))  # a training has the first that CUDA shows
 
 
 def _too_few(loader: TimedLoader | None) -> WorkloadError:

@@ -279,6 +279,17 @@ def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
     assert Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Told()).setup == setup
 
 
+def test_what_the_model_alone_takes_is_told_if_asked_for_and_of_any_number_of_samples() -> None:
+    session = Session(workload(classifier()))
+    options: JsonObject = {"model_only": True, "samples": 3}
+    without, watched = (session.ceiling({**options, "resources": asked}, Told()) for asked in (False, True))
+    session.close()
+    assert without.resources is None
+    assert watched.resources is not None
+    assert (watched.resources.peak_rss_bytes or 0) > 0
+    assert watched.resources.gpu_memory_bytes is None  # it trains on none
+
+
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("finish", ["device", "host"])
 def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: Literal["device", "host"]) -> None:

@@ -23,6 +23,7 @@ import pytest
 import autopipe as ap
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Memory
+from autopipe.measure.batch_sizes import by_batch_size, usual_sizes
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial import child
@@ -31,7 +32,7 @@ from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
 from autopipe.search import searching
-from autopipe.values import JsonObject
+from autopipe.values import Estimate, JsonObject
 from tests.fakes.commands import environment
 
 CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1))
@@ -236,6 +237,33 @@ def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch
         runner.measure(CONFIG, {})
     said = Log(text="4 of 4 images lie on their side.", of_data=True)
     assert [event for event in told if isinstance(event, Log)] == [said]
+
+
+def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch) -> None:
+    with TrialRunner(dataclasses.replace(launch, session="trial_sessions:SmallSession")) as runner:
+        found = by_batch_size(runner, CONFIG.model_setup, 32, [256, 32, 5, 128, 16, 32])
+    assert [row.batch_size for row in found.rows] == [5, 16, 32, 128, 256]
+    odd, small, own, large, larger = found.rows
+    assert odd.failure is not None
+    assert (odd.failure.kind, odd.failure.message) == (FailureKind.BUILD, "The model takes even batches only.")
+    assert small.images_per_second == Estimate(value=161.0, low=161.0, high=161.0)  # of the second round
+    assert (small.peak_rss_bytes, small.gpu_memory_bytes) == (16_000, None)
+    assert found.times(own) == 1
+    assert large.failure is not None
+    assert large.failure.kind is FailureKind.OUT_OF_MEMORY
+    assert larger.failure is not None
+    assert "128" in larger.failure.message  # it was not tried
+    assert found.times(large) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "devices", "sizes"),
+    [(32, 1, (16, 32, 64, 128)), (1, 1, (1, 2, 4)), (3, 1, (1, 3, 6, 12)), (6, 2, (6, 12, 24)), (8, 4, (4, 8, 16, 32))],
+)
+def test_the_usual_batch_sizes_are_those_that_devices_can_share(
+    size: int, devices: int, sizes: tuple[int, ...]
+) -> None:
+    assert usual_sizes(size, devices) == sizes
 
 
 # ---------------------------------------------------------------- how long it is kept
