@@ -28,6 +28,7 @@ _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
+_LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
 
 
 class Case(enum.Enum):
@@ -328,7 +329,8 @@ def gains(result: Result) -> str:
 
 def notes(result: Result) -> list[str]:
     """Return remarks that the reader can act on."""
-    return [*_of_the_search(result), *_of_the_figures(result), *_of_conversions(result), *_of_samples(result)]
+    found = [*_of_the_search(result), *_of_the_figures(result), *_of_conversions(result), *_of_samples(result)]
+    return [*found, *_of_the_batch_size(result)]
 
 
 def _of_the_search(result: Result) -> Iterator[str]:
@@ -436,6 +438,19 @@ def _of_conversions(result: Result) -> Iterator[str]:
             )
     if result.epochs is None and any(not row.advice for row in result.paybacks):
         yield "The number of epochs is not known (`--epochs`), so the costs of conversions were not counted."
+
+
+def _of_the_batch_size(result: Result) -> Iterator[str]:
+    ceiling, doubled = result.ceiling, result.doubled_images_per_second
+    if ceiling is None or doubled is None:
+        return
+    times = doubled / ceiling.model_images_per_second.value
+    if times >= _LARGER_BATCH:
+        yield (
+            f"The model alone is {wording.times(times)} as fast with a batch of {2 * result.batch_size} "
+            f"({wording.rate(doubled)} images/s). A tune does not change the batch size, which is a part of what is "
+            "trained: `autopipe measure`, of the same workload, with --batch-sizes, shows more of them."
+        )
 
 
 def _of_samples(result: Result) -> Iterator[str]:

@@ -157,6 +157,8 @@ class Result(Value):
     winner: Winner | None = None  # None if none could be measured, or none proved faster than one that was not
     proved: bool = False  # a confirmation run was completed
     ceiling: Ceiling | None = None  # the rates of the model, the ops and the storage alone, for the winner's setup
+    # the model alone, in the winner's setup, with twice the batch size; None if there was no accelerator or no time
+    doubled_images_per_second: Amount | None = None
     baselines: tuple[Baseline, ...] = ()  # that the winner is compared with
     contests: tuple[Contest, ...] = ()  # the winner against each other finalist, the largest ratio first
     whole_training: bool = False  # ratios include one-time costs, and that makes a difference

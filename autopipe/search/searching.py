@@ -120,6 +120,8 @@ def workload_digest(described: Description) -> WorkloadDigest:
 
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
 _LOOKED_AT = 256  # samples of a wrapped dataset, after the search
+_DOUBLED_SECONDS, _DOUBLED_SHARE = 6.0, 0.05  # at most, and of the budget, for the model alone with twice the batch
+_DOUBLED_LEAST_SECONDS = 2.5  # less may not do: it compiles once more, and is measured for a second or two
 _LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
 _BEGINNING_SECONDS = 5.0  # to open both datasets
 
@@ -213,6 +215,8 @@ def _searched(
     best = found.best_config
     if described.wrapped is not None and best is not None:
         _tell_of_changes(runner, described.wrapped, best, look)
+    if best is not None and described.wrapped is None and described.accelerators and not settings.is_simulated:
+        found = _with_twice_the_batch(found, runner, best, completed)
     return found, completed
 
 
@@ -250,6 +254,24 @@ def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: Pipelin
         return
     text = f"The fastest arguments, {changed}, change the training: {found.message}."
     runner.on_event(protocol.Log(text=text, of_data=True))
+
+
+def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineConfig, settings: Settings) -> Searched:
+    """Return the result with the rate of the model alone at twice the batch size, if a few seconds are left for it.
+
+    It is the last measurement: a batch that is too large may take memory that an accelerator's process keeps.
+    """
+    seconds = _DOUBLED_SECONDS
+    if settings.search_seconds is not None:
+        seconds = min(seconds, _DOUBLED_SHARE * settings.search_seconds, settings.search_seconds - found.result.seconds)
+    if seconds < _DOUBLED_LEAST_SECONDS or found.result.interrupted:
+        return found
+    runner.until = time.monotonic() + seconds
+    answer = runner.ceiling(best.model_setup, {"model_only": True, "samples": 2 * found.result.batch_size})
+    if isinstance(answer, TrialFailure):
+        return found
+    rate = answer.model_images_per_second.value
+    return dataclasses.replace(found, result=found.result.model_copy(update={"doubled_images_per_second": rate}))
 
 
 def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:

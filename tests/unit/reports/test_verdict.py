@@ -326,6 +326,12 @@ def test_progressive_files_are_named_with_what_rewrites_them(share: float | None
     ] == told
 
 
+@pytest.mark.parametrize(("times", "told"), [(None, []), (1.2, []), (1.5, [True])])
+def test_a_batch_size_that_suits_the_model_much_better_is_told_of(times: float | None, told: list[bool]) -> None:
+    found = noted(doubled_images_per_second=None if times is None else times * 1250.0)
+    assert ["1.50x as fast with a batch of" in said and "--batch-sizes" in said for said in found] == told
+
+
 @pytest.mark.parametrize(("regime", "other"), [("warm", "cold"), ("cold", "warm")])
 def test_a_baseline_whose_files_there_was_no_time_for_is_named(regime: str, other: str) -> None:
     slow = MINE.model_copy(update={"files_ready": False})

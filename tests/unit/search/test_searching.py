@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import sys
+import time
 import types
 import uuid
 from collections import Counter
@@ -26,7 +27,7 @@ from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, Tria
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
-from autopipe.measure.outcome import Agreement, Measurement, Verification
+from autopipe.measure.outcome import Agreement, FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -37,7 +38,7 @@ from autopipe.search.result import Origin
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, WaitingForMachine
-from autopipe.values import JsonObject
+from autopipe.values import Estimate, JsonObject
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
@@ -172,6 +173,55 @@ def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change
     assert options == {"samples": 256, "seconds": 1.5}
     text = "The fastest arguments, cache=True, change the training: every epoch is the same."
     assert event == protocol.Log(text=text, of_data=True)
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "chosen", "seconds"),
+    [
+        (1, {}, 6.0),
+        (1, {"budget_seconds": 60.0}, 3.0),
+        (1, {"budget_seconds": 20.0}, None),  # which trials need more
+        (1, {"simulate": SimulatedAccelerator(0.005)}, None),
+        (0, {}, None),
+    ],
+)
+def test_on_an_accelerator_the_last_that_is_measured_is_the_model_alone_with_twice_the_batch(
+    search: Search, monkeypatch: pytest.MonkeyPatch, accelerators: int, chosen: dict[str, Any], seconds: float | None
+) -> None:
+    class Asked(Started):
+        until = 0.0
+
+        def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+            if (options or {}).get("samples") is None:
+                return super().ceiling(setup, options)
+            assert options == {"model_only": True, "samples": 64}
+            self.told.append(round(self.until - time.monotonic()))
+            rate = Estimate(value=9000.0, low=9000.0, high=9000.0)
+            return super().ceiling(setup).model_copy(update={"model_images_per_second": rate})
+
+        def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+            self.told.clear()
+            return super().measure(config, options)
+
+    runner = Asked()
+    site = {"described": DESCRIBED.model_copy(update={"accelerators": accelerators})}
+    found, _ = search(runner, site=site, **{"budget_seconds": 120.0, **chosen})
+    assert found.result.doubled_images_per_second == (None if seconds is None else 9000.0)
+    assert runner.told == ([] if seconds is None else [seconds])
+
+
+def test_twice_the_batch_may_fail(search: Search) -> None:
+    class Full(Started):
+        def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+            if (options or {}).get("samples") is None:
+                return super().ceiling(setup, options)
+            return TrialFailure(  # type: ignore[return-value]  # as the runner itself does
+                kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message="there is no room"
+            )
+
+    found, _ = search(Full(), site={"described": DESCRIBED.model_copy(update={"accelerators": 1})})
+    assert found.result.winner is not None
+    assert found.result.doubled_images_per_second is None
 
 
 @pytest.mark.parametrize(
