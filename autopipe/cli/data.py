@@ -99,7 +99,7 @@ def convert(
     if asked and shard is not None:
         said = f"`--{asked[0]}` writes all parts, but `--shard` asks for one."
         raise ConfigError(said, hint="Leave one of them out.")
-    chosen = workload.chosen()
+    chosen = workload.chosen_samples()
     job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
     by = _WRITERS[asked[0]].writer(getattr(elsewhere, asked[0])) if asked else None
     try:
@@ -203,8 +203,7 @@ def verify(
 
     if files:
         options.refuse_idle(context, "samples", "space", why="with `--files`, which checks every sample")
-        # No batch is made, so that a set smaller than the usual batch can be checked, too.
-        chosen = (dataclasses.replace(workload, batch_size=1) if workload.images else workload).chosen()
+        chosen = workload.chosen_samples()
         with screen.aside(), screen.bar("checking", unit="samples") as on_progress:
             found = verifying.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
         print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.file_lines(found)))

@@ -94,7 +94,8 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for heading, functions in _GROUPS.items():
         for function in functions:
-            app.command(function.__name__, rich_help_panel=heading)(options.ungrouped(function))
+            command = app.command(function.__name__, cls=options.LenientCommand, rich_help_panel=heading)
+            command(options.ungrouped(function))
     app.command("schema", hidden=True)(artifacts.schema)  # for programs that read artefacts, not for users of `--help`
     for name, module in sorted(registry.loaded("autopipe.commands", "command")):
         app.command(

@@ -1,15 +1,29 @@
-"""`autopipe measure` measures one configuration; `autopipe doctor` shows this machine."""
+"""`autopipe measure` measures one configuration, or answers one question; `autopipe doctor` shows this machine."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autopipe import again
 from autopipe.cli import options, screen
 from autopipe.errors import ConfigError
 from autopipe.workload.mode import Mode
+
+if TYPE_CHECKING:
+    from autopipe.measure.facts import Description
+    from autopipe.measure.trial.supervise import TrialRunner
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.search.settings import Settings
+    from autopipe.workload.workload import Workload
+
+_OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "keep", "batch_sizes")
+_OF_A_TRIAL = ("page_cache", "seconds", "trace")
+_NOTHING_MEASURED = 3  # the exit status
 
 
 def measure(
@@ -30,6 +44,17 @@ def measure(
         Path | None,
         typer.Option(metavar="ARTIFACT", help="Keep the result of --mode in this artefact; its report then shows it."),
     ] = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[16,32,64]",
+            help="Instead, measure the model alone at these batch sizes; by default half, the same, twice, four times.",
+        ),
+    ] = None,
+    formats: Annotated[
+        bool,
+        typer.Option("--formats", help="Instead, encode some images anew in memory, and time decoding each format."),
+    ] = False,
     page_cache: Annotated[
         options.PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = "auto",
@@ -40,15 +65,19 @@ def measure(
     """Measure one configuration of a workload, on its model."""
     from autopipe.artifact import artifact as files
     from autopipe.artifact import codegen
-    from autopipe.cli import option_values, output
-    from autopipe.hardware import machine
+    from autopipe.cli import output
     from autopipe.pipeline.batching.traced import Tracing
-    from autopipe.pipeline.config import PipelineConfig
-    from autopipe.pipeline.loaders.threads import Threads
     from autopipe.reports import tables
-    from autopipe.search import measurer, searching
+    from autopipe.search import measurer
     from autopipe.search.settings import Settings
 
+    if formats:
+        idle = (*_OF_A_MODEL, *_OF_A_TRIAL)
+        options.refuse_idle(context, *idle, why="with `--formats`, for which no model runs")
+        _show_formats(workload, as_json=as_json)
+        return
+    if batch_sizes is not None:
+        options.refuse_idle(context, "mode", "keep", *_OF_A_TRIAL, why="with `--batch-sizes`, for which no loader runs")
     if keep is not None and mode is None:
         raise ConfigError(
             "`--keep` keeps the result of `--mode`.", hint="For example: --mode predict --keep autopipe.json"
@@ -57,18 +86,11 @@ def measure(
         options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
     if keep is not None:
         files.read(keep)  # before anything is measured
-    chosen = workload.chosen()
-    usual = PipelineConfig(loader=Threads(workers=machine.usable_cores()))
-    if setting:
-        option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
     settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
-    with (
-        Tracing(trace) as tracing,
-        screen.working("importing the workload and its framework"),
-        searching.runner_for(chosen.workload, settings, screen.warning()) as runner,
-    ):
-        described = searching.description(runner)
-        config = option_values.configured(usual, described.wrapped, setting or [])
+    if batch_sizes is not None:
+        _show_batch_sizes(batch_sizes, workload, settings, setting or [], as_json=as_json)
+        return
+    with Tracing(trace) as tracing, _described(workload, settings, setting or []) as (runner, described, config):
         if mode is not None:
             found = measurer.succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
             print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
@@ -83,6 +105,93 @@ def measure(
         print(measurement.model_dump_json(indent=2))
     else:
         screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
+
+
+@contextlib.contextmanager
+def _described(
+    workload: options.WorkloadOptions, settings: Settings, pairs: list[str]
+) -> Iterator[tuple[TrialRunner, Description, PipelineConfig]]:
+    """Start the process of the trials; yield its runner, the workload and the usual configuration with changes."""
+    from autopipe.cli import option_values
+    from autopipe.hardware import machine
+    from autopipe.pipeline.config import PipelineConfig
+    from autopipe.pipeline.loaders.threads import Threads
+    from autopipe.search import searching
+
+    chosen = workload.chosen()
+    usual = PipelineConfig(loader=Threads(workers=machine.usable_cores()))
+    if pairs:
+        option_values.changed(usual, option_values.of_loaders(pairs))  # before a child is started
+    with (
+        screen.working("importing the workload and its framework"),
+        searching.runner_for(chosen.workload, settings, screen.warning()) as runner,
+    ):
+        described = searching.description(runner)
+        yield runner, described, option_values.configured(usual, described.wrapped, pairs)
+
+
+def _show_batch_sizes(
+    text: str, workload: options.WorkloadOptions, settings: Settings, pairs: list[str], *, as_json: bool
+) -> None:
+    from autopipe.cli import option_values
+    from autopipe.measure import batch_sizes
+    from autopipe.reports import tables
+
+    sizes = option_values.batch_sizes(text, "--batch-sizes")
+    with _described(workload, settings, pairs) as (runner, described, config):
+        own, devices = described.batch_size, config.devices
+        if uneven := [size for size in sizes if size % devices]:
+            raise ConfigError(
+                f"Each size of `--batch-sizes` must divide equally between {devices} devices, but got {uneven[0]}.",
+                hint=f"Use multiples of {devices}.",
+            )
+        usual = batch_sizes.usual_sizes(own, devices)
+        found = batch_sizes.by_batch_size(runner, config.model_setup, own, sizes or usual)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        screen.show(tables.batch_sizes(found))
+    if all(row.images_per_second is None for row in found.rows):
+        raise typer.Exit(_NOTHING_MEASURED)
+
+
+def _show_formats(workload: options.WorkloadOptions, *, as_json: bool) -> None:
+    from autopipe.artifact import converting
+    from autopipe.measure import formats
+    from autopipe.reports import tables
+
+    chosen = workload.chosen_samples()
+    with screen.aside(), screen.bar("encoding", unit="images") as on_progress:
+        known = converting.imported(chosen.workload)
+        found = formats.formats(known, on_progress=on_progress)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+        return
+    screen.show(tables.formats(found))
+    if any(part.decoded is not None for part in found.parts):
+        _say_conversion(known, chosen)
+
+
+def _say_conversion(workload: Workload, chosen: options.Chosen) -> None:
+    """Print the command that keeps the samples decoded, if it can do that here."""
+    from autopipe.artifact import converting
+    from autopipe.hardware import disk
+    from autopipe.hardware.machine import size_text
+    from autopipe.values import count_text
+
+    try:
+        job = converting.job(workload)
+    except ConfigError as error:
+        screen.say(f"convert   not possible: {error.message}")
+        return
+    needed, free = job.sizes[job.conversion.cut], None
+    if isinstance(job.folder, Path):
+        free = disk.detect(job.folder).free_bytes
+    room = "" if free is None else f", and {size_text(free)} are free"
+    kept = f"samples after {count_text(job.conversion.cut, 'op')} take {size_text(int(needed))}{room}"
+    screen.say(f"convert   {kept}")
+    if free is None or needed < free:
+        screen.say(f"next      {again.autopipe('convert')} {chosen.arguments}")
 
 
 def doctor(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from autopipe.errors import ConfigError, near
+from autopipe.errors import ConfigError, near, shortened
 from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline import config as configs
@@ -19,6 +19,7 @@ from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator
 WRAPPED = "wrapped."  # the prefix of the settings of a dataset of `ap.wrap`
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)", re.IGNORECASE)
@@ -40,6 +41,17 @@ def size(text: str, option: str) -> int:
     if match is None:
         raise _refused(option, "a size such as 8G or 500M", text, "M", "G")
     return int(float(match[1]) * _UNITS[(match[2] or "").upper()])
+
+
+def batch_sizes(text: str, option: str) -> tuple[int, ...]:
+    """Parse batch sizes such as `16,32,64`; none of an empty text."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(_WHOLE.fullmatch(part) for part in parts):
+        raise ConfigError(
+            f"`{option}` must be whole numbers of 1 or more, with commas between them, but got {shortened(text)}.",
+            hint=f"For example: {option} 16,32,64; without numbers it takes half, as it is, twice and four times.",
+        )
+    return tuple(map(int, parts))
 
 
 def accelerator(text: str, option: str) -> SimulatedAccelerator:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from autopipe.errors import ConfigError, WorkloadError, shortened
 
@@ -61,6 +62,21 @@ def ungrouped(command: Command) -> Command:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+_MAY_LACK_A_VALUE = ("--batch-sizes",)
+
+
+class LenientCommand(TyperCommand):
+    """A command with options whose value may be missing, which typer does not know: they get an empty one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: the type is private to Typer
+        found = []
+        for each, following in zip(args, [*args[1:], "-"], strict=False):
+            found.append(each)
+            if each in _MAY_LACK_A_VALUE and (following.startswith("-") or ":" in following):  # the workload's name
+                found.append("")
+        return super().parse_args(ctx, found)
 
 
 def given(context: typer.Context, names: Iterable[str]) -> list[str]:
@@ -171,6 +187,10 @@ class WorkloadOptions:
         place = located(images) if is_url(images) else str(Path(images).absolute())
         named = self._named({**told, "path": place})
         return Chosen(workload=images_workload(named, place), named=named)
+
+    def chosen_samples(self) -> Chosen:
+        """Return the same for work on single samples, so that a set may be smaller than the usual batch."""
+        return dataclasses.replace(self, batch_size=1).chosen() if self.images else self.chosen()
 
     def _named(self, told: dict[str, Any]) -> ImagesReference:
         """Return the reference that an artefact keeps, with the model's name in the form of keras.applications."""

@@ -26,6 +26,8 @@ from autopipe.reports.terminal import labelled
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
+    from autopipe.measure.batch_sizes import BatchSizes
+    from autopipe.measure.formats import Formats, PartForms
     from autopipe.workload.ops.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
@@ -134,6 +136,74 @@ def step_time(found: StepTime) -> list[str]:
         f"images/s    {wording.rate(found.images_per_second)} on a batch that is on the device, without a loader",
         f"first call  {wording.seconds(found.first_call_seconds)} for tracing, compiling and one step",
     ]
+
+
+def batch_sizes(found: BatchSizes) -> Table:
+    """Render `autopipe measure --batch-sizes`: a line for each size."""
+    on_gpu = any(row.gpu_memory_bytes is not None for row in found.rows)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("batch", "images/s, model alone", "a step", "GPU memory" if on_gpu else "memory"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for row in found.rows:
+        rate, memory = row.images_per_second, row.gpu_memory_bytes if on_gpu else row.peak_rss_bytes
+        if rate is None:
+            table.add_row(str(row.batch_size), "", "", "", wording.failed(row.failure) if row.failure else "")
+            continue
+        times = found.times(row)
+        note = "the workload's" if row.batch_size == found.batch_size else wording.times(times) if times else ""
+        step = wording.milliseconds(row.batch_size / rate.value)
+        room = "" if memory is None else size_text(memory)
+        table.add_row(str(row.batch_size), wording.rates(rate), step, room, note)
+    return table
+
+
+def formats(found: Formats) -> RenderableType:
+    """Render `autopipe measure --formats`: a table for each part of the samples, and what is worth it."""
+    parts: list[RenderableType] = []
+    for part in found.parts:
+        parts += [Text(f"{part.part}: {_kinds(part)}, by {' and '.join(part.timed)} on one core", style="bold")]
+        notes = [(_NOTE, f"{name} is left out: {why}") for name, why in part.left_out.items()]
+        parts += [_forms(part), labelled([("worth it", _worth(part)), *notes])]
+        parts += [Text()] * (part is not found.parts[-1])
+    return Group(*parts)
+
+
+def _forms(part: PartForms) -> Table:
+    in_processes = any(form.alone_seconds_per_image is not None for form in part.forms)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("kept as", no_wrap=True)
+    for column in ("images/s", "an image", *["process"] * in_processes, "size", "PSNR", "error"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for form in part.forms:
+        cells = [wording.rate(1 / form.seconds_per_image), wording.milliseconds(form.seconds_per_image)]
+        if in_processes:
+            other = form.alone_seconds_per_image
+            cells.append("" if other is None else wording.milliseconds(other))
+        psnr = "" if form.psnr_decibels is None else f"{form.psnr_decibels:.1f} dB"
+        error = "none" if form.psnr_decibels is None else f"{form.mean_error:.2g}"
+        table.add_row(form.name, *cells, size_text(int(form.bytes_per_image)), psnr, error)
+    return table
+
+
+def _kinds(part: PartForms) -> str:
+    return wording.listed([f"{count} {name}" for name, count in part.found.items()])
+
+
+def _worth(part: PartForms) -> str:
+    now, best, kept = part.now, part.worth, part.decoded
+    said = f"as they are, an image takes {wording.milliseconds(now.seconds_per_image)}"
+    if now.alone_seconds_per_image is not None:
+        said += f" ({wording.milliseconds(now.alone_seconds_per_image)} in worker processes)"
+    if best is None:
+        said += "; no other file is clearly faster"
+    else:
+        same = best.psnr_decibels is None
+        error = "the same pixels" if same else f"a mean error of {best.mean_error:.2g} levels of 255"
+        said += f"; {best.name} would take {wording.milliseconds(best.seconds_per_image)}, with {error}"
+    if kept is not None:
+        said += f"; {kept.name} take {wording.milliseconds(kept.seconds_per_image)}"
+    return f"{said}."
 
 
 # ---------------------------------------------------------------- check

@@ -1,4 +1,4 @@
-"""`autopipe measure --mode`: the model's own step by the command line, kept in an artefact and its report."""
+"""`autopipe measure` without a loader: the model's own step, other batch sizes, other formats of the images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autopipe.artifact import artifact as files
-from tests.fakes.commands import autopipe, succeeded
+from tests.fakes.commands import autopipe, content, in_shell, succeeded
+from tests.fakes.images import in_classes
 from tests.fakes.profiles import of_this_machine
 from tests.fakes.workload_script import TRAIN
 
@@ -33,3 +34,77 @@ def test_two_virtual_devices_are_measured(backend: str, before: str, tmp_path: P
     line = "measure train.py:workload --virtual-devices 2 --set devices=2 --seconds 0.5 --json"
     done = succeeded(autopipe(*line.split(), cwd=tmp_path, backend=backend))
     assert len(json.loads(done.stdout)["ran"]["devices"]) == 2
+
+
+PHOTOS = """
+import keras
+import autopipe as ap
+
+class OfFour(keras.layers.Layer):
+    def call(self, images):
+        return keras.ops.reshape(images, (4, 192))
+
+def build_model():
+    model = keras.Sequential([keras.Input((8, 8, 3), batch_size=4), OfFour(), keras.layers.Dense(2)])
+    model.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+workload = ap.Workload(
+    data=ap.ImageFolder("photos"), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=4, model=build_model
+)
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    in_classes(tmp_path / "photos", 12, (40, 60))
+    (tmp_path / "train.py").write_text(PHOTOS)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_model_alone_is_measured_at_half_twice_and_four_times_the_batch_size(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    found = json.loads(
+        succeeded(autopipe("measure", "--batch-sizes", "train.py:workload", "--json", cwd=tmp_path)).stdout
+    )
+    assert found["batch_size"] == 4
+    assert [row["batch_size"] for row in found["rows"]] == [2, 4, 8, 16]
+    for row in found["rows"]:
+        assert row["failure"] is None
+        assert row["images_per_second"]["value"] > 0
+        assert row["peak_rss_bytes"] > 0
+
+
+@pytest.mark.slow
+def test_a_batch_size_that_the_model_does_not_take_is_a_row_with_its_reason(photos: Path) -> None:
+    line = "measure train.py:workload --batch-sizes 8,4"
+    head, own, other, *_ = succeeded(autopipe(*line.split(), cwd=photos)).stdout.splitlines()
+    assert head.split()[0] == "batch"
+    assert own.rstrip().endswith("the workload's")
+    assert "build in warm up" in other
+    none = autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=photos)
+    assert none.returncode == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["train.py:workload", "--images photos --image-size 8"])
+def test_formats_are_compared_without_a_conversion_and_the_line_that_follows_converts(photos: Path, named: str) -> None:
+    before = content(photos / "photos" / "class_0")
+    done = succeeded(autopipe("measure", *named.split(), "--formats", cwd=photos))
+    assert "x: 12 PNG, by Decode and Resize on one core" in done.stdout
+    assert "worth it" in done.stdout
+    assert content(photos / "photos" / "class_0") == before
+    assert not (photos / "converted").exists()
+    (line,) = [each.removeprefix("next").strip() for each in done.stderr.splitlines() if each.startswith("next")]
+    succeeded(in_shell(line, photos))
+    assert list((photos / "converted" / "array").iterdir()) != []
+
+
+@pytest.mark.slow
+def test_formats_of_arrays_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = autopipe("measure", "train.py:workload", "--formats", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "image files only" in done.stderr
+    assert "Traceback" not in done.stderr

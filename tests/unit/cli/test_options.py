@@ -56,6 +56,19 @@ def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_w
     assert f"--option 20{unit}" in str(raised.value.hint)
 
 
+def test_batch_sizes_are_whole_numbers_or_left_to_the_workload() -> None:
+    assert option_values.batch_sizes("16, 32,64", "--batch-sizes") == (16, 32, 64)
+    assert option_values.batch_sizes("", "--batch-sizes") == ()
+
+
+@pytest.mark.parametrize("text", ["many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
+def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"`--batch-sizes` must be whole numbers of 1 or more") as raised:
+        option_values.batch_sizes(text, "--batch-sizes")
+    assert len(raised.value.message) < 300
+    assert "must be whole numbers" in autopipe("measure", "a.py:w", f"--batch-sizes={text}").refused()
+
+
 def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to_one_loaders() -> None:
     pairs = ["loader=threads,tfdata", "threads.workers=2,4", "tfdata.prefetch=auto,2", "loader.prefetch=auto"]
     assert option_values.allowed(pairs) == {
@@ -229,6 +242,11 @@ def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(o
     ("arguments", "said"),
     [
         (("measure", "a.py:w", "--mode", "train", "--trace", "t.json"), "`--trace` has no effect with `--mode`"),
+        (("measure", "a.py:w", "--mode", "train", "--batch-sizes"), "`--mode` has no effect with `--batch-sizes`"),
+        (("measure", "--batch-sizes", "a.py:w", "--trace", "t.json"), "`--trace` has no effect with `--batch-sizes`"),
+        (("measure", "--batch-sizes", "--seconds", "9", "a.py:w"), "`--seconds` has no effect with `--batch-sizes`"),
+        (("measure", "a.py:w", "--formats", "--batch-sizes", "8"), "`--batch-sizes` has no effect with `--formats`"),
+        (("measure", "a.py:w", "--formats", "--set", "cache=memory"), "`--set` has no effect with `--formats`"),
         (("verify", "a.py:w", "--workers", "2"), "`--workers` has no effect without `--files`"),
         (("verify", "a.py:w", "--files", "--samples", "9"), "`--samples` has no effect with `--files`"),
         (("report", "--json", "--out", "a.html"), "`--out` has no effect with `--json`"),

@@ -11,7 +11,9 @@ from replaying.synthetic import measurement
 from rich.console import RenderableType
 
 from autopipe.artifact.drift import Result, Verdict
+from autopipe.measure.batch_sizes import BatchSizes, OfBatchSize
 from autopipe.measure.facts import Ceiling, OpCost
+from autopipe.measure.formats import Form, Formats, PartForms
 from autopipe.measure.outcome import (
     Agreement,
     FailureKind,
@@ -87,6 +89,68 @@ def test_a_step_is_told_warm_with_the_first_call_apart() -> None:
     assert "4 ms (3.9 ms to 4.2 ms) for 16 images: predict" in step
     assert "4,000" in rate
     assert "2.5 s" in first
+
+
+def test_each_batch_size_is_told_with_its_rate_its_step_and_its_memory_or_its_failure() -> None:
+    failure = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message="there is no room")
+    rows = (
+        OfBatchSize(
+            batch_size=16, images_per_second=Estimate(value=800.0, low=790.0, high=810.0), peak_rss_bytes=1 << 30
+        ),
+        OfBatchSize(batch_size=32, images_per_second=Estimate(value=1000.0, low=990.0, high=1010.0)),
+        OfBatchSize(batch_size=64, images_per_second=Estimate(value=1500.0, low=1490.0, high=1510.0)),
+        OfBatchSize(batch_size=128, failure=failure),
+    )
+    found = BatchSizes(batch_size=32, rows=rows)
+    shown = [" ".join(line.split()) for line in lines(tables.batch_sizes(found))]
+    assert shown[0] == "batch images/s, model alone a step memory"
+    assert shown[1:4] == [
+        "16 800 (790 to 810) 20 ms 1 GiB 0.80x",
+        "32 1,000 (990 to 1,010) 32 ms the workload's",
+        "64 1,500 (1,490 to 1,510) 42.7 ms 1.50x",
+    ]
+    assert shown[4].startswith("128 out of memory in warm up: there is no room")
+    on_gpu = rows[0].model_copy(update={"gpu_memory_bytes": 2 << 30})
+    shown = [" ".join(line.split()) for line in lines(tables.batch_sizes(BatchSizes(batch_size=32, rows=(on_gpu,))))]
+    assert shown == ["batch images/s, model alone a step GPU memory", "16 800 (790 to 810) 20 ms 2 GiB"]
+
+
+def form(name: str, milliseconds: float, **other: Any) -> Form:
+    usual = {"is_file": True, "bytes_per_image": 2048.0, "mean_error": 0.0}
+    return Form.model_validate({"name": name, "seconds_per_image": milliseconds / 1e3, **usual, **other})
+
+
+NOW = form("as they are", 2.0, alone_seconds_per_image=0.0012)
+JPEG = form("JPEG 95", 0.5, mean_error=1.234, psnr_decibels=41.26)
+RAW = form("raw pixels", 0.02, is_file=False, bytes_per_image=150528.0)
+
+
+def shown_formats(*forms: Form, **other: Any) -> list[str]:
+    settings = {"is_mask": False, "found": {"PNG": 40}, "left_out": {}, **other}
+    part = PartForms.model_validate({"part": "x", "timed": ("Decode", "Resize"), "forms": forms, **settings})
+    return [" ".join(line.split()) for line in lines(tables.formats(Formats(samples=40, parts=(part,))))]
+
+
+def test_each_format_is_told_with_its_rate_its_size_and_its_error() -> None:
+    shown = shown_formats(NOW, JPEG, RAW, found={"PNG": 30, "BMP": 10}, left_out={"WebP, lossless": "it is slow"})
+    assert shown[:5] == [
+        "x: 30 PNG and 10 BMP, by Decode and Resize on one core",
+        "kept as images/s an image process size PSNR error",
+        "as they are 500 2 ms 1.2 ms 2 KiB none",
+        "JPEG 95 2,000 0.5 ms 2 KiB 41.3 dB 1.2",
+        "raw pixels 50,000 0.02 ms 147 KiB none",
+    ]
+    assert shown[-1] == "note WebP, lossless is left out: it is slow"
+
+
+def test_what_is_worth_it_is_one_line() -> None:
+    said = next(line for line in shown_formats(NOW, JPEG, RAW) if line.startswith("worth it"))
+    assert "an image takes 2 ms (1.2 ms in worker processes)" in said
+    assert "JPEG 95 would take 0.5 ms, with a mean error of 1.2 levels of 255" in said
+    assert "raw pixels take 0.02 ms" in said
+    nothing = next(line for line in shown_formats(NOW, form("PNG, fast", 1.9)) if line.startswith("worth it"))
+    assert "no other file is clearly faster" in nothing
+    assert "raw pixels" not in nothing
 
 
 def test_of_a_path_that_is_longer_than_a_line_nothing_is_left_out() -> None:
