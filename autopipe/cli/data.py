@@ -138,7 +138,7 @@ def _rewrite(context: typer.Context, workload: options.WorkloadOptions, out: str
     if workload.workload is None and workload.images is not None:
         folders: tuple[str, ...] = (str(Path(workload.images).absolute()),)
     else:
-        folders = converting.image_folders(workload.chosen().workload)
+        folders = converting.image_folders(workload.chosen_samples().workload)
     try:
         with screen.bar("rewriting", unit="files") as on_progress:
             done = rewrite.rewrite(folders, Path(out), workers=workers, on_progress=on_progress)

@@ -158,13 +158,13 @@ def test_a_damaged_file_is_named_and_left_as_it_is(slow: Path, autopipe: Autopip
         (("--images", "photos", "--out", "new", "--verify"), "`--verify` has no effect with `--to baseline`"),
         (("--images", "photos", "train.py:workload", "--out", "new"), "A workload must be given"),
         (("--out", "new"), "A workload must be given"),
-        (("numbers.py:workload", "--out", "new"), "The files of folders on a disk can be rewritten"),
+        (("arrays.py:workload", "--out", "new"), "The files of folders on a disk can be rewritten"),
     ],
     ids=str,
 )
 def test_what_cannot_be_rewritten_is_named(home: Path, autopipe: Autopipe, options: tuple[Any, ...], said: str) -> None:
     arrays = "ap.Arrays(__import__('numpy').zeros((8, 9, 9, 3), 'uint8'))"
-    (home / "numbers.py").write_text(TRAIN.format(data=arrays).replace("ap.Decode(), ", ""))
+    (home / "arrays.py").write_text(TRAIN.format(data=arrays).replace("ap.Decode(), ", ""))
     assert said in autopipe("convert", *options, "--to", "baseline").refused()
     assert not (home / "new").exists()
 
