@@ -90,7 +90,7 @@ def test_settings_that_keep_has_replaced_are_read_with_a_word() -> None:
     former = {"storage": ["files", "array"], "cache": ["none", "memory"], "cut": ["deepest", 1]}
     with pytest.warns(FutureWarning, match="`cache` is a part of `keep` now"):
         read = space({"loader": ["threads"], **former, "threads.read_ahead": ahead})
-    with pytest.raises(SpaceError, match="`keep` cannot be 'memroy'"):
+    with pytest.raises(SpaceError, match="`cache`, now a part of `keep`, cannot be 'memroy'"):
         space({"loader": ["threads"], "cache": ["memroy"]})
     now = space(
         {"loader": ["threads"], "keep": ["none", "memory", "array", "array+memory", "array:1", "array:1+memory"]}
