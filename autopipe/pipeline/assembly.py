@@ -374,8 +374,11 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
         return layout.find(root, conversion, storage), conversion.cut
     except StorageError as error:
         option = "" if cut == DEEPEST else f" --cut {cut}"
-        options = f"--to {storage.name}{option} --out {shlex.quote(str(root / set_name(storage.name, cut)))}"
-        raise StorageError(error.message, hint=f"Run `autopipe convert` for this workload, with {options}") from error
+        folder = root / set_name(storage.name, cut)
+        first = f"Remove `{folder}`, then run" if layout.is_of_another(folder, conversion, storage) else "Run"
+        options = f"--to {storage.name}{option} --out {shlex.quote(str(folder))}"
+        hint = f"{first} `autopipe convert` for this workload, with {options}"
+        raise StorageError(error.message, hint=hint) from error
 
 
 def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:

@@ -95,6 +95,31 @@ def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tm
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with {options}"
 
 
+def test_a_set_of_files_that_have_changed_since_is_refused_until_it_is_converted_again(
+    photos: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(photos, tmp_path / "photos"))
+    made = workload(copy, converted=str(tmp_path / "sets"))
+    config, form, folder = PLAIN.model_copy(update={"keep": "array"}), STORAGES["array"], tmp_path / "sets" / "array"
+
+    def write() -> None:
+        convert(conversion_of(made, make_plan(made), form), form, folder)
+
+    write()
+    ap.build_loader(made, config).close()
+    for change, told in (
+        (lambda: os.utime(copy / "0.jpg", ns=(0, 1)), "times"),
+        (lambda: (copy / "0.jpg").write_bytes((photos / "1.jpg").read_bytes()), "sizes, times"),
+    ):
+        change()
+        with pytest.raises(StorageError, match=rf"sets/array` was made from other data \({told} differ\)") as caught:
+            ap.build_loader(made, config)
+        assert str(caught.value.hint).startswith(f"Remove `{folder}`, then run `autopipe convert`")
+        shutil.rmtree(folder)
+        write()
+        ap.build_loader(made, config).close()
+
+
 @pytest.mark.parametrize(
     "changes", [{"seed": 1}, {"batch_size": 5}, {"shuffle": False}, {"drop_remainder": True}, {"ops": []}]
 )

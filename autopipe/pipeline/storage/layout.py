@@ -287,6 +287,16 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
         raise _stale(folder, f"holds {header.samples} samples, not {len(conversion)}")
 
 
+def is_of_another(folder: Place, conversion: Conversion, storage: Storage) -> bool:
+    """Return True if a folder holds another set or a part of one, so that `conversion` cannot be written there."""
+    try:
+        if (folder / HEADER_NAME).exists():
+            require_same(Header.load(folder / HEADER_NAME), conversion, storage.name, folder)
+    except StorageError:
+        return True
+    return False
+
+
 def require_unchanged(header: Header, source_digest: str, folder: Place) -> None:
     """Raise StorageError for a set whose data have changed since; the message names the changes."""
     if header.source_digest != source_digest:
