@@ -133,7 +133,8 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"keep {kept}: samples are read from {kept.form}, which `{kept.form}+memory` keeps as they are"
     elif not kept.encoded:
         yield from _of_cut("memory", kept.memory_cut, costs.array_bytes(facts.workload))
-    if kept.part < 1 and (whole is None or free is None or whole <= CACHE_SHARE * free):
+    fits = whole is None or free is None or whole <= CACHE_SHARE * free
+    if kept.part < 1 and fits and facts.limits.memory_bytes is None:  # else only a measurement tells what is left
         yield f"keep {kept.memory}: there is room for all samples"
     if needed is not None and free is not None and needed > CACHE_SHARE * free:
         most = f", of which it may take {CACHE_SHARE:.0%}" if needed <= free else ""

@@ -73,6 +73,7 @@ NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow
         ({"keep": "memory:2"}, {"cuts": {}}, "keep memory:2: it is not known to take less"),
         ({"keep": "memory:2"}, {"cuts": {"array": {2: 9 * GIB, 3: 10 * GIB}}}, "keep memory:2: needs 9 GiB"),
         ({"keep": "memory:50%"}, {}, "keep memory:50%: there is room for all samples"),
+        ({"keep": "memory:50%"}, Limits(memory_bytes=4 * GIB), None),
         ({"keep": "encoded"}, {"fixed_bytes": 12}, None),
         ({"keep": "encoded"}, {"mean_bytes": 0.005}, "keep encoded: needs 10 GiB, 8 GiB free"),
         ({"keep": "array+encoded"}, {}, "keep array+encoded: samples are read from array"),
