@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import hashlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,21 @@ def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, keep: 
         assert "keeps them as they are read" in str(error)  # noqa: PT017  # a loader that always decodes
         return
     assert found == [digest(expected_batches(workload, epoch)) for epoch in range(3)]
+
+
+@pytest.mark.parametrize("keep", ["memory", "encoded"])
+def test_a_kept_sample_stays_as_it_was_first_read_when_its_file_changes(
+    photos: Path, tmp_path: Path, loader: LoaderConfig, keep: str
+) -> None:
+    folder = Path(shutil.copytree(photos, tmp_path / "photos"))
+    try:
+        with opened(exact_workload(folder), loader, keep=keep) as made:
+            assert exact_digest(photos, 0) == digest(finished(made, made.batches(0)))
+            for file in (*folder.glob("*.jpg"), *folder.glob("*.png")):
+                file.write_bytes(b"no image any more")
+            assert exact_digest(photos, 1) == digest(finished(made, made.batches(1)))
+    except ConfigError as error:
+        assert "keeps them as they are read" in str(error)  # noqa: PT017  # a loader that always decodes
 
 
 def test_a_cache_of_a_part_of_the_samples_changes_no_batch(photos: Path, loader: LoaderConfig) -> None:
