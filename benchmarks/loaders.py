@@ -5,7 +5,7 @@
 DIR for photos has one folder a class (2000 JPEG of 500x375 were used for the targets); for camvid see
 examples/segmentation. Each row runs in a process group of its own, which is stopped while others of its table run:
 tf.data would go on to fill its buffers. Blocks are interleaved, in an order that turns with each round, and their
-medians are shown. A row whose package is missing is left out: pip install 'autopipe-tuner[bench]'.
+medians are shown. A row that cannot run here says why: pip install 'autopipe-tuner[bench]' has the packages.
 
 Rows for arrays, 64x64 and 12 megapixels make their own data (benchmarks/small_rows.py), and need neither folder.
 
@@ -61,7 +61,30 @@ GROUPS: dict[str, list[str]] = {
     "large": ["12 megapixels", "12 megapixels, reduced", "cv2 12 megapixels"],
     "loop": ["threads", "processes", "cv2 loop"],
     "epoch": ["epoch(), device", "epoch(), host"],
+    "crops": [
+        "crops: threads", "crops: processes", "crops: threads encoded", "crops: tf.data", "crops: DALI",
+        "crops: Grain threads", "crops: Grain processes", "crops: SPDL", "crops: SPDL, FFmpeg",
+    ],
+    "crops-cached": ["crops: threads cached", "crops: processes cached", "crops: tf.data cached"],
+    "crops-fit": ["crops: threads, fit", "crops: processes, fit", "crops: tf.data, fit", "crops: ejected, fit"],
+    "crops-cached-fit": [
+        "crops: threads cached, fit", "crops: processes cached, fit", "crops: tf.data cached, fit",
+        "crops: ejected cached, fit",
+    ],
+    "colours": [
+        "colours: threads", "colours: processes", "colours: threads cached", "colours: processes cached",
+        "colours: tf.data",
+    ],
+    "colours-fit": ["colours: threads, fit", "colours: processes, fit", "colours: tf.data, fit"],
 }  # fmt: skip
+_CROPS, _COLOURS = ["crops: threads", "crops: processes"], ["colours: threads", "colours: processes"]
+_CACHED = ["crops: threads cached", "crops: processes cached"]
+
+
+def _fit(names: Sequence[str]) -> list[str]:
+    return [f"{name}, fit" for name in names]
+
+
 # (what, rows of which the best counts, rows of which the best is the other side, least ratio)
 TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("Threads over tf.data AUTOTUNE", ["threads"], [TF_DATA], 1.5),
@@ -88,6 +111,22 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("Threads over a loop of cv2 calls on all cores", ["threads"], ["cv2 loop"], 1.1),
     ("Processes over a loop of cv2 calls on all cores", ["processes"], ["cv2 loop"], 1.1),
     ("epoch() finished for the device over on the host", ["epoch(), device"], ["epoch(), host"], 1.0),
+    ("crops over tf.data, which decodes the crop", _CROPS, ["crops: tf.data"], 1.35),
+    ("crops over DALI, which decodes the crop", _CROPS, ["crops: DALI"], 1.0),
+    ("crops over Grain", _CROPS, ["crops: Grain threads", "crops: Grain processes"], 1.35),
+    ("crops over SPDL", _CROPS, ["crops: SPDL", "crops: SPDL, FFmpeg"], 1.35),
+    ("crops over tf.data, both in fit", _fit(_CROPS), ["crops: tf.data, fit"], 1.6),
+    ("crops by eject over tf.data by hand, both in fit", ["crops: ejected, fit"], ["crops: tf.data, fit"], 0.9),
+    ("the same, cached", ["crops: ejected cached, fit"], ["crops: tf.data cached, fit"], 0.9),
+    ("crops of decoded photographs over tf.data's cache", _CACHED, ["crops: tf.data cached"], 1.5),
+    (
+        "crops of decoded photographs over tf.data's cache, both in fit",
+        _fit(_CACHED),
+        ["crops: tf.data cached, fit"],
+        1.5,
+    ),
+    ("colours over tf.data", _COLOURS, ["colours: tf.data"], 1.2),
+    ("colours over tf.data, both in fit", _fit(_COLOURS), ["colours: tf.data, fit"], 1.2),
 ]
 RATES = [("arrays", 2_000_000), ("arrays, flip", 800_000)]  # (row, least images/s on 2 cores)
 # (what, probe, key, most)
@@ -116,9 +155,10 @@ def main() -> None:
     }
     result: dict[str, Any] = {"cores": cores, "groups": {}, "limits": []}
     for group, names in wanted.items():
-        blocks = measure(names, sys.argv[1:], arguments.rounds, arguments.seconds)
+        blocks, missing = measure(names, sys.argv[1:], arguments.rounds, arguments.seconds)
         result["groups"][group] = {
             "rows": {name: _summary(found, table[name]) for name, found in blocks.items()},
+            "missing": missing,
             "claims": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items()})),
         }
     if arguments.photos and "limits" in arguments.only.split(","):
@@ -137,12 +177,18 @@ def _summary(blocks: Sequence[Block], row: rows.Row) -> dict[str, Any]:
     }
 
 
-def measure(names: Sequence[str], command: Sequence[str], rounds: int, seconds: float) -> dict[str, list[Block]]:
-    """Return the blocks of each row that can run."""
+def measure(
+    names: Sequence[str], command: Sequence[str], rounds: int, seconds: float
+) -> tuple[dict[str, list[Block]], dict[str, str]]:
+    """Return the blocks of each row that can run, and why the others cannot."""
     running: dict[str, subprocess.Popen[str]] = {}
+    missing: dict[str, str] = {}
     try:
         for name in names:
-            if (process := _started(name, command)) is not None:
+            process = _started(name, command)
+            if isinstance(process, str):
+                missing[name] = process
+            else:
                 running[name] = process
         blocks: dict[str, list[Block]] = {name: [] for name in running}
         for number in range(rounds):
@@ -151,7 +197,7 @@ def measure(names: Sequence[str], command: Sequence[str], rounds: int, seconds: 
                 os.killpg(running[name].pid, signal.SIGCONT)
                 blocks[name].append(_ask(running[name], seconds))
                 os.killpg(running[name].pid, signal.SIGSTOP)
-        return blocks
+        return blocks, missing
     finally:
         for process in running.values():
             _kill(process)
@@ -163,8 +209,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
-    """Start a row, wait until it is warm, and stop it, so that rows warm up one at a time."""
+def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | str:
+    """Start a row, wait until it is warm, and stop it, so that rows warm up one at a time; or return why it cannot."""
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **os.environ}
     process = subprocess.Popen(
         [sys.executable, sys.argv[0], *command, "--row", name],
@@ -180,8 +226,9 @@ def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
     if answer == "ready\n":
         os.killpg(process.pid, signal.SIGSTOP)
         return process
-    print(f"{name} is left out: it ended with status {process.wait()}.", file=sys.stderr)
-    return None
+    why = answer.strip() or f"it ended with status {process.wait()}"
+    _kill(process)
+    return why
 
 
 def _ask(process: subprocess.Popen[str], seconds: float) -> Block:
@@ -230,10 +277,11 @@ def _fresh(function: Any, *arguments: Any) -> dict[str, float]:
 def as_text(result: Mapping[str, Any]) -> str:
     lines = [f"{result['cores']} cores; medians of interleaved blocks"]
     for name, group in result["groups"].items():
-        lines += ["", f"{name:26} {'images/s':>10} {'a CPU second':>13}  {'output':20} whose code"]
+        lines += ["", f"{name:30} {'images/s':>10} {'a CPU second':>13}  {'output':20} whose code"]
         for row, found in group["rows"].items():
             rates = f"{found['images_per_second']:10.1f} {found['images_per_cpu_second']:13.1f}"
-            lines.append(f"{row:26} {rates}  {found['output']:20} {found['code']}")
+            lines.append(f"{row:30} {rates}  {found['output']:20} {found['code']}")
+        lines += [f"{row:30} cannot run here: {why}" for row, why in group["missing"].items()]
         lines += map(str, group["claims"])
     return "\n".join([*lines, "", *map(str, result["limits"])])
 

@@ -1,19 +1,24 @@
 """Pipelines of other systems, each in the form that its own documentation advises. Each is an endless iterator over
-batch sizes.
+batch sizes, but for those that return a tf.data dataset, which `fit` takes as well (`crop_rows.py`).
 
 Every photo pipeline does the same work: read, decode, resize to 224x224, flip half of the images, batch 32, shuffled
-anew in each epoch; those that say float32 also divide by 255. Resizing is bilinear without antialiasing, as OpenCV and
+anew in each epoch; those that say float32 also divide by 255. With `crops`, a rectangle of 8 to 100 % of the image and
+of 3:4 to 4:3 is cut out at random before the resize. Resizing is bilinear without antialiasing, as OpenCV and
 TensorFlow do it: DALI's default is a costlier filter. How many workers a peer gets is tried out before it is timed
 (`searched`). What else each does that others do not:
 
 - tf.data: AUTOTUNE everywhere, `prefetch` last, and `repeat` in place of a new iterator for each epoch, with which
   AUTOTUNE begins anew. https://www.tensorflow.org/guide/data_performance
+  Crops: only the crop is decoded, as in TensorFlow's ResNet examples, or it is cut from decoded photographs in `cache`.
 - Keras: `workers`, and `use_multiprocessing` for work that holds Python's lock.
   https://keras.io/api/utils/python_utils/#pydataset-class
-- Grain: `mp_prefetch` for CPU-bound work, threads for reading. https://google-grain.readthedocs.io/en/latest/
-- DALI: `antialias=False`, which gives OpenCV's pixels within one level (3 with its default).
+- Grain: `mp_prefetch` for CPU-bound work, threads for reading. It brings no decoder: OpenCV's decodes whole images.
+  https://google-grain.readthedocs.io/en/latest/
+- DALI: `antialias=False`, which gives OpenCV's pixels within one level (3 with its default). Crops: only the crop is
+  decoded, by `image_random_crop`, whose decoder is nvImageCodec's on libjpeg-turbo.
   https://docs.nvidia.com/deeplearning/dali/user-guide/docs/advanced_topics_performance_tuning.html
-- SPDL: one stage of threads that make whole batches, by OpenCV as the others do (its own decoder needs FFmpeg).
+- SPDL: one stage of threads that make whole batches, by OpenCV as the others do; or by its own decoder (`spdl_ffmpeg`),
+  which needs FFmpeg 4 to 8, decodes whole images, and cuts, resizes and flips them in YUV, in one graph of filters.
   https://facebookresearch.github.io/spdl/latest/
 """
 
@@ -21,6 +26,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import os
 import sys
 import time
@@ -63,6 +69,22 @@ def files_and_labels(folder: Path) -> tuple[list[str], list[int]]:
     return [path for path, _ in found], [label for _, label in found]
 
 
+def box(height: int, width: int, random: np.random.Generator) -> tuple[int, int, int, int]:
+    """Draw the top, left, height and width of a random resized crop, as torchvision does."""
+    for _ in range(10):
+        area = height * width * random.uniform(0.08, 1.0)
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        tall, wide = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if tall <= height and wide <= width:
+            return int(random.integers(height - tall + 1)), int(random.integers(width - wide + 1)), tall, wide
+    return 0, 0, height, width
+
+
+def _cut(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    top, left, height, width = box(*image.shape[:2], random)
+    return image[top : top + height, left : left + width]
+
+
 def tf_autotune(folder: Path) -> Iterator[int]:
     import tensorflow as tf
 
@@ -93,6 +115,76 @@ def tf_cached(folder: Path) -> Iterator[int]:
     dataset = cached.shuffle(len(paths)).repeat().map(flip, num_parallel_calls=tf.data.AUTOTUNE)
     for x, _ in dataset.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE):
         yield int(x.shape[0])
+
+
+def _tf_box(shape: Any) -> tuple[Any, Any, Any, Any]:
+    import tensorflow as tf
+
+    begin, extent, _ = tf.image.sample_distorted_bounding_box(
+        shape,
+        [[[0.0, 0.0, 1.0, 1.0]]],
+        min_object_covered=0.0,
+        area_range=(0.08, 1.0),
+        aspect_ratio_range=(3 / 4, 4 / 3),
+    )
+    return begin[0], begin[1], extent[0], extent[1]
+
+
+def _tf_finished(image: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.image.random_flip_left_right(tf.image.resize(image, (SIZE, SIZE))) / 255.0
+
+
+def tf_crops(folder: Path) -> Any:
+    """Return a dataset that decodes the crop only."""
+    import tensorflow as tf
+
+    def load(path: Any, label: Any) -> Any:
+        data = tf.io.read_file(path)
+        window = tf.stack(_tf_box(tf.io.extract_jpeg_shape(data)))
+        return _tf_finished(tf.image.decode_and_crop_jpeg(data, window, channels=3)), label
+
+    return _tf_batches(folder, load)
+
+
+def tf_crops_cached(folder: Path) -> Any:
+    """Return a dataset that keeps decoded photographs of any size in memory."""
+    import tensorflow as tf
+
+    def decode(path: Any, label: Any) -> Any:
+        return tf.io.decode_jpeg(tf.io.read_file(path), channels=3), label
+
+    def crop(image: Any, label: Any) -> Any:
+        top, left, height, width = _tf_box(tf.shape(image))
+        return _tf_finished(image[top : top + height, left : left + width]), label
+
+    dataset = tf.data.Dataset.from_tensor_slices(files_and_labels(folder))
+    dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).cache().shuffle(256)
+    dataset = dataset.map(crop, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def tf_colours(folder: Path) -> Any:
+    """Return a dataset of whole photographs whose colours are changed."""
+    import tensorflow as tf
+
+    def load(path: Any, label: Any) -> Any:
+        image = _tf_finished(tf.io.decode_jpeg(tf.io.read_file(path), channels=3))
+        image = tf.image.random_contrast(tf.image.random_brightness(image, 0.2), 0.8, 1.2)
+        image = tf.image.random_hue(tf.image.random_saturation(image, 0.8, 1.2), 0.05)
+        return tf.clip_by_value(image, 0.0, 1.0), label
+
+    return _tf_batches(folder, load)
+
+
+def _tf_batches(folder: Path, load: Callable[[Any, Any], Any]) -> Any:
+    import tensorflow as tf
+
+    paths, labels = files_and_labels(folder)
+    dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
+    dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def keras_dataset(folder: Path, workers: int, processes: bool) -> Iterator[int]:
@@ -130,7 +222,7 @@ def keras_dataset(folder: Path, workers: int, processes: bool) -> Iterator[int]:
         adapter.on_epoch_end()
 
 
-def grain(folder: Path, workers: int, processes: bool, as_float: bool) -> Iterator[int]:
+def grain(folder: Path, workers: int, processes: bool, as_float: bool = False, crops: bool = False) -> Iterator[int]:
     import cv2
     import grain.python as pygrain
     from absl import flags
@@ -150,7 +242,7 @@ def grain(folder: Path, workers: int, processes: bool, as_float: bool) -> Iterat
         def random_map(self, element: Any, rng: np.random.Generator) -> Any:
             data, label = element
             image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
-            image = cv2.resize(image, (SIZE, SIZE))
+            image = cv2.resize(_cut(image, rng) if crops else image, (SIZE, SIZE))
             image = cv2.flip(image, 1) if rng.random() < 0.5 else image
             return (image.astype(np.float32) / 255 if as_float else image), label
 
@@ -163,13 +255,16 @@ def grain(folder: Path, workers: int, processes: bool, as_float: bool) -> Iterat
         yield len(x)
 
 
-def dali(folder: Path, workers: int) -> Iterator[int]:
+def dali(folder: Path, workers: int, crops: bool = False) -> Iterator[int]:
     from nvidia.dali import fn, pipeline_def, types
 
     @pipeline_def(batch_size=BATCH, num_threads=workers, device_id=None, seed=0)
     def pipeline() -> Any:
         data, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, name="reader")
-        images = fn.decoders.image(data, output_type=types.RGB)
+        if crops:
+            images = fn.decoders.image_random_crop(data, output_type=types.RGB, random_area=[0.08, 1.0])
+        else:
+            images = fn.decoders.image(data, output_type=types.RGB)
         images = fn.resize(images, resize_x=SIZE, resize_y=SIZE, interp_type=types.INTERP_LINEAR, antialias=False)
         return fn.flip(images, horizontal=fn.random.coin_flip()), labels
 
@@ -180,12 +275,45 @@ def dali(folder: Path, workers: int) -> Iterator[int]:
         yield len(images.as_array())
 
 
-def spdl(folder: Path, workers: int) -> Iterator[int]:
+def spdl(folder: Path, workers: int, crops: bool = False) -> Iterator[int]:
     """Threads that make whole batches by OpenCV, which lets go of Python's lock."""
     import cv2
-    from spdl.pipeline import PipelineBuilder
 
     cv2.setNumThreads(0)
+
+    def load(paths: list[str], rng: np.random.Generator) -> np.ndarray:
+        batch = np.empty((len(paths), SIZE, SIZE, 3), np.uint8)
+        for row, path in zip(batch, paths, strict=True):
+            image = cv2.imdecode(np.frombuffer(Path(path).read_bytes(), np.uint8), cv2.IMREAD_COLOR_RGB)
+            image = cv2.resize(_cut(image, rng) if crops else image, (SIZE, SIZE))
+            row[...] = image[:, ::-1] if rng.random() < 0.5 else image
+        return batch
+
+    return _spdl(folder, workers, load)
+
+
+def spdl_ffmpeg(folder: Path, workers: int, crops: bool = False) -> Iterator[int]:
+    """Threads that make whole batches by FFmpeg and its filters, as SPDL's own examples do."""
+    import spdl.io
+
+    def load(paths: list[str], rng: np.random.Generator) -> np.ndarray:
+        frames = []
+        for path in paths:
+            packets = spdl.io.demux_image(path)
+            filters = [f"scale={SIZE}:{SIZE}:flags=bilinear"]
+            if crops:
+                top, left, height, width = box(packets.height, packets.width, rng)
+                filters.insert(0, f"crop={width}:{height}:{left}:{top}")
+            filters += ["hflip"] if rng.random() < 0.5 else []
+            frames.append(spdl.io.decode_packets(packets, filter_desc=",".join([*filters, "format=rgb24"])))
+        return spdl.io.to_numpy(spdl.io.convert_frames(frames))
+
+    return _spdl(folder, workers, load)
+
+
+def _spdl(folder: Path, workers: int, load: Callable[[list[str], np.random.Generator], np.ndarray]) -> Iterator[int]:
+    from spdl.pipeline import PipelineBuilder
+
     paths, labels = files_and_labels(folder)
     random = np.random.default_rng(0)
 
@@ -195,17 +323,12 @@ def spdl(folder: Path, workers: int) -> Iterator[int]:
             for start in range(0, len(order) - BATCH + 1, BATCH):
                 yield epoch, order[start : start + BATCH]
 
-    def load(wanted: tuple[int, Any]) -> tuple[Any, Any]:
+    def loaded(wanted: tuple[int, Any]) -> tuple[Any, Any]:
         epoch, indices = wanted
-        rng = np.random.default_rng((epoch, int(indices[0])))
-        batch = np.empty((BATCH, SIZE, SIZE, 3), np.uint8)
-        for row, index in zip(batch, indices, strict=True):
-            data = np.frombuffer(Path(paths[index]).read_bytes(), np.uint8)
-            image = cv2.resize(cv2.imdecode(data, cv2.IMREAD_COLOR_RGB), (SIZE, SIZE))
-            row[...] = image[:, ::-1] if rng.random() < 0.5 else image
+        batch = load([paths[index] for index in indices], np.random.default_rng((epoch, int(indices[0]))))
         return batch, np.array([labels[index] for index in indices])
 
-    pipeline = PipelineBuilder().add_source(chosen()).pipe(load, concurrency=workers).add_sink(4)
+    pipeline = PipelineBuilder().add_source(chosen()).pipe(loaded, concurrency=workers).add_sink(4)
     made = pipeline.build(num_threads=workers)
     with made.auto_stop():
         for x, _ in made:

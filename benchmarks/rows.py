@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import crop_rows
 import cv2
 import numpy as np
 import peers
@@ -157,19 +158,26 @@ def table(cores: int) -> dict[str, Row]:
         "camvid processes cached": _ours(processes, keep="memory", data="camvid"),
         "camvid tf.data": Row(peers.tf_camvid, "float32, 32 planes", "camvid", warm_images=60, code="plain tf.data"),
     } | {
-        name: Row(run, out, data, warm, skip=skip, code=small_rows.whose(run))
-        for name, (run, out, data, warm, skip) in small_rows.ROWS.items()
+        name: Row(run, out, data, warm, skip=skip, code=whose[0] if whose else small_rows.whose(run))
+        for name, (run, out, data, warm, skip, *whose) in (small_rows.ROWS | crop_rows.ROWS).items()
     }
 
 
 def serve(row: Row, folder: Path) -> None:
-    """Answer each line `SECONDS` on stdin with images/s and images per processor second of that long a block."""
+    """Answer each line `SECONDS` on stdin with images/s and images per processor second of that long a block.
+
+    Before the first one comes "ready", or why the row cannot run.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not look like an answer
     sizes = row.run(folder)
     seen = 0
-    while seen < row.warm_images:
-        seen += next(sizes)
+    try:
+        while seen < row.warm_images:
+            seen += next(sizes)
+    except (ImportError, OSError, RuntimeError) as error:  # a package, a library or a device is missing
+        print(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", file=answers, flush=True)
+        raise
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         for _ in range(row.skip):
