@@ -11,15 +11,17 @@ from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 
+NO_CACHE = ("--set", "keep=none")
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@dataclasses.dataclass(frozen=True)
 class Regime:
     """One regime.
 
     Attributes:
         name: what it is called.
         workload: a function of `regime_workloads.py`.
-        stands_for: what is real in it and what synthetic.
+        data: what is real in it and what synthetic, but for what the fields below say.
         known: configurations that are best by arithmetic or by hand; the best of them is what counts.
         bottleneck: kinds that are right for the winner.
         options: of `autopipe tune`, beside the defaults.
@@ -31,21 +33,34 @@ class Regime:
 
     name: str
     workload: str
-    stands_for: str
+    data: str
     known: Sequence[PipelineConfig]
-    bottleneck: Sequence[str]
+    bottleneck: Sequence[str] = ("op", "model")
+    _: dataclasses.KW_ONLY
     options: Sequence[str] = ()
     simulate: str | None = None
     rehearse: str | None = None
     bytes_per_second: float | None = None
+
+    @property
+    def stands_for(self) -> str:
+        """What is real in it and what synthetic."""
+        said = f"rehearsed: {self.data}" if self.rehearse else self.data
+        said += ", no cache" if self.options[-2:] == NO_CACHE else ""
+        return said if self.simulate is None else f"{said}; simulated accelerator: {self.simulate}"
 
 
 def _of(loader: LoaderConfig, **rest: Any) -> PipelineConfig:
     return PipelineConfig(loader=loader, **{"device_prefetch": 0, **rest})
 
 
-TWO = (_of(Threads(workers=2)), _of(Processes(workers=2)))
-CACHED = (_of(Threads(workers=2), keep="memory"), _of(Processes(workers=2), keep="memory"))
+def _both(*counts: int, **rest: Any) -> tuple[PipelineConfig, ...]:
+    """Return threads and processes, so many of them."""
+    return tuple(_of(loader(workers=count), **rest) for count in counts for loader in (Threads, Processes))
+
+
+TWO, CACHED = _both(2), _both(2, keep="memory")
+HOST = _of(Threads(workers=2), keep="memory", finish="host")
 READERS = (_of(Threads(workers=2, read_ahead=32)), _of(Threads(workers=2, read_ahead=128)), _of(Threads(workers=64)))
 ARRAYS = (
     *TWO,
@@ -55,260 +70,118 @@ ARRAYS = (
     _of(Threads(workers=2), steps_per_execution=32),
     _of(Threads(workers=2, queue_size=2), finish="host"),
 )
-NO_CACHE = ("--set", "keep=none")
-
-
-def _many(*counts: int, **rest: Any) -> tuple[PipelineConfig, ...]:
-    """Return threads and processes, as many as a larger machine has cores, or one more."""
-    return tuple(_of(loader(workers=count), **rest) for count in counts for loader in (Threads, Processes))
-
+OF_ARRAYS = ("op", "model", "python lock", "hand-over")
+STORAGE = ("storage latency", "storage bandwidth")
+SLOW: dict[str, Any] = {"options": NO_CACHE, "simulate": "32ms"}  # 1,000 images/s, fed by a slow storage
 
 REGIMES = (
+    Regime("warm", "warm", "local JPEG in the page cache, small CNN on the cores", (*CACHED, *TWO, HOST)),
+    Regime("latency-5ms", "latency_5ms", "each read waits 5 ms (synthetic)", READERS, ("model",), **SLOW),
+    Regime("latency-20ms", "latency_20ms", "each read waits 20 ms (synthetic)", READERS, ("model",), **SLOW),
     Regime(
-        name="warm",
-        workload="warm",
-        stands_for="local JPEG in the page cache, small CNN on the cores",
-        known=(*CACHED, *TWO, _of(Threads(workers=2), keep="memory", finish="host")),
-        bottleneck=("op", "model"),
+        "latency-100ms", "latency_100ms", "each read waits 100 ms (synthetic)", READERS, ("model", STORAGE[0]), **SLOW
     ),
     Regime(
-        name="latency-5ms",
-        workload="latency_5ms",
-        stands_for="each read waits 5 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("model",),
-        options=NO_CACHE,
-        simulate="32ms",
+        "s3", "s3", "an S3 server (moto's, on these two cores) with 20 ms before each answer (a proxy)",
+        READERS, (*STORAGE, "op"), **SLOW,
     ),
     Regime(
-        name="latency-20ms",
-        workload="latency_20ms",
-        stands_for="each read waits 20 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("model",),
-        options=NO_CACHE,
-        simulate="32ms",
+        "bandwidth", "bandwidth_20mb", "storage of 20 MB/s (synthetic)",
+        (*READERS, *TWO), (STORAGE[1],), bytes_per_second=20e6, **SLOW,
     ),
     Regime(
-        name="latency-100ms",
-        workload="latency_100ms",
-        stands_for="each read waits 100 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("model", "storage latency"),
-        options=NO_CACHE,
-        simulate="32ms",
+        "cold", "warm", "local JPEG, dropped from the page cache before each trial",
+        (*TWO, *READERS, _of(Threads(workers=4))), ("op", "model", *STORAGE),
+        options=("--page-cache", "cold", *NO_CACHE), simulate="15ms",
     ),
     Regime(
-        name="s3",
-        workload="s3",
-        stands_for="an S3 server (moto's, on these two cores) with 20 ms before each answer (a proxy), no cache; "
-        "accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("storage latency", "storage bandwidth", "op"),
-        options=NO_CACHE,
-        simulate="32ms",
+        "python-lock", "python_lock", "an op of 5 ms under Python's lock",
+        (*TWO, _of(Processes(workers=3))), ("op",), **SLOW,
     ),
     Regime(
-        name="bandwidth",
-        workload="bandwidth_20mb",
-        stands_for="storage of 20 MB/s (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=(*READERS, *TWO),
-        bottleneck=("storage bandwidth",),
-        options=NO_CACHE,
-        simulate="32ms",
-        bytes_per_second=20e6,
+        "heavy-tail", "heavy_tail", "one photograph in fifty is 30 times as large",
+        (*TWO, *_both(3), _of(Threads(workers=4))), options=NO_CACHE, simulate="15ms",
+    ),
+    Regime("arrays-28", "arrays_28", "60,000 arrays of 28x28, MLP", ARRAYS, OF_ARRAYS),
+    Regime("arrays-32", "arrays_32", "50,000 arrays of 32x32x3, small CNN", ARRAYS, OF_ARRAYS),
+    Regime(
+        "memory", "warm", "local JPEG, `--max-memory 1500M` leaves no room for a cache",
+        (*TWO, _of(Threads(workers=3))), ("op", "model", "memory"),
+        options=("--max-memory", "1500M", *NO_CACHE), simulate="15ms",
     ),
     Regime(
-        name="cold",
-        workload="warm",
-        stands_for="local JPEG, dropped from the page cache before each trial; accelerator of 2,100 (simulated)",
-        known=(*TWO, *READERS, _of(Threads(workers=4))),
-        bottleneck=("op", "model", "storage latency", "storage bandwidth"),
-        options=("--page-cache", "cold", *NO_CACHE),
-        simulate="15ms",
+        "short", "warm", "local JPEG, `--epochs 2`: a conversion does not pay",
+        (*TWO, *CACHED), ("model",), options=("--epochs", "2"), simulate="32ms",
     ),
     Regime(
-        name="python-lock",
-        workload="python_lock",
-        stands_for="an op of 5 ms under Python's lock, cache held off; accelerator of 1,000 images/s (simulated)",
-        known=(*TWO, _of(Processes(workers=3))),
-        bottleneck=("op",),
-        options=NO_CACHE,
-        simulate="32ms",
+        "model-bound", "mobilenet", "MobileNetV2 at 224 on the cores",
+        (_of(Threads(workers=1)), _of(TfData(), finish="host")), ("model",),
+    ),
+    Regime("accelerator", "warm", "local JPEG", (*TWO, *CACHED), simulate="15ms"),
+    Regime(
+        "mlperf-h100", "mlperf_h100", "local JPEG of 38 kB, ResNet-50 on an H100 by MLPerf Storage: 224 ms for 400",
+        (*TWO, *CACHED), ("model",), simulate="mlperf-resnet50-h100",
     ),
     Regime(
-        name="heavy-tail",
-        workload="heavy_tail",
-        stands_for="one photograph in fifty is 30 times as large, no cache; accelerator of 2,100 (simulated)",
-        known=(*TWO, _of(Threads(workers=3)), _of(Threads(workers=4)), _of(Processes(workers=3))),
-        bottleneck=("op", "model"),
-        options=NO_CACHE,
-        simulate="15ms",
+        "mlperf-h100-own-size", "mlperf_h100_own_size",
+        "the same with JPEG of 640x480 and 114,660 bytes, as large as those of MLPerf Storage",
+        (*TWO, *CACHED), simulate="mlperf-resnet50-h100",
     ),
     Regime(
-        name="arrays-28",
-        workload="arrays_28",
-        stands_for="60,000 arrays of 28x28, MLP",
-        known=ARRAYS,
-        bottleneck=("op", "model", "python lock", "hand-over"),
+        "mlperf-b200", "mlperf_b200",
+        "JPEG of 1024x768 and 323 kB, RetinaNet on a B200 by MLPerf Storage: 47.55 ms for 24",
+        (*TWO, *CACHED), simulate="mlperf-retinanet-b200",
     ),
     Regime(
-        name="arrays-32",
-        workload="arrays_32",
-        stands_for="50,000 arrays of 32x32x3, small CNN",
-        known=ARRAYS,
-        bottleneck=("op", "model", "python lock", "hand-over"),
+        "colours", "colours", "local JPEG, brightness, contrast, saturation and hue; small CNN on the cores",
+        (*TWO, *CACHED, _of(Processes(workers=3), keep="memory")),
     ),
     Regime(
-        name="memory",
-        workload="warm",
-        stands_for="local JPEG, `--max-memory 1500M` leaves no room for a cache; accelerator of 2,100 (simulated)",
-        known=(*TWO, _of(Threads(workers=3))),
-        bottleneck=("op", "model", "memory"),
-        options=("--max-memory", "1500M", *NO_CACHE),
-        simulate="15ms",
+        "crops", "crops", "local JPEG of varied sizes, random resized crops; small CNN on the cores",
+        (*CACHED, HOST, *TWO),
+    ),
+    Regime("crops-uncached", "crops", "the same", (*TWO, *_both(3)), options=NO_CACHE),
+    Regime(
+        "crops-20ms", "crops_20ms", "the same, each read waits 20 ms (synthetic), memory for encoded samples only",
+        _both(2, 3, keep="encoded"), options=("--only", "keep=none,encoded"),
     ),
     Regime(
-        name="short",
-        workload="warm",
-        stands_for="local JPEG, `--epochs 2`: a conversion does not pay; accelerator of 1,000 images/s (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model",),
-        options=("--epochs", "2"),
-        simulate="32ms",
+        "crops-half", "crops_500",
+        "random resized crops of 500x375, `--max-memory 1600M` leaves room for half of the decoded photographs",
+        (*_both(2, keep="memory:50%"), *_both(2, keep="encoded"), *TWO), ("op", "model", "memory"),
+        options=("--max-memory", "1600M"),
     ),
     Regime(
-        name="model-bound",
-        workload="mobilenet",
-        stands_for="MobileNetV2 at 224 on the cores",
-        known=(_of(Threads(workers=1)), _of(TfData(), finish="host")),
-        bottleneck=("model",),
+        "progressive", "progressive", "progressive JPEG of varied sizes, random resized crops; small CNN on the cores",
+        (*CACHED, *TWO),
     ),
     Regime(
-        name="accelerator",
-        workload="warm",
-        stands_for="local JPEG, accelerator that takes 15 ms for 32 (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model", "op"),
-        simulate="15ms",
+        "16/1-decode", "mlperf_b200", "16 cores, JPEG of 1024x768, an accelerator that takes 12,000 images/s",
+        _both(16, 17), ("op",), options=NO_CACHE, rehearse="cores=16,gpus=1,step=2ms",
     ),
     Regime(
-        name="mlperf-h100",
-        workload="mlperf_h100",
-        stands_for="local JPEG of 38 kB, ResNet-50 on an H100 by MLPerf Storage: 224 ms for 400 (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model",),
-        simulate="mlperf-resnet50-h100",
+        "16/1-model", "mlperf_b200", "16 cores, JPEG of 1024x768, an accelerator that takes 1,200 images/s",
+        _both(16), ("model",), rehearse="cores=16,gpus=1,step=20ms",
     ),
     Regime(
-        name="mlperf-h100-own-size",
-        workload="mlperf_h100_own_size",
-        stands_for="the same with JPEG of 640x480 and 114,660 bytes, as large as those of MLPerf Storage",
-        known=(*TWO, *CACHED),
-        bottleneck=("model", "op"),
-        simulate="mlperf-resnet50-h100",
+        "32/4-starve", "mlperf_b200", "32 cores, JPEG of 1024x768, four accelerators of 3,000 images/s each",
+        _both(32, 33, devices=4), ("op",), options=NO_CACHE, rehearse="cores=32,gpus=4,step=8ms,exchange=0.1ms",
     ),
     Regime(
-        name="mlperf-b200",
-        workload="mlperf_b200",
-        stands_for="JPEG of 1024x768 and 323 kB, RetinaNet on a B200 by MLPerf Storage: 47.55 ms for 24 (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model", "op"),
-        simulate="mlperf-retinanet-b200",
+        "64/4-reads", "latency_30ms", "64 cores, reads that wait 30 ms, four accelerators of 1,300 images/s each",
+        (_of(Threads(workers=64, read_ahead=512), devices=4), _of(Threads(workers=16, read_ahead=512), devices=4),
+         _of(Processes(workers=16, read_ahead=512), devices=4)),
+        ("model",), options=NO_CACHE, rehearse="cores=64,gpus=4,step=24ms,exchange=0.5ms",
     ),
     Regime(
-        name="colours",
-        workload="colours",
-        stands_for="local JPEG, brightness, contrast, saturation and hue; small CNN on the cores",
-        known=(*TWO, *CACHED, _of(Processes(workers=3), keep="memory")),
-        bottleneck=("op", "model"),
+        "64/8-lock", "python_lock", "64 cores, 5 ms under Python's lock, eight accelerators of 2,000 images/s each",
+        _both(64, devices=8), ("op",), options=NO_CACHE, rehearse="cores=64,gpus=8,step=16ms,exchange=0.2ms",
     ),
     Regime(
-        name="crops",
-        workload="crops",
-        stands_for="local JPEG of varied sizes, random resized crops; small CNN on the cores",
-        known=(*CACHED, _of(Threads(workers=2), keep="memory", finish="host"), *TWO),
-        bottleneck=("op", "model"),
-    ),
-    Regime(
-        name="crops-uncached",
-        workload="crops",
-        stands_for="the same without a cache",
-        known=(*TWO, _of(Threads(workers=3)), _of(Processes(workers=3))),
-        bottleneck=("op", "model"),
-        options=NO_CACHE,
-    ),
-    Regime(
-        name="crops-20ms",
-        workload="crops_20ms",
-        stands_for="the same, each read waits 20 ms (synthetic), memory for encoded samples only",
-        known=tuple(_of(loader(workers=count), keep="encoded") for count in (2, 3) for loader in (Threads, Processes)),
-        bottleneck=("op", "model"),
-        options=("--only", "keep=none,encoded"),
-    ),
-    Regime(
-        name="progressive",
-        workload="progressive",
-        stands_for="progressive JPEG of varied sizes, random resized crops; small CNN on the cores",
-        known=(*CACHED, *TWO),
-        bottleneck=("op", "model"),
-    ),
-    Regime(
-        name="16/1-decode",
-        workload="mlperf_b200",
-        stands_for="rehearsed: 16 cores, JPEG of 1024x768, an accelerator that takes 12,000 images/s, no cache",
-        known=_many(16, 17),
-        bottleneck=("op",),
-        options=NO_CACHE,
-        rehearse="cores=16,gpus=1,step=2ms",
-    ),
-    Regime(
-        name="16/1-model",
-        workload="mlperf_b200",
-        stands_for="rehearsed: 16 cores, JPEG of 1024x768, an accelerator that takes 1,200 images/s",
-        known=_many(16),
-        bottleneck=("model",),
-        rehearse="cores=16,gpus=1,step=20ms",
-    ),
-    Regime(
-        name="32/4-starve",
-        workload="mlperf_b200",
-        stands_for="rehearsed: 32 cores, JPEG of 1024x768, four accelerators of 3,000 images/s each, no cache",
-        known=_many(32, 33, devices=4),
-        bottleneck=("op",),
-        options=NO_CACHE,
-        rehearse="cores=32,gpus=4,step=8ms,exchange=0.1ms",
-    ),
-    Regime(
-        name="64/4-reads",
-        workload="latency_30ms",
-        stands_for="rehearsed: 64 cores, reads that wait 30 ms, four accelerators of 1,300 images/s each, no cache",
-        known=(
-            _of(Threads(workers=64, read_ahead=512), devices=4),
-            _of(Threads(workers=16, read_ahead=512), devices=4),
-            _of(Processes(workers=16, read_ahead=512), devices=4),
-        ),
-        bottleneck=("model",),
-        options=NO_CACHE,
-        rehearse="cores=64,gpus=4,step=24ms,exchange=0.5ms",
-    ),
-    Regime(
-        name="64/8-lock",
-        workload="python_lock",
-        stands_for="rehearsed: 64 cores, an op of 5 ms under Python's lock, eight accelerators of 2,000 images/s, "
-        "no cache",
-        known=_many(64, devices=8),
-        bottleneck=("op",),
-        options=NO_CACHE,
-        rehearse="cores=64,gpus=8,step=16ms,exchange=0.2ms",
-    ),
-    Regime(
-        name="128/8-memory",
-        workload="twelve_ms",
-        stands_for="rehearsed: 128 cores, a million samples that take 12 ms each, memory for half of them, "
-        "eight accelerators of 2,700 images/s",
-        known=_many(128, devices=8, keep="memory:50%"),
-        bottleneck=("memory", "op", "model"),
+        "128/8-memory", "twelve_ms",
+        "128 cores, a million samples that take 12 ms each, memory for half of them, "
+        "eight accelerators of 2,700 images/s each",
+        _both(128, devices=8, keep="memory:50%"), ("memory", "op", "model"),
         rehearse="cores=128,gpus=8,step=12ms,exchange=0.2ms,memory=90G,samples=1000000",
     ),
-)
+)  # fmt: skip

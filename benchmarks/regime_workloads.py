@@ -241,6 +241,10 @@ def crops() -> ap.Workload:
     return _crops(ap.ImageFolder(varied()))
 
 
+def crops_500() -> ap.Workload:
+    return _crops(ap.ImageFolder(PHOTOS.absolute()))
+
+
 def crops_20ms() -> ap.Workload:
     return _crops(Waiting(0.020, varied()))
 
