@@ -203,7 +203,8 @@ def _searched(
         settings = dataclasses.replace(settings, convert=False)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
     elsewhere = _elsewhere(space, completed.limits)
-    measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
+    limited = dataclasses.replace(settings, limits=completed.limits)
+    measurer = TrialMeasurer(runner, described, limited, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
