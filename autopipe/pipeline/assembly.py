@@ -26,7 +26,7 @@ from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
-from autopipe.pipeline.loader import Finish, LateFinish, Loader, LoadJob, Recipe
+from autopipe.pipeline.loader import Finish, LateFinish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
@@ -89,6 +89,11 @@ def _place_on_host() -> Callable[[Any], Any] | None:
     return None
 
 
+def late_finish(finish: Finish, open_twin: Callable[[], Loader]) -> LateFinish:
+    """Return what finishes batches of a training without a trainer; `open_twin` opens a loader whose workers do."""
+    return LateFinish(finish, open_twin, _place_on_host, _compiled)
+
+
 # -------------------- assembly
 
 
@@ -123,9 +128,31 @@ def build_loader(
         ...         ...
     """
     wrap.require_feedable(workload, config, rank)
-    plan = make_plan(workload) if plan is None else plan
-    keep_freed_memory(workload)
-    return config.loader.open(_job(workload, config, plan, batch_order(workload, shard, rank), trace))
+    return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)
+
+
+def opener(
+    workload: Workload,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    rank: tuple[int, int] = (0, 1),
+    plan: Plan | None = None,
+    trace: str | None = None,
+) -> Callable[[PipelineConfig], Loader]:
+    """Return a function that opens a loader of a configuration, see `build_loader`. The loaders that it opens share
+    memory caches, so that one can go on with the work of another.
+    """
+    made_of = make_plan(workload) if plan is None else plan
+    order, shared = batch_order(workload, shard, rank), Shared()
+    identity = functools.cache(functools.partial(_identity, workload, shard))
+
+    def open_loader(config: PipelineConfig) -> Loader:
+        keep_freed_memory(workload)
+        job = _job(workload, config, made_of, order, identity())
+        recipe = dataclasses.replace(job.recipe, trace=trace)
+        return config.loader.open(dataclasses.replace(job, recipe=recipe, shared=shared))
+
+    return open_loader
 
 
 def keep_freed_memory(workload: Workload) -> None:
@@ -154,16 +181,18 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
     order = batch_order(workload, shard, strategy.rank)
     strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
+    wrap.require_feedable(workload, config, strategy.rank)
+    opened = opener(workload, shard=shard, rank=strategy.rank, plan=plan)
     with contextlib.ExitStack() as stack:
         trainer = Trainer(
             model,
-            stack.enter_context(build_loader(workload, config, shard=shard, rank=strategy.rank, plan=plan)),
+            stack.enter_context(opened(config)),
             strategy=strategy,
             device_prefetch=config.device_prefetch,
             evaluation_loader=functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model),
         )
         stack.pop_all()  # it is the trainer's from here on
-    trainer.setup, trainer.data = config.model_setup, workload.data
+    trainer.setup, trainer.data, trainer.opened = config.model_setup, workload.data, opened
     return trainer
 
 
@@ -292,22 +321,22 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
 
 
 def _job(
-    workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder, trace: str | None = None
+    workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder, identity: Callable[[], str]
 ) -> LoadJob:
     by_workers = config.model_copy(update={"finish": "host"})
     finish = Finish.left(plan, config.model_setup)
 
     def open_twin() -> Loader:
-        return config.loader.open(_job(workload, by_workers, plan, order))
+        return config.loader.open(_job(workload, by_workers, plan, order, identity))
 
-    recipe = dataclasses.replace(recipe_of(workload, config, plan), trace=trace)
+    recipe = recipe_of(workload, config, plan)
     return LoadJob(
         recipe=_played(recipe, order) if rehearsed.is_on() else recipe,
         order=order,
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
-        identity=_identity(workload, order.shard),
-        finishing=LateFinish(finish, open_twin, _place_on_host, _compiled),
+        identity=identity,
+        finishing=late_finish(finish, open_twin),
         setup=config.model_setup,
     )
 

@@ -12,8 +12,9 @@ import dataclasses
 import functools
 import operator
 import os
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+import weakref
+from collections.abc import Callable, Generator, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import pydantic
 
@@ -273,6 +274,15 @@ class Loader(abc.ABC):
         """Return the number of workers that died and were replaced; the batch was made again each time."""
         return 0
 
+    def stop_ahead(self) -> tuple[int, int] | None:
+        """Begin no further batch, and return the epoch and number of the first one that was not begun: another loader
+        makes it. None: this loader cannot tell, and goes on. `go_on` undoes it.
+        """
+        return None
+
+    def go_on(self) -> None:  # noqa: B027  a loader that cannot stop ahead goes on anyway
+        """Begin batches again after `stop_ahead`."""
+
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None if there is none.
 
@@ -328,6 +338,29 @@ def end(batches: Iterator[Any]) -> None:
 
 
 # -------------------- job: sources, ops and order of a loader
+
+
+Made = TypeVar("Made")
+
+
+class Shared:
+    """Objects that loaders of one workload in this process share, so that one can go on with the work of another.
+
+    An object lives as long as a loader holds it.
+    """
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+
+    def find(self, key: Hashable) -> Any:
+        return self._made.get(key)
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return the object of this key, made by `make` if no loader has one."""
+        found: Made | None = self._made.get(key)
+        if found is None:
+            self._made[key] = found = make()
+        return found
 
 
 _AT_A_TIME = 8  # batches: one hand-over in eight costs little enough
@@ -400,6 +433,7 @@ class LoadJob:
     identity: Callable[[], str]  # returns a digest of all that fixes the sequence of batches
     finishing: LateFinish  # finishes batches for a training without a Keras model
     setup: ModelSetup  # the settings on which the model's speed depends
+    shared: Shared = dataclasses.field(default_factory=Shared)  # with other loaders of the workload
 
 
 def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:

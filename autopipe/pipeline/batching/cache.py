@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.pipeline.loader import Recipe
+from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather, has_room
 
@@ -309,6 +309,19 @@ class MemoryCache:
         count, each = len(recipe.source), recipe.kept_bytes
         return cls(recipe.fixed_spec, count, recipe.cached, block, sample_bytes=each)
 
+    @classmethod
+    def shared(cls, job: LoadJob) -> MemoryCache | None:
+        """Return the cache of a job, which may be that of another loader of the workload; None if it has none."""
+        if job.recipe.cached == 0:
+            return None
+        return job.shared.get(_key(job.recipe), lambda: MemoryCache.of(job.recipe))
+
+    @staticmethod
+    def bytes_to_come(job: LoadJob) -> int:
+        """Return the bytes that the cache of a job has yet to take until it is full; 0 if it has none."""
+        found: MemoryCache | None = job.shared.find(_key(job.recipe)) if job.recipe.cached > 0 else None
+        return MemoryCache.bytes_needed(job.recipe) if found is None else found._to_come()
+
     @staticmethod
     def bytes_needed(recipe: Recipe) -> int:
         """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
@@ -324,7 +337,10 @@ class MemoryCache:
     @staticmethod
     def unfilled_bytes() -> int:
         """Return the bytes that the caches of this process have yet to take until they are full."""
-        return sum(cache._room.size * (cache._count - cache.filled) // cache._count for cache in [*_OPEN])
+        return sum(cache._to_come() for cache in [*_OPEN])
+
+    def _to_come(self) -> int:
+        return self._room.size * (self._count - self.filled) // self._count
 
     def get(self, index: int) -> Sample | None:
         """Return a sample as read-only views of the cache, or None if it is not there."""
@@ -381,6 +397,10 @@ class MemoryCache:
     @property
     def filled(self) -> int:
         return int(np.count_nonzero(self._filled))
+
+
+def _key(recipe: Recipe) -> tuple[object, ...]:
+    return "cache", id(recipe.source), recipe.fixed_spec, recipe.fixed_steps, recipe.cached, recipe.kept_bytes
 
 
 def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | _Heap:

@@ -126,6 +126,7 @@ class BatchStream(Generic[T]):
         self._given = (0, 0)  # the next batch to give out
         self._wanted = (0, 0)  # the next batch the consumer takes
         self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
+        self._end: tuple[int, int] | None = None  # the first batch that is another loader's; None: no end
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._out = 0  # batches given out and not yet taken
         # By the first batch, with how many there are; in the place of a result, the error that ended its task.
@@ -184,6 +185,18 @@ class BatchStream(Generic[T]):
             batch += count
             yield made
             del made  # the consumer may be done with it
+
+    def stop_ahead(self) -> tuple[int, int]:
+        """Give out no further task, and return the first batch that was not given out."""
+        with self._lock:
+            self._end = self._given
+            return self._end
+
+    def go_on(self) -> None:
+        """Give out tasks again."""
+        with self._lock:
+            self._end = None
+            self._work.notify_all()
 
     def waiting(self) -> int:
         return sum(count for count, _ in list(self._done.values()))
@@ -248,6 +261,8 @@ class BatchStream(Generic[T]):
         return (task.epoch - epoch) * self._order.batches + task.batch - batch
 
     def _at_end(self) -> bool:
+        if self._end is not None and self._given >= self._end:
+            return True
         return self._last_epoch is not None and self._given[0] > self._last_epoch
 
     def _epoch_indices(self, epoch: int) -> NDArray[np.int64]:

@@ -89,7 +89,7 @@ class StreamingConfig(LoaderConfig):
         require_memory(job, self.held_batches(batch_bytes, job.setup) + most, self.samples_ahead(batch_size))
         ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
         with contextlib.ExitStack() as undo:
-            kernel, fillers = self._fillers(job, MemoryCache.of(job.recipe), undo)
+            kernel, fillers = self._fillers(job, MemoryCache.shared(job), undo)
             most = most if kernel.makes_several else 1
             loader = StreamingLoader(job, fillers, queue_size, ahead, most, kernel)
             undo.pop_all()
@@ -124,7 +124,7 @@ class StreamingLoader(WorkloadLoader):
         self._pool = SlotPool(layout, keep=waiting + len(fillers) + 2)
         trace, most = job.recipe.trace, (job.order, self._queue_size, len(fillers), ahead * len(fillers))
         self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
-        self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
+        self._ledger = job.shared.get("ledger", lambda: BadSampleLedger(job.bad_sample_log, job.order.samples))
         threads = [
             threading.Thread(
                 target=Worker(self._stream, self._pool, filler, ahead, at_a_time, kernel).work,
@@ -175,6 +175,12 @@ class StreamingLoader(WorkloadLoader):
     def occupancy(self) -> tuple[int, int]:
         return self._stream.waiting() + self._left, self.buffered_batches
 
+    def stop_ahead(self) -> tuple[int, int]:
+        return self._stream.stop_ahead()
+
+    def go_on(self) -> None:
+        self._stream.go_on()
+
     def close(self) -> None:
         self._finishing.close()
         self._shut_down()
@@ -194,7 +200,7 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
         LoaderError: with the bytes needed and free.
     """
     layout = RowLayout(job.recipe.spec, job.order.batch_size)
-    cache_bytes = MemoryCache.bytes_needed(job.recipe)
+    cache_bytes = MemoryCache.bytes_to_come(job)
     mean_bytes = getattr(job.recipe.source, "mean_bytes", None)  # of a source that knows it without reading
     ahead_bytes = int(samples_ahead * mean_bytes()) if samples_ahead and mean_bytes is not None else 0
     needed, free = layout.size * batches + cache_bytes + ahead_bytes, machine.detect_memory().available_bytes

@@ -80,7 +80,7 @@ class TfData(LoaderConfig):
         held = self.held_batches(job.recipe.spec.bytes * batch_size, job.setup)
         require_memory(job, held, samples_ahead)
         processes.one_opencv_thread()
-        kernel = Kernel(job.recipe, MemoryCache.of(job.recipe), readers)
+        kernel = Kernel(job.recipe, MemoryCache.shared(job), readers)
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
         work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
         threads = machine.usable_cores() + self._calls if self._needs_threads(readers) else 0

@@ -222,3 +222,19 @@ def test_closing_ends_the_waiting_for_room() -> None:
         assert waiting.result() is False
         with pytest.raises(LoaderError, match="closed"):
             taken.result()
+
+
+def test_a_stream_that_stops_ahead_ends_what_it_has_begun_and_goes_on_if_told(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(stream, 0, last=True))
+        tasks = [given(stream), given(stream)]
+        assert stream.stop_ahead() == (0, 2)
+        assert stream.next_task(wait=False) is None
+        stream.go_on()
+        tasks += [given(stream)]
+        for task in tasks:
+            stream.deliver(task, str(task.batch))
+        for _ in range(2):
+            task = given(stream)
+            stream.deliver(task, str(task.batch))
+        assert taken.result() == ["0", "1", "2", "3", "4"]
