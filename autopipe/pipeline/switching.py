@@ -1,0 +1,341 @@
+"""A loader in whose place another one may go on, between any two batches: batches do not depend on the configuration.
+
+The other loader begins with the first batch that the running one has not begun, beside it, so that nothing is made
+twice and nothing is waited for. The loader before stays open until `keep`, and goes on if the new one fails. A `Watch`,
+such as `autopipe.search.live`, decides which loader takes over, and when; nothing is measured or judged here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, wait
+from typing import Protocol, TypeAlias
+
+from autopipe.errors import ConfigError, LoaderError, shortened
+from autopipe.pipeline.batching.stream import overtaken
+from autopipe.pipeline.loader import LateFinish, Loader, end
+from autopipe.workload.sample import Batch
+
+Place: TypeAlias = tuple[int, int]
+"""An epoch, and the number of a batch in it."""
+
+_PATIENCE_SECONDS = 60.0  # with the first batch of a new loader, whose workers may have much to import
+_BRIEF_SECONDS = (0.1, 1.0)  # that are waited for it where it should take over, at least and at most
+
+
+def check_tune(tune: str | None) -> None:
+    """Raise ConfigError unless a training can be tuned so."""
+    if tune not in ("live", None):
+        raise ConfigError(f'`tune` must be "live" or None, but got {shortened(tune)}.')
+
+
+class Watch(Protocol):
+    """Follows the batches that a loader hands over. All calls come from the thread that takes them."""
+
+    def took(self, waited: float, stepped: float) -> None:
+        """Note a batch: the seconds that its taker waited for it, and those until it asked for the next one."""
+
+    def epoch_ended(self, epoch: int) -> None:
+        """Note that the last batch of an epoch was taken."""
+
+    def failed(self, loader: Loader, error: Exception) -> None:
+        """Note that a loader could not make a batch. It is closed, and the one before it goes on."""
+
+    def instead(self) -> Loader | None:
+        """Open a loader in the place of one that failed and has no spare; None raises the error."""
+
+    def closed(self) -> None:
+        """Note that no batch follows, and end what runs beside the training."""
+
+
+class SwitchingLoader(Loader):
+    """Hands on the batches of a loader, and of others that take its place.
+
+    All methods but `close` are called by the thread that takes the batches, between two of them.
+
+    Attributes:
+        loader: the one that hands over batches now.
+        spare: the one that did before, still open; None if there is none.
+        watch: follows the batches; None if nothing does.
+        changes: how often another loader has taken over for good.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        finishing: LateFinish | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
+        """Own `loader`, and those to which it switches. A new one may take `patience` seconds for its first batch, in
+        which the loader before goes on. `finishing` finishes the batches of `epoch`.
+        """
+        self.loader = loader
+        self.spare: Loader | None = None
+        self.watch: Watch | None = None
+        self.changes, self._settled = 0, loader
+        self.spec, self.finish, self.batch_size = loader.spec, loader.finish, loader.batch_size
+        self.last_batch_samples, self.buffered_batches = loader.last_batch_samples, loader.buffered_batches
+        self._resume, self._position = loader.loaded_state(), loader._position
+        self._finishing, self._clock, self._patience = finishing, clock, patience
+        self._upcoming: _Upcoming | None = None
+        self._at: Place = (0, 0)  # the next batch
+        self._last = False  # whether no epoch follows
+        self._reader = 0  # the last one that began to take batches
+        self._is_closed = False
+        self._closing: list[threading.Thread] = []
+        self._lost = 0  # workers of loaders that are closed
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def identity(self) -> str:
+        return self.loader.identity
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        source: Iterator[Batch] | None = None
+        self._at, self._last, number = (epoch, start), last, start
+        self._reader += 1
+        reader = self._reader
+        try:
+            while number < len(self):
+                if reader != self._reader:
+                    raise overtaken(epoch)
+                began = self._clock()
+                source, batch = self._next(source)
+                got = self._clock()
+                number += 1
+                self._at = (epoch, number) if number < len(self) else (epoch + 1, 0)
+                yield batch
+                del batch  # its memory goes back to the loader before the next one is asked for
+                if self.watch is not None:
+                    self.watch.took(got - began, self._clock() - got)
+        finally:
+            if source is not None:
+                end(source)
+            if number >= len(self) and self.watch is not None:
+                self.watch.epoch_ended(epoch)
+
+    def _next(self, source: Iterator[Batch] | None) -> tuple[Iterator[Batch], Batch]:
+        """Return the next batch, and what gives those after it."""
+        while True:
+            if self._is_due():
+                source = self._taken_over(source)
+            elif source is None:
+                source = self.loader.batches(*self._at, last=self._last)
+            try:
+                return source, next(source)
+            except StopIteration:
+                raise LoaderError("A loader ended in the middle of an epoch.") from None
+            except Exception as error:
+                if (spare := self._instead()) is None:
+                    raise
+                source = self._gone_back(spare, error)
+
+    def switch(self, loader: Loader) -> None:
+        """Let another loader of the same batches go on as soon as its first batch is there; `spare` may be it.
+
+        It begins at once, beside this one. It is owned from here on.
+        """
+        self.stay()
+        if loader is self.loader:
+            return
+        if loader is not self.spare:
+            self.keep()
+        self._begin(loader, self._clock())
+
+    def stay(self) -> None:
+        """Take back a switch that was not made yet, and close the other loader unless it is the spare one."""
+        upcoming, self._upcoming = self._upcoming, None
+        if upcoming is not None:
+            self.loader.go_on()
+            if upcoming.loader is self.spare:
+                upcoming.loader.stop_ahead()
+            else:
+                self._close(upcoming.loader)
+
+    @property
+    def is_last(self) -> bool:
+        """True if no epoch follows the one that is read."""
+        return self._last
+
+    @property
+    def is_switching(self) -> bool:
+        """True if another loader is about to take over."""
+        return self._upcoming is not None
+
+    def keep(self) -> None:
+        """Close the spare loader: the other one stays."""
+        spare, self.spare = self.spare, None
+        if spare is not None:
+            self._close(spare)
+        self._settle()
+
+    def occupancy(self) -> tuple[int, int] | None:
+        return self.loader.occupancy()
+
+    def lost_workers(self) -> int:
+        spare = 0 if self.spare is None else self.spare.lost_workers()
+        return self._lost + spare + self.loader.lost_workers()
+
+    @property
+    def bad_samples(self) -> dict[int, int]:
+        """How many samples of each epoch were replaced; all loaders of a workload count together."""
+        found: dict[int, int] = getattr(self.loader, "bad_samples", {})
+        return found
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._finishing is not None:
+            self._finishing.close()
+        with contextlib.ExitStack() as stack:
+            for thread in self._closing:
+                stack.callback(thread.join)
+            upcoming = None if self._upcoming is None else self._upcoming.loader
+            for loader in (self.loader, self.spare, upcoming):
+                if loader is not None:
+                    stack.callback(loader.close)
+            self.spare = self._upcoming = None
+            if self.watch is not None:
+                self.watch.closed()
+
+    def _begin(self, loader: Loader, asked_at: float, *, second: bool = False) -> None:
+        place = max(self.loader.stop_ahead() or self._begun_by(), self._at)
+        loader.go_on()
+        self._upcoming = _Upcoming(loader, place, asked_at, is_second=second)
+        if place[0] == self._at[0] or not self._last:
+            self._upcoming.begin(last=self._last and place[0] == self._at[0])
+
+    def _begun_by(self) -> Place:
+        """Return the first batch that a loader which does not tell has probably not begun."""
+        epoch, number = self._at
+        number += self.loader.batches_at_once or 1
+        return (epoch, number) if number < len(self) else (epoch + 1, 0)
+
+    def _is_due(self) -> bool:
+        """Return True if another loader takes over with the next batch.
+
+        One that is late does not: the loader before goes on until it is there, and then hands over anew, once.
+        """
+        upcoming = self._upcoming
+        if upcoming is None or (not upcoming.is_late and upcoming.place > self._at):
+            return False
+        age, (least, most) = self._clock() - upcoming.asked_at, _BRIEF_SECONDS
+        if not upcoming.is_late:
+            brief = most if upcoming.is_second else min(max(age, least), most)
+            if upcoming.place != self._at or upcoming.is_there(brief):
+                return True
+            self.loader.go_on()
+            if upcoming.is_second:
+                self._give_up(upcoming, age)
+            upcoming.is_late = True
+        elif upcoming.is_there():
+            self._begin(upcoming.loader, self._clock(), second=True)
+        elif age > self._patience:
+            self._give_up(upcoming, age)
+        return False
+
+    def _give_up(self, upcoming: _Upcoming, seconds: float) -> None:
+        self._upcoming = None
+        self._refuse(upcoming.loader, LoaderError(f"Its first batch was not there after {seconds:.1f} s."))
+
+    def _taken_over(self, source: Iterator[Batch] | None) -> Iterator[Batch]:
+        """Return the batches from here on, of the upcoming loader."""
+        upcoming, before = self._upcoming, self.loader
+        assert upcoming is not None
+        if source is not None:
+            end(source)
+        self._upcoming = None
+        try:
+            found = upcoming.source(self._at, last=self._last)
+        except Exception as error:  # noqa: BLE001  # whatever it was, the loader before goes on
+            before.go_on()
+            self._refuse(upcoming.loader, error)
+            return before.batches(*self._at, last=self._last)
+        self.loader, self.spare = upcoming.loader, before
+        self.buffered_batches = self.loader.buffered_batches
+        return found
+
+    def _instead(self) -> Loader | None:
+        if self._is_closed or self.spare is not None or self.watch is None:
+            return None if self._is_closed else self.spare
+        return self.watch.instead()
+
+    def _gone_back(self, spare: Loader, error: Exception) -> Iterator[Batch]:
+        """Return the batches from here on of another loader, in the place of one that failed."""
+        failed = self.loader
+        self.stay()
+        self.loader, self.spare = spare, None
+        spare.go_on()
+        self._settle()
+        self._refuse(failed, error)
+        return spare.batches(*self._at, last=self._last)
+
+    def _settle(self) -> None:
+        self.changes += self.loader is not self._settled
+        self._settled = self.loader
+
+    def _refuse(self, loader: Loader, error: Exception) -> None:
+        if self.spare is loader:
+            self.spare = None
+        self._close(loader)
+        if self.watch is not None:
+            self.watch.failed(loader, error)
+
+    def _close(self, loader: Loader) -> None:
+        """Close a loader beside the training: that may take a while."""
+        self._lost += loader.lost_workers()
+        thread = threading.Thread(target=loader.close, name="autopipe-closing")
+        self._closing = [each for each in self._closing if each.is_alive()] + [thread]
+        thread.start()
+
+
+class _Upcoming:
+    """A loader that takes over at a batch."""
+
+    def __init__(self, loader: Loader, place: Place, asked_at: float, *, is_second: bool) -> None:
+        self.loader = loader
+        self.place = place
+        self.is_second = is_second  # whether it was late at an earlier place
+        self.asked_at = asked_at  # when the switch was asked for, in seconds of a clock
+        self.is_late = False  # whether its first batch was not there in time
+        self._source: Iterator[Batch] = iter(())
+        self._first: Future[Batch] | None = None
+
+    def begin(self, *, last: bool) -> None:
+        """Make the first batch in a thread, and so have the workers begin with those after it."""
+        self._source, self._first = self.loader.batches(*self.place, last=last), Future()
+        threading.Thread(target=_first, args=(self._source, self._first), name="autopipe-first", daemon=True).start()
+
+    def is_there(self, seconds: float = 0.0) -> bool:
+        """Wait for the first batch, for so many seconds at most; return True if it is there, or failed."""
+        return self._first is None or bool(wait([self._first], seconds).done)
+
+    def source(self, place: Place, *, last: bool) -> Iterator[Batch]:
+        """Return the batches from `place` on, which may be another one after a jump."""
+        first, self._first = self._first, None
+        if first is None or place != self.place:
+            return self.loader.batches(*place, last=last)
+        held = [first.result()]
+        del first
+        return _followed(held, self._source)
+
+
+def _first(source: Iterator[Batch], found: Future[Batch]) -> None:
+    try:
+        found.set_result(next(source))
+    except BaseException as error:  # noqa: BLE001  # raised where the batch is taken
+        found.set_exception(error)
+
+
+def _followed(held: list[Batch], source: Iterator[Batch]) -> Generator[Batch, None, None]:
+    try:
+        yield held.pop()  # holds no reference to it
+        yield from source
+    finally:
+        end(source)

@@ -1,0 +1,162 @@
+"""Loaders take each other's place between any two batches, and the training gets the batches of one that stays.
+
+A new loader is one more entry in `CONFIGS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import autopipe as ap
+from autopipe.pipeline import assembly
+from autopipe.pipeline.switching import SwitchingLoader
+from autopipe.workload.op import NUMPY
+from tests.contract.test_loaders import BATCH, SMALL, digest, small_arrays
+from tests.fakes.sources import Made
+
+CONFIGS = {
+    "threads": ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=2)),
+    "threads, cached": ap.PipelineConfig(loader=ap.Threads(workers=3, queue_size=1), cache="memory"),
+    "threads, ahead": ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=2, read_ahead=16)),
+    "processes": ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2)),
+    "processes, cached": ap.PipelineConfig(loader=ap.Processes(workers=1, queue_size=2), cache="memory"),
+    "processes, encoded, ahead": ap.PipelineConfig(loader=ap.Processes(workers=2, read_ahead=8), cache="encoded"),
+    "tfdata": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, prefetch=2)),
+    "tfdata, cached, ahead": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, read_ahead=8), cache="memory"),
+}
+EPOCHS = 3
+
+
+def workload(photos: Path, **changes: Any) -> ap.Workload:
+    ops = [ap.Decode(), ap.CenterCrop(36, 40), ap.RandomCrop(30, 36), ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(
+        **{"data": ap.Table(photos / "labels.csv"), "ops": ops, "batch_size": BATCH, "seed": 7, **changes}
+    )
+
+
+def read(loader: ap.Loader, between: Callable[[int], None] = lambda number: None) -> list[str]:
+    """Return the digest of every batch of the epochs; `between` is called before each, with its number over all."""
+    found, numbers = list[str](), itertools.count()
+
+    def listed(batches: Iterator[Any]) -> Iterator[str]:
+        while True:
+            between(next(numbers))
+            batch = next(batches, None)
+            if batch is None:
+                return
+            yield digest([tuple(map(np.array, loader.finish.batch(batch, NUMPY)))])
+            del batch
+
+    for epoch in range(EPOCHS):
+        found += listed(loader.batches(epoch, last=epoch == EPOCHS - 1))
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(photos: Path) -> list[str]:
+    with ap.build_loader(workload(photos), CONFIGS["threads"]) as loader:
+        return read(loader)
+
+
+SWITCHES = st.dictionaries(
+    st.integers(0, EPOCHS * 7), st.tuples(st.sampled_from(sorted(CONFIGS)), st.booleans()), max_size=5
+)
+
+
+@pytest.mark.slow
+@hypothesis.given(first=st.sampled_from(sorted(CONFIGS)), switches=SWITCHES)
+@hypothesis.settings(max_examples=20, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_every_batch_is_that_of_a_fixed_loader_whatever_takes_over_and_when(
+    photos: Path, expected: list[str], first: str, switches: dict[int, tuple[str, bool]]
+) -> None:
+    opened = assembly.opener(workload(photos))
+    with SwitchingLoader(opened(CONFIGS[first])) as loader:
+
+        def between(number: int) -> None:
+            if number in switches:
+                name, keeps = switches[number]
+                if keeps:
+                    loader.keep()
+                loader.switch(opened(CONFIGS[name]))
+
+        assert read(loader, between) == expected
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_a_loader_takes_over_in_mid_epoch_and_hands_back(photos: Path, expected: list[str], name: str) -> None:
+    opened = assembly.opener(workload(photos))
+    with SwitchingLoader(opened(CONFIGS["threads"])) as loader:
+        one, other = loader.loader, opened(CONFIGS[name])
+        turns = [one]
+
+        def between(number: int) -> None:
+            if loader.loader is not turns[-1]:
+                turns.append(loader.loader)
+            if not loader.is_switching and number % 5 == 1:
+                loader.switch(other if loader.loader is one else one)
+
+        while len(turns) < 3:
+            assert read(loader, between) == expected
+        assert turns[:3] == [one, other, one]
+
+
+def test_small_samples_in_groups_are_handed_over_at_any_batch(tmp_path: Path) -> None:
+    data = small_arrays(tmp_path, floating=False)
+    small = ap.Workload(data=data, ops=SMALL["ops"], batch_size=1, seed=7)
+    configs = [CONFIGS["threads"], CONFIGS["threads, cached"], CONFIGS["processes"], CONFIGS["tfdata"]]
+    with ap.build_loader(small, configs[0]) as fixed:
+        wanted = read(fixed)
+    opened = assembly.opener(small)
+    with SwitchingLoader(opened(configs[0])) as loader:
+        turns = itertools.cycle(configs[1:] + configs[:1])
+
+        def between(number: int) -> None:
+            if number % 6 == 4:
+                loader.switch(opened(next(turns)))
+
+        assert read(loader, between) == wanted
+
+
+def test_a_cache_is_handed_over_with_what_it_holds() -> None:
+    reads = []
+
+    def made(index: int) -> Any:
+        reads.append(index)
+        return np.full((6, 5, 3), index, np.uint8)
+
+    opened = assembly.opener(ap.Workload(data=Made(12, made), ops=[ap.Resize(4, 4), ap.RandomFlip()], batch_size=BATCH))
+    with SwitchingLoader(opened(CONFIGS["threads, cached"])) as loader:
+        list(loader.batches(0, last=True))
+        loader.switch(opened(CONFIGS["tfdata, cached, ahead"]))
+        reads.clear()
+        assert [len(x) for epoch in (1, 2) for x, _ in loader.batches(epoch)] == [BATCH] * 6
+    assert reads == []
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_a_state_in_mid_epoch_is_resumed_after_switches(photos: Path, expected: list[str], name: str) -> None:
+    opened = assembly.opener(workload(photos, ops=[*workload(photos).ops[:-1]]))
+    with SwitchingLoader(opened(CONFIGS["threads"])) as loader:
+        epoch = loader.epoch(1)
+        for _ in range(2):
+            next(epoch)
+        loader.switch(opened(CONFIGS[name]))
+        next(epoch)
+        state = loader.state_dict()
+    with (
+        SwitchingLoader(opened(CONFIGS[name])) as loader,
+        ap.build_loader(workload(photos), CONFIGS["threads"]) as plain,
+    ):
+        loader.load_state_dict(state)
+        found = [np.array(x) for x, _ in loader.epoch(1)]
+        wanted = [np.array(x) for x, _ in plain.batches(1, 3)]
+    assert state["batch"] == 3
+    assert [each.tobytes() for each in found] == [each.tobytes() for each in wanted]

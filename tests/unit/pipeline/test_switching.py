@@ -1,0 +1,227 @@
+"""Faults and waits of loaders that take each other's place. The batches are compared in `tests/contract`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.errors import ConfigError, LoaderError
+from autopipe.pipeline.switching import SwitchingLoader, check_tune
+from autopipe.workload.sample import Batch
+from tests.fakes.loader import ArrayLoader, blobs
+
+X, Y = blobs(24)
+EXPECTED = [y.tolist() for _, y in ArrayLoader(X, Y, 4).batches(0)]
+
+
+def arrays() -> ArrayLoader:
+    return ArrayLoader(X, Y, 4)
+
+
+class Waiting(ArrayLoader):
+    """Has its first batch once it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(X, Y, 4)
+        self.told = threading.Event()
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        self.told.wait()
+        yield from super().batches(epoch, start, last=last)
+
+    def close(self) -> None:
+        super().close()
+        self.told.set()
+
+
+class Watched:
+    """Notes what a watch is told."""
+
+    def __init__(self) -> None:
+        self.took_batches, self.ended, self.failures, self.is_closed = 0, list[int](), list[tuple[Any, str]](), False
+        self.replacements = list[ArrayLoader]()
+
+    def took(self, waited: float, stepped: float) -> None:
+        assert min(waited, stepped) >= 0
+        self.took_batches += 1
+
+    def epoch_ended(self, epoch: int) -> None:
+        self.ended.append(epoch)
+
+    def failed(self, loader: Any, error: Exception) -> None:
+        self.failures.append((loader, str(error)))
+
+    def instead(self) -> ArrayLoader | None:
+        return self.replacements.pop() if self.replacements else None
+
+    def closed(self) -> None:
+        self.is_closed = True
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def switching(loader: ArrayLoader, **settings: Any) -> tuple[SwitchingLoader, Watched]:
+    made, watch = SwitchingLoader(loader, **settings), Watched()
+    made.watch = watch
+    return made, watch
+
+
+def labels(loader: SwitchingLoader, switch_at: dict[int, ArrayLoader]) -> list[list[int]]:
+    """Return the labels of an epoch's batches; loaders are switched to before batches of these numbers."""
+    found, batches = list[list[int]](), loader.batches(0)
+    for number in range(len(loader)):
+        if number in switch_at:
+            loader.switch(switch_at[number])
+        found.append(next(batches)[1].tolist())
+    batches.close()  # type: ignore[attr-defined]  # a generator
+    return found
+
+
+def test_the_loader_before_stays_open_until_it_is_no_longer_needed() -> None:
+    one, other = arrays(), arrays()
+    loader, watch = switching(one)
+    assert labels(loader, {2: other}) == EXPECTED
+    assert (loader.loader, loader.spare, one.closed) == (other, one, False)
+    loader.keep()
+    loader.close()
+    assert one.closed
+    assert other.closed
+    assert (watch.took_batches, watch.ended, watch.is_closed) == (5, [0], True)
+    assert loader.changes == 1
+
+
+@pytest.mark.parametrize("fails_at", [3, 4, 5])
+def test_a_loader_that_fails_is_replaced_by_the_one_before(fails_at: int) -> None:
+    one, other = arrays(), arrays()
+    other.fails_at, other.error = (0, fails_at), LoaderError("it cannot")
+    loader, watch = switching(one)
+    assert labels(loader, {1: other}) == EXPECTED
+    assert (loader.loader, loader.spare, watch.failures) == (one, None, [(other, "it cannot")])
+    loader.close()
+    assert other.closed
+
+
+def test_an_error_of_the_only_loader_is_raised() -> None:
+    one = arrays()
+    one.fails_at, one.error = (0, 3), LoaderError("it cannot")
+    loader, watch = switching(one)
+    with pytest.raises(LoaderError, match="it cannot"):
+        list(loader.batches(0))
+    assert watch.failures == []
+
+
+def test_a_loader_without_a_spare_is_replaced_by_one_that_is_opened_then() -> None:
+    one, other = arrays(), arrays()
+    one.fails_at, one.error = (0, 3), LoaderError("it cannot")
+    loader, watch = switching(one)
+    watch.replacements.append(other)
+    assert labels(loader, {}) == EXPECTED
+    assert (loader.loader, watch.failures) == (other, [(one, "it cannot")])
+
+
+def test_nothing_is_opened_again_once_it_is_closed() -> None:
+    one = arrays()
+    one.fails_at, one.error = (0, 3), LoaderError("it is closed")
+    loader, watch = switching(one)
+    watch.replacements.append(arrays())
+    loader.close()
+    with pytest.raises(LoaderError, match="it is closed"):
+        list(loader.batches(0))
+
+
+def test_an_error_that_both_loaders_have_is_raised_once() -> None:
+    one, other = arrays(), arrays()
+    one.fails_at = other.fails_at = (0, 4)
+    one.error = other.error = LoaderError("it cannot")
+    loader, watch = switching(one)
+    with pytest.raises(LoaderError, match="it cannot"):
+        labels(loader, {1: other})
+    assert watch.failures == [(other, "it cannot")]
+
+
+def test_a_loader_that_is_late_takes_over_once_its_batch_is_there() -> None:
+    one, other = arrays(), Waiting()
+    loader, watch = switching(one, clock=Clock())
+    batches, found = loader.batches(0), list[list[int]]()
+    for number in range(6):
+        if number == 1:
+            loader.switch(other)
+        if number == 4:
+            assert (loader.loader, loader.is_switching) == (one, True)
+            other.told.set()
+            while not loader._upcoming.is_there(0.1):  # type: ignore[union-attr]  # it waits for that thread
+                pass
+        found.append(next(batches)[1].tolist())
+    assert found == EXPECTED
+    assert (loader.loader, loader.is_switching, watch.failures) == (other, False, [])
+
+
+def test_a_loader_whose_batch_never_comes_is_given_up() -> None:
+    one, other, clock = arrays(), Waiting(), Clock()
+    loader, watch = switching(one, clock=clock, patience=30.0)
+    batches = loader.batches(0)
+    found = [next(batches)[1].tolist()]
+    loader.switch(other)
+    for _ in range(5):
+        found.append(next(batches)[1].tolist())
+        clock.seconds += 20.0
+        other.told.clear()
+    assert found == EXPECTED
+    assert [(each, "was not there" in said) for each, said in watch.failures] == [(other, True)]
+    loader.close()
+    assert other.closed
+
+
+def test_a_switch_that_is_taken_back_leaves_the_running_loader() -> None:
+    one, other = arrays(), arrays()
+    loader, _ = switching(one)
+    batches = loader.batches(0)
+    found = [next(batches)[1].tolist()]
+    loader.switch(other)
+    loader.stay()
+    found += [y.tolist() for _, y in batches]
+    loader.close()
+    assert (found, loader.loader, other.closed) == (EXPECTED, one, True)
+
+
+def test_the_reader_may_jump_while_a_loader_is_about_to_take_over() -> None:
+    one, other = arrays(), arrays()
+    loader, _ = switching(one)
+    batches = loader.batches(0)
+    next(batches)
+    loader.switch(other)
+    del batches
+    assert [y.tolist() for _, y in loader.batches(3, 2)] == [y.tolist() for _, y in arrays().batches(3, 2)]
+    assert loader.loader is other
+
+
+def test_an_older_reader_gets_nothing_any_more() -> None:
+    loader, _ = switching(arrays())
+    older = loader.batches(0)
+    next(older)
+    newer = loader.batches(1)
+    next(newer)
+    with pytest.raises(LoaderError, match="one epoch at a time"):
+        next(older)
+
+
+def test_a_loaded_state_is_taken_over() -> None:
+    one = arrays()
+    one.load_state_dict({"schema_version": 1, "epoch": 2, "batch": 3, "identity": "arrays"})
+    loader, _ = switching(one)
+    assert len([np.array(x) for x, _ in loader.epoch(2)]) == 3
+
+
+@pytest.mark.parametrize("tune", ["Live", "", "auto", True])
+def test_another_way_to_tune_is_refused(tune: Any) -> None:
+    with pytest.raises(ConfigError, match="`tune` must be"):
+        check_tune(tune)
