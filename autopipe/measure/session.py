@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -300,14 +300,9 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     looked_at = existing(dict.fromkeys(data_source.files(Subset(workload.data, _LOOKED_AT))))
     resident = disk.share_in_memory(looked_at)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
-    count = len(workload.data)
-    fixed = plan.cut(len(plan.prefix))
-    kept: float | None = fixed.bytes
-    if not fixed.is_fixed:
-        kept = assembly.kept_bytes(Recipe.of(workload, plan)) if as_it_is is None else None
     return Description(
         **dict(fingerprint.workload_digest(workload, fingerprint.model_digest(model))),
-        fixed_bytes=None if kept is None else int(kept * count),
+        fixed_bytes=fixed_bytes(workload, plan),
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
         cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
@@ -325,6 +320,17 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     )
 
 
+def fixed_bytes(workload: Workload, plan: Plan) -> int | None:
+    """Return the bytes of all samples after the deterministic first ops; None if that is not known."""
+    fixed = plan.cut(len(plan.prefix))
+    kept: float = fixed.bytes
+    if not fixed.is_fixed:
+        if wrap.as_it_is(workload) is not None:
+            return None
+        kept = assembly.kept_bytes(Recipe.of(workload, plan))
+    return int(kept * len(workload.data))
+
+
 def _progressive_share(workload: Workload, plan: Plan) -> float | None:
     first = next(iter(plan.steps), None)
     is_progressive = getattr(first and first.op, "is_progressive", None)  # of `Decode`
@@ -337,7 +343,8 @@ def _progressive_share(workload: Workload, plan: Plan) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
+def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
+    """List the loaders and caches that cannot feed a workload."""
     found: list[tuple[str, str | int, str | None]] = []  # setting, value and reason
     if plan.source.x.kind is not FieldKind.ENCODED:
         found.append(("keep", "encoded", "samples are read as arrays"))
@@ -345,15 +352,20 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
         found.append(
             ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
         )
-    found.append(("channels", "first", _no_channels_first(workload, model, plan)))
-    if not plan.suffix:
-        found.append(("finish", "device", "no op is left that a device could do"))
     for kind in LOADERS:
         found.append(("loader", kind, LOADERS[kind].missing()))
         for (name, value), reason in LOADERS[kind].impossible(plan).items():
             found.append((name, value, reason))
         if workload.on_bad_sample == "skip" and not LOADERS[kind].skips_bad_samples:
             found.append(("loader", kind, 'it cannot replace bad samples (on_bad_sample="skip")'))
+    return _with_reasons(found)
+
+
+def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
+    found: list[tuple[str, str | int, str | None]] = []
+    found.append(("channels", "first", _no_channels_first(workload, model, plan)))
+    if not plan.suffix:
+        found.append(("finish", "device", "no op is left that a device could do"))
     alone, order = _one_device_only(workload, model), assembly.batch_order(workload)
     last = order.batch_samples(order.batches - 1)
     uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
@@ -363,6 +375,10 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     if not isinstance(workload.data, WrappedData):
         for form in module.FORMS:
             found.append((CODE, form, module.reasons_against(workload, form, plan, own=False)))
+    return [*impossible_to_feed(workload, plan), *_with_reasons(found)]
+
+
+def _with_reasons(found: Iterable[tuple[str, str | int, str | None]]) -> list[Impossible]:
     return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
 
 

@@ -1,0 +1,564 @@
+"""A training that tunes itself: other configurations take its loader's place while it runs, and stay if faster.
+
+Batches do not depend on the configuration, so the training cannot tell. Nothing is touched while the model hardly
+waits for data. If it waits, the cost model names other configurations, which are tried one at a time: in windows by
+turns with the running one, and judged in pairs, with one error probability shared over all looks. What is not faster is
+taken back, and so is what fails. The model's setup, the storage form and the transfers stay as they are, because they
+are compiled or built in. The rules come first; `LiveTuner` follows a training by them. `quick_look` says what is worth
+a trial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import functools
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from autopipe.errors import AutopipeError
+from autopipe.hardware import machine
+from autopipe.measure import costs
+from autopipe.measure.stats import FEWEST_PAIRS, REPEATABILITY, estimate, student_t
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import LateFinish, Loader
+from autopipe.pipeline.switching import SwitchingLoader
+from autopipe.pipeline.wrap import WrappedData
+from autopipe.search.quick_look import Look, over_epochs, ranked
+from autopipe.values import Estimate
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from autopipe.pipeline.devices.trainer import Trainer
+
+_log = logging.getLogger(__name__)
+
+# -------------------- windows and verdicts
+
+WAITS: Final = 0.02
+"""A model that waits for less of its time has nothing to gain."""
+
+WORTH: Final = 1.05
+"""Times the running rate that another configuration must promise to be tried."""
+
+_WINDOW_SECONDS = 0.25
+_FEWEST_BATCHES = 8  # of a window
+_ROUNDS = 2  # of batches that workers begin, and so end, together: of a window
+_LEAST_NOISE = 0.02  # of a window's rate, in log units
+_CLEAR = 3.0  # times the repeatability limit: one pair decides
+_MOST_PAIRS = 6
+_LOOKS = 1 + _MOST_PAIRS - FEWEST_PAIRS + 1
+_WORTH_KEEPING = math.log(1.02)  # a smaller gain is not worth more workers
+_TOO_SLOW = 0.5  # of a window of the running configuration: a trial that has lost more ends before its window does
+_FILLS = 0.95  # of the rate, which a cache that is yet to fill has to keep: the next epochs gain by it
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Consecutive batches of a training."""
+
+    batches: int
+    seconds: float
+    waited: float  # seconds of these in which the model waited for data
+    busy: float = 0.0  # processor seconds of this process meanwhile
+    cut: bool = False  # whether it was ended early, because it took too long
+
+    @property
+    def rate(self) -> float:
+        """Batches a second."""
+        return self.batches / max(self.seconds, 1e-9)
+
+
+class Verdict(enum.Enum):
+    """Whether another configuration is faster."""
+
+    FASTER = enum.auto()
+    NOT_FASTER = enum.auto()
+    OPEN = enum.auto()
+
+
+def wait_share(windows: Iterable[Window]) -> float:
+    """Return the share of the time in which the model waited for data, 0 to 1."""
+    listed = list(windows)
+    return sum(each.waited for each in listed) / max(sum(each.seconds for each in listed), 1e-9)
+
+
+def noise(windows: Sequence[Window]) -> float:
+    """Return the standard deviation of a window's rate, in log units."""
+    logs = [math.log(each.rate) for each in windows]
+    return max(_LEAST_NOISE, stdev(logs) if len(logs) >= FEWEST_PAIRS else 0.0)
+
+
+def judged(ratios: Sequence[float], noise: float) -> Verdict:
+    """Compare two configurations by the ratios of their rates, in pairs of adjacent windows.
+
+    One pair decides if the difference is far beyond the noise of a window. Else 5 % are shared evenly among the looks,
+    as in a confirmation run, and what is not proved faster after the last is not.
+    """
+    logs = [math.log(ratio) for ratio in ratios]
+    if len(logs) < FEWEST_PAIRS:
+        if abs(fmean(logs)) <= _CLEAR * REPEATABILITY * noise:
+            return Verdict.OPEN
+        return Verdict.FASTER if fmean(logs) > 0 else Verdict.NOT_FASTER
+    mean = fmean(logs)
+    reach = student_t(len(logs) - 1, 0.05 / _LOOKS) * stdev(logs) / math.sqrt(len(logs))
+    if mean - reach > 0 and mean > _WORTH_KEEPING:
+        return Verdict.FASTER
+    is_over = mean + reach < _WORTH_KEEPING or len(logs) >= _MOST_PAIRS
+    return Verdict.NOT_FASTER if is_over else Verdict.OPEN
+
+
+def may_fill(ratio: float, noise: float) -> Verdict:
+    """Judge a configuration with a cache, which is yet to fill, by the ratio of one pair: it has to cost little."""
+    is_cheap = math.log(ratio / _FILLS) > -REPEATABILITY * noise
+    return Verdict.FASTER if is_cheap else Verdict.NOT_FASTER
+
+
+# -------------------- what may be lost, and whether to look again
+
+_FIRST_SHARE, _LATER_SHARE = 0.02, 0.005  # of the time of the first epoch, and of later ones, for slower trials
+_FREE_SECONDS = 1.0  # the same for epochs of seconds
+_FALLEN = 0.9  # of the rate that was settled on
+_LONG = 3  # windows in a row: noise explains fewer
+
+
+def allowed_loss(epoch_seconds: float, trained_seconds: float) -> float:
+    """Return the seconds that trials may have cost so far, by those of an epoch and of the training."""
+    later = max(0.0, trained_seconds - epoch_seconds)
+    return max(_FREE_SECONDS, _FIRST_SHARE * epoch_seconds) + _LATER_SHARE * later
+
+
+def has_fallen(windows: Sequence[Window], settled: Estimate) -> bool:
+    """Return True if the last windows are slower than the rate that was settled on, for longer than noise explains."""
+    last = windows[-_LONG:]
+    least = min(settled.low, _FALLEN * settled.value)
+    return len(last) == _LONG and all(each.rate < least for each in last)
+
+
+# -------------------- the tuner
+
+_STARTING = 1  # windows at the start of a training, in which functions compile
+_KEPT_WINDOWS = 6  # of the running configuration
+_MOST_TRIALS = 8  # after one look
+_EPOCHS = 3  # over which another cache has to pay
+
+Found = TypeVar("Found")
+Steps = Generator[None, tuple[float, float], Found]
+"""Goes on with each batch, which it gets as the seconds that were waited for it, and those of its step."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A configuration that was tried in the place of another, and what came of it."""
+
+    epoch: int
+    before: PipelineConfig
+    after: PipelineConfig
+    ratio: float | None = None  # of the rates, after over before; None if it could not be measured
+    kept: bool
+    failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """The running configuration of a training, as it was measured there."""
+
+    config: PipelineConfig
+    images_per_second: Estimate
+    data_wait_share: float
+    changes: tuple[Change, ...]
+    ended_at: datetime.datetime
+
+
+class LiveTuner:
+    """Watches a training, and tries other configurations while it runs.
+
+    Attributes:
+        config: the configuration of the running loader.
+        changes: all that was tried so far.
+    """
+
+    def __init__(
+        self,
+        loader: SwitchingLoader,
+        config: PipelineConfig,
+        opened: Callable[[PipelineConfig], Loader],
+        look: Callable[[], Look],
+        *,
+        keep: Callable[[Learnt], object] = lambda learnt: None,
+    ) -> None:
+        """Follow `loader`, whose configuration is `config`. `opened` opens others, `look` measures what costs how much;
+        both are called in a thread. `keep` gets what was learnt, at the end of each epoch, in a thread as well.
+        """
+        self.config = config
+        self.changes: list[Change] = []
+        self._loader, self._opened, self._look, self._keep = loader, opened, look, keep
+        self._known: Look | None = None
+        self._windows: list[Window] = []  # the last ones of the running configuration
+        self._tried: dict[str, tuple[PipelineConfig, float]] = {}  # with their images/s
+        self._first = config
+        self._replaced: PipelineConfig | None = None  # a configuration that failed after it was kept
+        self._unfit = set[str]()  # kinds of loaders, and keys of configurations, that failed
+        self._epoch = self._ended = 0  # that is read, and how many have ended
+        self._filled_after = 1  # ended epochs, if there is a cache
+        self._trained = self._lost = 0.0  # seconds of the training, and those that trials cost
+        self._other: tuple[Loader, PipelineConfig] | None = None  # on trial
+        self._failure: Exception | None = None
+        self._opening: Future[Loader] | None = None
+        self._keeping: threading.Thread | None = None
+        self._work: Steps[None] | None = self._tuning()
+        next(self._work)
+
+    # -------- what the loader tells
+
+    def took(self, waited: float, stepped: float) -> None:
+        self._trained += waited + stepped
+        if self._work is None:
+            return
+        try:
+            self._work.send((waited, stepped))
+        except StopIteration:
+            self._work = None
+        except Exception:  # noqa: BLE001  # whatever it was, the training goes on
+            _log.exception("The training goes on without tuning itself.")
+            self._work = None
+            self._loader.stay()
+            self._loader.keep()
+
+    def epoch_ended(self, epoch: int) -> None:
+        self._epoch, self._ended = epoch + 1, self._ended + 1
+        if len(self._windows) >= FEWEST_PAIRS:
+            self._keeping = threading.Thread(target=_kept, args=(self._keep, self.learnt()), name="autopipe-keeping")
+            self._keeping.start()
+
+    def failed(self, loader: Loader, error: Exception) -> None:
+        self._failure, replaced = error, self._replaced
+        if replaced is not None:
+            self._replaced = None
+            self._note(Change(epoch=self._epoch, before=self._first, after=replaced, kept=False), error)
+
+    def instead(self) -> Loader | None:
+        """Open the configuration of the beginning again, if another one fails that was kept."""
+        if self.config is self._first:
+            return None
+        try:
+            loader = self._opened(self._first)
+        except Exception:  # noqa: BLE001  # the error of the running loader is raised
+            return None
+        self._end()
+        self.config, self._replaced = self._first, self.config
+        self._work = self._tuning()
+        next(self._work)
+        return loader
+
+    def closed(self) -> None:
+        self._end()
+        if self._keeping is not None:
+            self._keeping.join()
+
+    def _end(self) -> None:
+        opening, self._opening, self._other, self._work = self._opening, None, None, None
+        if opening is not None:
+            opening.add_done_callback(_closed)
+
+    def learnt(self) -> Learnt:
+        """Return the running configuration with its rate in the last windows."""
+        return Learnt(
+            config=self.config,
+            images_per_second=estimate([each.rate * self._loader.batch_size for each in self._windows]),
+            data_wait_share=min(1.0, wait_share(self._windows)),
+            changes=tuple(self.changes),
+            ended_at=datetime.datetime.now(datetime.UTC),
+        )
+
+    # -------- its work, batch by batch
+
+    def _tuning(self) -> Steps[None]:
+        for _ in range(_STARTING):
+            yield from self._window()
+        while True:
+            yield from self._renewed()
+            while wait_share(self._windows[-_LONG:]) <= WAITS:
+                yield from self._goes_on()
+            settled = yield from self._trying()
+            if not (yield from self._until_full(settled)):
+                self._known = None  # what costs how much has changed
+            self._tried.clear()
+
+    def _until_full(self, settled: Estimate) -> Steps[bool]:
+        """Go on until the cache is full, and return True; or False, if the rate has fallen and the model waits."""
+        was_filling = self._is_filling
+        while not (has_fallen(self._windows, settled) and wait_share(self._windows[-_LONG:]) > WAITS):
+            if was_filling and not self._is_filling:
+                return True
+            yield from self._goes_on()
+            if all(each.rate > settled.high for each in self._windows):
+                settled = estimate([each.rate for each in self._windows])
+        return False
+
+    @property
+    def _is_filling(self) -> bool:
+        return self.config.cache != "none" and self._ended < self._filled_after
+
+    def _goes_on(self) -> Steps[None]:
+        """Add a window of the running configuration."""
+        window = yield from self._window()
+        self._windows = [*self._windows, window][-_KEPT_WINDOWS:]
+
+    def _renewed(self) -> Steps[None]:
+        """Put new windows in the place of all that are known."""
+        self._windows = []
+        while len(self._windows) < _LONG:
+            yield from self._goes_on()
+
+    def _trying(self) -> Steps[Estimate]:
+        """Try what the cost model expects to be faster, until it expects nothing any more; return the rate by which it
+        did, in batches a second.
+        """
+        for _ in range(_MOST_TRIALS):
+            while self._lost + self._may_cost() > self._allowed():
+                yield from self._goes_on()
+            windows = self._windows
+            candidate = yield from self._beside(functools.partial(self._promising, windows))
+            if candidate is None:
+                return estimate([each.rate for each in windows])
+            before, epoch, self._failure, self._other = self.config, self._epoch, None, None
+            ratio: float | None = None
+            self._opening = Future()
+            try:
+                other = yield from self._beside(functools.partial(self._opened, candidate), self._opening)
+            except Exception as error:  # noqa: BLE001  # whatever it was, the running loader goes on
+                self._failure = error
+            else:
+                self._opening, self._other = None, (other, candidate)
+                ratio = yield from self._trial(candidate, other)
+            self._opening = self._other = None
+            kept = self.config is candidate
+            if ratio is not None:
+                rate = self._windows[-1].rate * self._loader.batch_size
+                self._tried[candidate.key()] = candidate, rate if kept else ratio * rate
+            self._note(Change(epoch=epoch, before=before, after=candidate, ratio=ratio, kept=kept), self._failure)
+        return estimate([each.rate for each in self._windows])
+
+    def _promising(self, windows: Sequence[Window]) -> PipelineConfig | None:
+        """Return the configuration to try next; None if none is expected to be faster than the running one."""
+        look = self._known = self._known or self._look()
+        now, is_filling = self.config, self._is_filling
+        rate = self._loader.batch_size * sum(each.batches for each in windows) / sum(each.seconds for each in windows)
+        known = look.costs(now, *self._model(look, windows, is_filling=is_filling))
+
+        def expected(config: PipelineConfig) -> float:
+            if is_filling:  # a cache makes nothing faster yet
+                return costs.predict(config.model_copy(update={"cache": "none"}), known)
+            return over_epochs(config, known, 1 if config.cache == now.cache else _EPOCHS)
+
+        seen = {now.loader.kind: rate / expected(now)}
+        for config, measured in self._tried.values():
+            kind = config.loader.kind
+            seen[kind] = min(seen.get(kind, math.inf), measured / expected(config))
+        for_later = not self._loader.is_last  # epochs follow, for which a cache may be filled
+        candidates = [
+            each
+            for each in look.candidates(now, known)
+            if {each.key(), each.loader.kind}.isdisjoint({now.key(), *self._tried, *self._unfit})
+            and (each.cache == now.cache or (for_later and not is_filling))
+        ]
+        order = ranked(candidates, expected, look.facts, seen)
+        return order[0][0] if order and order[0][1] >= WORTH * rate else None
+
+    def _model(self, look: Look, windows: Sequence[Window], *, is_filling: bool) -> tuple[float, float]:
+        """Return images/s of the model if it never waited, and its processor seconds for an image."""
+        images = self._loader.batch_size * sum(each.batches for each in windows)
+        stepped = sum(each.seconds - each.waited for each in windows)
+        busy = sum(each.busy for each in windows) / images
+        if self.config.loader.shares_lock():  # its workers are threads of this process
+            busy -= costs.work(self.config, look.costs(self.config), filled=not is_filling).core_seconds
+        return images / max(stepped, 1e-9), max(0.0, busy)
+
+    def _trial(self, candidate: PipelineConfig, other: Loader) -> Steps[float | None]:
+        """Run another configuration and the present one by turns, and keep the faster; return the ratio of their rates.
+        None if it failed.
+        """
+        loader, mine, ratios = self._loader, self._loader.loader, list[float]()
+        fills, spread_of = candidate.cache != "none" and self.config.cache == "none", noise(self._windows)
+        verdict, ours = Verdict.OPEN, [self._windows[-1]]
+        while verdict is Verdict.OPEN:
+            # ours, theirs; theirs, ours; ours, theirs; ...: two windows of one follow each other
+            theirs = yield from self._of(other)
+            if theirs is not None and not theirs.cut and not ours:
+                window = yield from self._of(mine)
+                ours = [] if window is None else [window]
+            if theirs is None or not ours:
+                break
+            ratios.append(theirs.rate / ours.pop().rate)
+            if theirs.cut:
+                break
+            verdict = may_fill(ratios[0], spread_of) if fills else judged(ratios, spread_of)
+            if verdict is Verdict.OPEN and loader.loader is mine:
+                yield from self._goes_on()
+                ours = self._windows[-1:]
+        yield from self._served_by(other if verdict is Verdict.FASTER else mine)
+        if loader.loader is other:
+            self._filled_after = self._ended + 2 if fills else self._filled_after  # all but the first few in this epoch
+            self.config = candidate
+        loader.keep()
+        self._other = None
+        if self.config is candidate:
+            yield from self._renewed()
+        return math.exp(fmean(map(math.log, ratios))) if ratios and self._failure is None else None
+
+    def _of(self, wanted: Loader) -> Steps[Window | None]:
+        """Have a loader serve, and return a window of it, which is cut if it is too slow; None if it failed."""
+        usual, serving = self._windows[-1].rate, self._loader
+        lost = 0.0
+        if serving.loader is not wanted:
+            lost = yield from self._served_by(wanted)
+            # Batches that were made while the loader before still served come faster than others.
+            ready = (serving.occupancy() or (0, 0))[0] + self._at_once()
+            for _ in range(ready if serving.loader is wanted else 0):
+                waited, stepped = yield
+                lost += waited + stepped - 1 / usual
+        window = yield from self._window(most=self._may_cost())
+        self._lost += max(0.0, lost) + max(0.0, window.seconds - window.batches / usual)
+        return window if serving.loader is wanted else None
+
+    def _served_by(self, wanted: Loader) -> Steps[float]:
+        """Have a loader serve, and return the seconds lost until it does, or has failed."""
+        lost, usual = 0.0, self._windows[-1].rate
+        if self._loader.loader is not wanted and self._failure is None:
+            self._loader.switch(wanted)
+            while self._loader.is_switching:
+                waited, stepped = yield
+                lost += waited + stepped - 1 / usual
+        return lost
+
+    def _beside(self, function: Callable[[], Found], found: Future[Found] | None = None) -> Steps[Found]:
+        """Run a function in a thread, and go on with windows of the running configuration meanwhile."""
+        future: Future[Found] = Future() if found is None else found
+        threading.Thread(target=_run, args=(function, future), name="autopipe-live", daemon=True).start()
+        while not future.done():
+            yield from self._goes_on()
+        return future.result()
+
+    def _window(self, most: float = math.inf) -> Steps[Window]:
+        """Return the next window of batches; one that loses more than `most` seconds to the usual rate is cut."""
+        least = max(_FEWEST_BATCHES, _ROUNDS * self._at_once())
+        usual = 1 / self._windows[-1].rate if self._windows else 0.0
+        batches, seconds, waiting, busy = 0, 0.0, 0.0, time.process_time()
+        while (batches < least or seconds < _WINDOW_SECONDS) and seconds - batches * usual <= most:
+            waited, stepped = yield
+            batches, seconds, waiting = batches + 1, seconds + waited + stepped, waiting + waited
+        return Window(
+            batches=batches,
+            seconds=seconds,
+            waited=waiting,
+            busy=time.process_time() - busy,
+            cut=seconds - batches * usual > most,
+        )
+
+    def _at_once(self) -> int:
+        """Return how many batches the serving loader makes side by side."""
+        serving = self._loader.loader
+        is_other = self._other is not None and self._other[0] is serving
+        config = self._other[1] if self._other is not None and is_other else self.config
+        return serving.batches_at_once or config.loader.worker_count() or machine.usable_cores()
+
+    def _may_cost(self) -> float:
+        """Return the seconds that a window of a trial may lose."""
+        return max(_WINDOW_SECONDS, _TOO_SLOW * self._windows[-1].seconds)
+
+    def _allowed(self) -> float:
+        return allowed_loss(len(self._loader) / self._windows[-1].rate, self._trained)
+
+    def _note(self, change: Change, failure: Exception | None) -> None:
+        if failure is not None:
+            change = dataclasses.replace(change, failure=str(failure))
+            failed, goes_on = (change.before, change.after) if change.kept else (change.after, change.before)
+            is_alone = failed.loader.kind != goes_on.loader.kind
+            self._unfit.add(failed.loader.kind if is_alone else failed.key())
+            _log.warning("%s failed, and %s goes on: %s", failed.short(), goes_on.short(), failure)
+        else:
+            said = "takes the place of" if change.kept else "was no better than"
+            _log.info(
+                "%s %s %s: %.2f times its rate.", change.after.short(), said, change.before.short(), change.ratio or 0.0
+            )
+        self.changes.append(change)
+
+
+def _run(function: Callable[[], Found], found: Future[Found]) -> None:
+    try:
+        found.set_result(function())
+    except BaseException as error:  # noqa: BLE001  # raised where the result is taken
+        found.set_exception(error)
+
+
+def _closed(opening: Future[Loader]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _kept(keep: Callable[[Learnt], object], learnt: Learnt) -> None:
+    try:
+        keep(learnt)
+    except (AutopipeError, OSError) as error:
+        _log.warning("What this training has learnt was not written: %s", error)
+
+
+# -------------------- beginning
+
+Keep = Callable[[Learnt], object]
+"""Gets what was learnt at the end of each epoch, in a thread of its own."""
+
+
+def follow(
+    loader: Loader,
+    workload: Workload,
+    config: PipelineConfig,
+    opened: Callable[[PipelineConfig], Loader],
+    keep: Keep = lambda learnt: None,
+    finishing: LateFinish | None = None,
+) -> Loader:
+    """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
+
+    A wrapped dataset is returned as it is, with a line in the log: its function makes its batches, and tf.data tunes
+    itself. `opened` opens another configuration; `finishing` finishes the batches of a training without a trainer.
+    """
+    if isinstance(workload.data, WrappedData):
+        _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
+        return loader
+    live = SwitchingLoader(loader, finishing)
+    live.watch = LiveTuner(live, config, opened, functools.partial(Look.at, workload, make_plan(workload)), keep=keep)
+    return live
+
+
+def able(trainer: Trainer, workload: Workload, config: PipelineConfig, keep: Keep = lambda learnt: None) -> None:
+    """Let a trainer of this workload and configuration tune itself, when its `fit` is told to."""
+    opened = trainer.opened
+    assert opened is not None
+    trainer.live = lambda it: follow(it.loader, workload, config, opened, keep)
+
+
+def open_loader(
+    workload: Workload,
+    config: PipelineConfig,
+    shard: tuple[int, int] = (0, 1),
+    keep: Keep = lambda learnt: None,
+) -> Loader:
+    """Open a loader that tunes itself, for a training of one's own.
+
+    If the device is the host, another one, whose workers do all ops, takes its place, as with any loader.
+    """
+    opened, by_workers = assembly.opener(workload, shard=shard), config.model_copy(update={"finish": "host"})
+    loader = opened(config)
+    twin = functools.partial(follow, workload=workload, config=by_workers, opened=opened)
+    finishing = assembly.late_finish(loader.finish, lambda: twin(opened(by_workers)))
+    return follow(loader, workload, config, opened, keep, finishing)

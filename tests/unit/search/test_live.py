@@ -1,0 +1,267 @@
+"""The rules of a training that tunes itself, and trainings played on a clock of their own, with the real tuner."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe.errors import LoaderError
+from autopipe.measure.facts import Impossible, OpCost, ReadCosts, ReadRung
+from autopipe.pipeline.config import LOADERS
+from autopipe.pipeline.switching import SwitchingLoader
+from autopipe.search import live
+from autopipe.search.live import Learnt, LiveTuner, Verdict, Window
+from autopipe.search.quick_look import Look, first_config
+from autopipe.values import Estimate
+from autopipe.workload.sample import Batch
+from tests.fakes.facts import facts
+from tests.fakes.loader import ArrayLoader, blobs
+from tests.fakes.sources import Made
+
+
+def window(rate: float = 10.0, waits: float = 0.5) -> Window:
+    return Window(batches=10, seconds=10 / rate, waited=waits * 10 / rate)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ([1.9], Verdict.FASTER),
+        ([0.4], Verdict.NOT_FASTER),
+        ([1.08], Verdict.OPEN),
+        ([1.08, 1.09, 1.085], Verdict.FASTER),
+        ([1.2, 0.9, 1.1], Verdict.OPEN),
+        ([1.001, 1.0, 1.001], Verdict.NOT_FASTER),
+        ([0.9, 0.91, 0.905], Verdict.NOT_FASTER),
+        ([1.3, 0.8, 1.3, 0.8, 1.3, 0.8], Verdict.NOT_FASTER),
+    ],
+)
+def test_a_configuration_is_kept_only_if_it_is_proved_faster(ratios: list[float], verdict: Verdict) -> None:
+    assert live.judged(ratios, 0.02) is verdict
+
+
+def test_equals_are_hardly_ever_told_apart() -> None:
+    random = np.random.default_rng(0)
+    found = 0
+    for _ in range(1000):
+        ratios = list[float]()
+        while (verdict := live.judged(ratios, 0.05) if ratios else Verdict.OPEN) is Verdict.OPEN:
+            ratios.append(math.exp(random.normal(0, 0.05 * math.sqrt(2))))
+        found += verdict is Verdict.FASTER
+    assert found <= 50
+
+
+def test_a_rate_has_fallen_once_several_windows_in_a_row_say_so() -> None:
+    settled = Estimate(value=10, low=9.5, high=10.5)
+    assert live.has_fallen([window(8)] * 3, settled)
+    assert not live.has_fallen([window(10), window(8), window(8)], settled)
+    assert not live.has_fallen([window(9.2)] * 3, settled)
+
+
+def test_trials_may_cost_a_small_part_of_the_training() -> None:
+    assert live.allowed_loss(1000.0, 10.0) == 20.0
+    assert live.allowed_loss(1000.0, 3000.0) == 30.0
+    assert live.allowed_loss(2.0, 2.0) == 1.0
+
+
+# -------------------- played trainings
+
+X, Y = blobs(4000)
+OURS = ("threads", "processes", "tfdata")
+FIRST = ap.PipelineConfig(loader=ap.Threads(workers=2))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def add(self, seconds: float) -> None:
+        with self._lock:
+            self.seconds += seconds
+
+
+class Played(ArrayLoader):
+    """Takes so many seconds of the clock for each batch; raises at the batch of a number."""
+
+    def __init__(self, clock: Clock, seconds: Callable[[], float], fails_after: int | None = None) -> None:
+        super().__init__(X, Y, 4)
+        self._clock, self._seconds, self._left = clock, seconds, fails_after
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for batch in super().batches(epoch, start, last=last):
+            if self._left is not None:
+                self._left -= 1
+                if self._left < 0:
+                    raise LoaderError("a worker died")
+            self._clock.add(self._seconds())
+            yield batch
+
+
+def look() -> Look:
+    ops = (
+        OpCost(name="read", part="fixed", seconds_per_image=1e-4),
+        OpCost(name="Decode", part="fixed", seconds_per_image=1e-2),
+    )
+    reads = ReadCosts(
+        latency_seconds=1e-4, cpu_seconds=1e-4, bytes_per_image=1e4, rungs=(ReadRung(at_once=1, images_per_second=1e4),)
+    )
+    left_out = [("cache", "memory"), ("cache", "encoded"), *(("loader", kind) for kind in LOADERS if kind not in OURS)]
+    impossible = [Impossible(parameter=name, value=value, reason="of the test") for name, value in left_out]
+    return Look(ops=ops, reads=reads, facts=facts(cores=2, memory_bytes=2**34, impossible=tuple(impossible)))
+
+
+@functools.cache
+def order(epoch: int) -> Any:
+    return ArrayLoader(X, Y, 4).order.epoch(epoch)
+
+
+@dataclasses.dataclass
+class Training:
+    """A training of many steps on the clock, whose loaders take a time by their configuration."""
+
+    took: Callable[[ap.PipelineConfig], float]  # seconds a batch
+    step: float = 0.01
+    fails: Callable[[ap.PipelineConfig], int | None] = lambda config: None  # after how many batches; -1: to open
+    clock: Clock = dataclasses.field(default_factory=Clock)
+    learnt: list[Learnt] = dataclasses.field(default_factory=list)
+    opened: list[ap.PipelineConfig] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.loader = SwitchingLoader(self.open(FIRST), clock=self.clock)
+        self.tuner = LiveTuner(self.loader, FIRST, self.open, look, keep=self.learnt.append)
+        self.loader.watch = self.tuner
+        self._order = self._batches()
+
+    def open(self, config: ap.PipelineConfig) -> Played:
+        self.opened.append(config)
+        fails = self.fails(config)
+        if fails is not None and fails < 0:
+            raise LoaderError("it cannot be pickled")
+        return Played(self.clock, lambda: self.took(config), fails)
+
+    def _batches(self) -> Iterator[tuple[int, list[int]]]:
+        for epoch in itertools.count():
+            for number, (_, y) in enumerate(self.loader.batches(epoch)):
+                yield epoch * len(self.loader) + number, y.tolist()
+
+    def train(self, until: Callable[[], bool], most: int = 200_000) -> None:
+        """Train until something is so, and check each batch."""
+        for number, found in itertools.islice(self._order, most):
+            epoch, batch = divmod(number, len(self.loader))
+            assert found == Y[order(epoch)[batch * 4 :][:4]].tolist()
+            self.clock.add(self.step)
+            if until():
+                return
+        raise AssertionError(self.tuner.changes)
+
+
+def kinds(training: Training) -> set[str]:
+    return {each.after.loader.kind for each in training.tuner.changes}
+
+
+def test_a_faster_loader_is_found_and_kept_and_every_batch_is_the_same() -> None:
+    training = Training(lambda config: 0.2 if config.loader.kind == "threads" else 0.02)
+    training.train(lambda: any(each.kept for each in training.tuner.changes))
+    (change, *_) = [each for each in training.tuner.changes if each.kept]
+    assert (change.before.loader.kind, training.loader.spare) == ("threads", None)
+    assert change.ratio is not None
+    assert change.ratio > 3
+    training.train(lambda: bool(training.learnt) and training.learnt[-1].config == training.tuner.config)
+    assert training.learnt[-1].images_per_second.value == pytest.approx(4 / 0.03, rel=0.1)
+    assert change in training.learnt[-1].changes
+
+
+def test_nothing_is_tried_while_the_model_hardly_waits() -> None:
+    training = Training(lambda config: 0.0001, step=0.05)
+    training.train(lambda: training.clock.seconds > 300)
+    assert training.opened == [FIRST]
+
+
+def test_what_is_slower_is_taken_back_soon() -> None:
+    training = Training(lambda config: 0.2 if config == FIRST else 0.5)
+    training.train(lambda: {"processes", "tfdata"} <= kinds(training))
+    assert training.tuner.config == FIRST
+    assert not any(each.kept for each in training.tuner.changes)
+    assert len(training.opened) <= 1 + live._MOST_TRIALS
+
+
+@pytest.mark.parametrize("after", [-1, 0, 1, 5, 40])
+def test_a_loader_that_fails_leaves_the_training_as_it_is(after: int, caplog: pytest.LogCaptureFixture) -> None:
+    training = Training(
+        lambda config: 0.2 if config.loader.kind == "threads" else 0.02,
+        fails=lambda config: None if config.loader.kind == "threads" else after,
+    )
+    training.train(lambda: len([each for each in training.tuner.changes if each.failure]) == 2)
+    assert {each.after.loader.kind for each in training.tuner.changes if each.failure} == {"processes", "tfdata"}
+    training.train(lambda: training.clock.seconds > 1000)
+    assert training.tuner.config.loader.kind == "threads"
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 2
+
+
+def test_it_looks_again_once_the_machine_has_become_slower() -> None:
+    is_busy = threading.Event()
+    training = Training(lambda config: 0.2 if is_busy.is_set() and config.loader.kind == "threads" else 0.03)
+    training.train(lambda: {"processes", "tfdata"} <= kinds(training))
+    assert training.tuner.config.loader.kind == "threads"
+    is_busy.set()
+    training.train(lambda: training.tuner.config.loader.kind != "threads")
+
+
+def test_a_mistake_of_the_tuner_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    training = Training(lambda config: 0.2)
+    training.tuner._look = lambda: [][0]
+    training.train(lambda: training.tuner._work is None)
+    training.train(lambda: training.clock.seconds > 1000)
+    assert "without tuning itself" in caplog.text
+
+
+def test_a_loader_that_opens_while_the_training_ends_is_closed() -> None:
+    training = Training(lambda config: 0.2)
+    may_open, began, made = threading.Event(), threading.Event(), list[Played]()
+
+    def opened(config: ap.PipelineConfig) -> Played:
+        began.set()
+        may_open.wait()
+        made.append(Played(training.clock, lambda: 0.1))
+        return made[0]
+
+    training.tuner._opened = opened
+    training.train(began.is_set)
+    opening = training.tuner._opening
+    training.loader.close()
+    may_open.set()
+    assert opening is not None
+    assert opening.result(60).closed  # type: ignore[attr-defined]
+
+
+# -------------------- a start without a tune
+
+
+def test_a_short_look_finds_a_configuration_to_begin_with() -> None:
+    data = Made(40, lambda index: np.full((6, 5, 3), index, np.uint8))
+    workload = ap.Workload(data=data, ops=[ap.RandomCrop(4, 4)], batch_size=4)
+    config = first_config(workload)
+    with ap.build_loader(workload, config) as loader:
+        assert len(list(loader.batches(0))) == 10
+
+
+def test_reads_that_wait_are_made_many_at_a_time() -> None:
+    def read(index: int) -> Any:
+        threading.Event().wait(0.02)
+        return np.full((6, 5, 3), index, np.uint8)
+
+    workload = ap.Workload(data=Made(40, read), ops=[ap.RandomCrop(4, 4)], batch_size=4)
+    assert (first_config(workload).loader.reads_at_once() or 0) >= 16
