@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from autopipe.api.loading import load as load
     from autopipe.api.loading import report as report
     from autopipe.api.retuning import retune as retune
+    from autopipe.api.training import build_loader as build_loader
+    from autopipe.api.training import build_trainer as build_trainer
     from autopipe.api.tuning import tune as tune
     from autopipe.artifact.drift import DriftMonitor as DriftMonitor
     from autopipe.artifact.verifying import verify_files as verify_files
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
     from autopipe.hardware.rehearsal import Rehearsal as Rehearsal
-    from autopipe.pipeline.assembly import build_loader as build_loader
-    from autopipe.pipeline.assembly import build_trainer as build_trainer
     from autopipe.pipeline.config import PipelineConfig as PipelineConfig
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.pipeline.devices.trainer import Trainer as Trainer
@@ -77,11 +77,11 @@ if TYPE_CHECKING:
 _NAMES = {
     "api.loading": "load report",
     "api.retuning": "retune",
+    "api.training": "build_loader build_trainer",
     "api.tuning": "tune",
     "artifact.drift": "DriftMonitor",
     "artifact.verifying": "verify_files",
     "errors": "AutopipeError",
-    "pipeline.assembly": "build_loader build_trainer",
     "pipeline.config": "PipelineConfig",
     "hardware.rehearsal": "Rehearsal",
     "pipeline.devices.simulated": "SimulatedAccelerator",

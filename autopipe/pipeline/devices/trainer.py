@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import keras
 
 from autopipe.errors import ModelError, shortened
-from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.callbacks import TrainingCallbacks, listed, of_rank, restored
@@ -24,8 +25,11 @@ from autopipe.pipeline.devices.feed import Fault, Placement, Stream, replayed
 from autopipe.pipeline.devices.strategy import DeviceStrategy, SingleDevice
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
+from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
+
+_log = logging.getLogger(__name__)
 
 _ELSEWHERE: Final = {
     **dict.fromkeys(("x", "y", "batch_size", "shuffle"), "Set it in the workload."),
@@ -90,11 +94,17 @@ class Trainer:
             function, unless the model was compiled for several or a callback looks at each batch.
         promise: the measured speed of this pipeline, for callbacks that compare; None without a measurement.
         data: the samples, for callbacks that look at their files; None if they are not known.
+        tune: "live" has each `fit` tune the pipeline while it trains; None leaves it as it is.
+        live: returns the loader of a trainer as one that tunes itself; None for a trainer that cannot.
+        opened: opens a loader of the trainer's batches by another configuration; None for a trainer that cannot.
     """
 
     setup: ModelSetup = ModelSetup()
     promise: Any = None
     data: Source | None = None
+    tune: Literal["live"] | None = None
+    live: Callable[[Trainer], Loader] | None = None
+    opened: Callable[[PipelineConfig], Loader] | None = None
 
     def __init__(
         self,
@@ -135,6 +145,7 @@ class Trainer:
         *,
         validation: Any = None,
         callbacks: Iterable[Any] | keras.callbacks.Callback | None = None,
+        tune: Literal["live"] | None = None,
         **keras_fit_arguments: Any,
     ) -> keras.callbacks.History:
         """Train, and return Keras's history.
@@ -149,14 +160,19 @@ class Trainer:
                 and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into batches
                 of the workload's size unless `validation_batch_size` is given.
             callbacks: Keras callbacks, or one.
+            tune: "live" tries other configurations of the loader while it trains, if the model waits for data, and
+                keeps what is faster; batches stay the same. None: as the trainer's `tune` says.
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
         Raises:
             ModelError: an argument is fixed by the workload, or a count is no whole number; the model does not fit the
-                batches, or the devices cannot share the last batch of `validation`, or its samples have no targets.
+                batches, or the devices cannot share the last batch of `validation`, or its samples have no targets; or
+                this trainer cannot tune itself.
+            ConfigError: `tune` is neither "live" nor None.
             AutopipeError: an error of the loader, unchanged.
         """
         epochs, arguments = _checked(epochs, keras_fit_arguments)
+        self._tune_itself(self.tune if tune is None else tune)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
@@ -250,6 +266,20 @@ class Trainer:
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+    def _tune_itself(self, tune: str | None) -> None:
+        check_tune(tune)
+        if tune is None or isinstance(self.loader, SwitchingLoader):
+            return
+        if self.live is None:
+            raise ModelError(
+                "This trainer cannot tune itself, because it was given its loader.",
+                hint="Make it by ap.build_trainer, or by make_trainer() of a tuned pipeline.",
+            )
+        if self._placement.strategy.rank[1] > 1:
+            _log.warning("Of several processes that train together none tunes itself, so `tune` is left out.")
+            return
+        self.loader = self.live(self)
 
     def _stands(self) -> tuple[int, int]:
         trained = 0 if self._session is None else self._session.trained
