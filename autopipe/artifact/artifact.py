@@ -22,7 +22,7 @@ import pydantic
 import pydantic_core
 
 from autopipe.artifact import pick, reference
-from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Profile
+from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Live, Profile
 from autopipe.errors import ArtifactError, near, shortened
 from autopipe.hardware import disk, machine
 from autopipe.measure.trial import protocol
@@ -188,6 +188,12 @@ def renew(known: Artifact, profile: Profile, path: Path) -> Path:
         with contextlib.suppress(ArtifactError):
             known = read(path)
         return write(pick.with_profile(known, profile), path)
+
+
+def renew_live(live: Live, path: Path) -> Path:
+    """Write what a training has learnt into an artefact, and return the path. Raises ArtifactError on failure."""
+    with alone(path):
+        return write(pick.with_live(read(path), live), path)
 
 
 def _set_aside(file: Path, why: str) -> None:

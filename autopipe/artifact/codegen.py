@@ -61,14 +61,14 @@ TUNED = ap.load(Path(__file__).resolve().with_name(ARTIFACT), pinned=WORKLOAD)
 CONFIG: ap.PipelineConfig = TUNED.config
 
 
-def make_loader(shard: tuple[int, int] = (0, 1)) -> ap.Loader:
+def make_loader(shard: tuple[int, int] = (0, 1), tune: Any = None) -> ap.Loader:
     """Open a loader of one part of every epoch, the i-th of n; its `with` block closes it."""
-    return TUNED.make_loader(shard=shard)
+    return TUNED.make_loader(shard=shard, tune=tune)
 
 
-def make_trainer(shard: tuple[int, int] = (0, 1)) -> ap.Trainer:
-    """Build the workload's model and what feeds it, for `.fit(epochs=3)`."""
-    return TUNED.make_trainer(shard=shard)
+def make_trainer(shard: tuple[int, int] = (0, 1), tune: Any = None) -> ap.Trainer:
+    """Build the workload's model and what feeds it, for `.fit(epochs=3)`; tune="live" goes on tuning meanwhile."""
+    return TUNED.make_trainer(shard=shard, tune=tune)
 
 
 def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoch: int = 0) -> Any:

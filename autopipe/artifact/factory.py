@@ -12,12 +12,12 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import drift, pick, reference
 from autopipe.artifact.artifact import write_joined
-from autopipe.artifact.schema import Artifact, Profile, Reference
+from autopipe.artifact.schema import Artifact, Live, LiveChange, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
@@ -27,6 +27,7 @@ from autopipe.measure.trial import workload_import
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.switching import check_tune
 from autopipe.search.result import Baseline, Winner
 from autopipe.values import rate_text
 from autopipe.workload.sample import Source
@@ -34,6 +35,10 @@ from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer
+    from autopipe.search.live import Learnt
+
+
+_MOST_CHANGES = 100  # of a training, that an artefact keeps
 
 
 class NamelessWarning(UserWarning):
@@ -109,6 +114,8 @@ class Tuned:
         if self.ceiling is not None:
             rates.append(("the model alone", self.ceiling.model_images_per_second))
         facts = [f"config {self.config.short()}"]
+        if self.choice.live is not None:
+            rates.insert(0, ("in training", self.choice.live.images_per_second))
         for name, each in rates:
             value, low, high = map(rate_text, (each.value, each.low, each.high))
             facts.append(f"{name} {value} ({low} to {high}) images/s")
@@ -121,29 +128,43 @@ class Tuned:
     def _repr_html_(self) -> str | None:
         return None if self.shown is None else self.shown(self.profile)
 
-    def make_loader(self, *, shard: tuple[int, int] = (0, 1)) -> Loader:
+    def make_loader(self, *, shard: tuple[int, int] = (0, 1), tune: Literal["live"] | None = None) -> Loader:
         """Return an open loader of the workload's batches.
 
         Args:
             shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
+            tune: "live" tries other configurations while the loader is read, if its reader waits, and keeps what is
+                faster; the batches stay the same.
 
         Example:
             >>> with ap.load("autopipe.json").make_loader() as loader:  # doctest: +SKIP
             ...     for x, y in loader.epoch(0):
             ...         ...
         """
-        return assembly.build_loader(self.workload, self.config, shard=shard)
+        if tune is None:
+            return assembly.build_loader(self.workload, self.config, shard=shard)
+        check_tune(tune)
+        from autopipe.search import live
 
-    def make_trainer(self, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
+        return live.open_loader(self.workload, self.config, shard, self._keep)
+
+    def make_trainer(self, *, shard: tuple[int, int] = (0, 1), tune: Literal["live"] | None = None) -> Trainer:
         """Return a trainer of the workload's model.
 
         Args:
             shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
+            tune: "live" has each `fit` try other configurations while it trains, if the model waits for data, and keep
+                what is faster; the batches stay the same. None: only those that are told to.
 
         Example:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
+        check_tune(tune)
         trainer = assembly.build_trainer(self.workload, self.config, shard=shard)
+        from autopipe.search import live
+
+        live.able(trainer, self.workload, self.config, self._keep)
+        trainer.tune = tune
         measured_on, trains_on = self.profile.hardware.keras_backend, keras_backend()
         match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
@@ -203,6 +224,31 @@ class Tuned:
                 stacklevel=2,
             )
         return write_joined(self.artifact_for(Path(path).parent), path)
+
+    def _keep(self, learnt: Learnt) -> None:
+        """Write what a training has learnt to the artefact, if it has one, and the training has tried anything."""
+        if self.path is None or not learnt.changes:
+            return
+        changes = tuple(
+            LiveChange(
+                epoch=each.epoch,
+                before=each.before.short(),
+                after=each.after.short(),
+                ratio=each.ratio,
+                kept=each.kept,
+                failure=each.failure,
+            )
+            for each in learnt.changes[-_MOST_CHANGES:]
+        )
+        live = Live(
+            hardware=fingerprint.detect(self.workload.data),
+            config=learnt.config.model_dump(mode="json"),
+            images_per_second=learnt.images_per_second,
+            data_wait_share=learnt.data_wait_share,
+            trained_at=learnt.ended_at,
+            changes=changes,
+        )
+        files.renew_live(live, self.path)
 
     def artifact_for(self, folder: Path) -> Artifact:
         """Return the artefact with paths that start in `folder`."""

@@ -13,13 +13,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from autopipe import again
-from autopipe.artifact.schema import Artifact, Profile
+from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_hardware, compare_workload
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import JsonObject
 
 _USUAL_BACKEND = "tensorflow"  # Keras's default
+_SAME = MatchLevel.SAME
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +30,21 @@ class Choice:
     config: PipelineConfig  # to run
     profile: Profile  # of the configuration
     match: Match  # the profile's machine compared with this one
+    live: Live | None = None  # what gave the configuration, if that is a training on this machine after the profile
     warning: str | None = None  # for the user; None if the profile is this machine's own
 
 
 def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
-    """Choose for a machine: its own profile; else the nearest one; else the configuration that is nowhere bad.
+    """Choose for a machine: what a training that tuned itself has learnt here, if no profile of this machine is later;
+    else its own profile; else the nearest one; else the configuration that is nowhere bad.
 
     With `strict`, anything but the machine's own profile is an ArtifactError, and so is an unreadable configuration.
     Messages call the artefact `name`.
     """
     profile, match = nearest(artifact, here)
+    live = None if strict and match.level is not MatchLevel.SAME else live_of(artifact, here)
+    if live is not None and not (match.level is MatchLevel.SAME and profile.measured_at > live.trained_at):
+        return Choice(config=parse_config(live.config), profile=profile, match=match, live=live)
     if match.level is MatchLevel.SAME:
         return Choice(config=config_of(profile), profile=profile, match=match)
     count = len(artifact.profiles)
@@ -103,6 +109,18 @@ def most_robust(profiles: Sequence[Profile]) -> Profile:
     return max(profiles, key=lambda profile: (worst_case(profile), -profile.hardware.cores, profile.measured_at))
 
 
+def live_of(artifact: Artifact, here: Hardware) -> Live | None:
+    """Return what a training that tuned itself has learnt on such a machine."""
+    same = (each for each in artifact.live if compare_hardware(each.hardware, here).level is MatchLevel.SAME)
+    return max(same, key=lambda live: live.trained_at, default=None)
+
+
+def with_live(artifact: Artifact, live: Live) -> Artifact:
+    """Return the artefact with this in the place of what was learnt on such a machine before."""
+    others = (each for each in artifact.live if compare_hardware(each.hardware, live.hardware).level is not _SAME)
+    return artifact.model_copy(update={"live": (*others, live)})
+
+
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
     """Return the artefact with a profile in the place of the one of the same machine, or beside the others."""
     others = tuple(
@@ -130,7 +148,9 @@ def merge(artifacts: Sequence[Artifact]) -> Artifact:
     every = (profile for artifact in artifacts for profile in artifact.profiles)
     # Of two of the same moment the text decides, so that the order of the artefacts does not.
     oldest, *later = sorted(every, key=lambda profile: (profile.measured_at, profile.model_dump_json()))
-    return functools.reduce(with_profile, later, first.model_copy(update={"profiles": (oldest,)}))
+    merged = functools.reduce(with_profile, later, first.model_copy(update={"profiles": (oldest,), "live": ()}))
+    learnt = sorted((live for artifact in artifacts for live in artifact.live), key=lambda live: live.trained_at)
+    return functools.reduce(with_live, learnt, merged)
 
 
 def config_of(profile: Profile) -> PipelineConfig:

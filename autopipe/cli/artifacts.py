@@ -63,10 +63,11 @@ def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.As
     here = fingerprint.detect()
     try:
         choice = pick.pick(content, here, name=str(artifact))
-        used, note = choice.profile, choice.warning
+        used, note, live = choice.profile, choice.warning, choice.live
     except ArtifactError as error:  # the package of its loader is missing: show the rest
-        used, note = None, str(error)
-    screen.show(tables.profiles(content, used, note, here=here, now=datetime.datetime.now(datetime.UTC)))
+        used, note, live = None, str(error), None
+    now = datetime.datetime.now(datetime.UTC)
+    screen.show(tables.profiles(content, used, note, here=here, now=now, live=live))
 
 
 def report(

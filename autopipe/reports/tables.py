@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.artifact import drift
-from autopipe.artifact.schema import Artifact, Profile
+from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.hardware.machine import Machine, opencv_warning, size_text
 from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
@@ -244,19 +244,47 @@ def fitness_document(found: drift.Result) -> dict[str, Any]:
 
 
 def profiles(
-    artifact: Artifact, used: Profile | None, note: str | None, *, here: Hardware, now: datetime.datetime
+    artifact: Artifact,
+    used: Profile | None,
+    note: str | None,
+    *,
+    here: Hardware,
+    now: datetime.datetime,
+    live: Live | None = None,
 ) -> RenderableType:
-    """Render `autopipe show`; `used` is the profile that this machine gets, `note` a remark on it."""
+    """Render `autopipe show`; `used` is the profile that this machine gets, or `live` what a training has learnt on it
+    later; `note` is a remark on it.
+    """
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
-        mark = " (used on this machine)" if profile == used else ""
+        mark = " (used on this machine)" if profile == used and live is None else ""
         if mark and profile.result.rehearsed is not None:
             mark = " (rehearsed, and used for want of one of this machine)"
         parts.append(Text(f"profile {number} of {len(artifact.profiles)}{mark}", style="bold"))
         parts += [_profile(profile, here, now), Text()]
+    for each in artifact.live:
+        mark = " (used on this machine)" if each == live else ""
+        parts += [Text(f"live, of a training{mark}", style="bold"), _live(each), Text()]
     if note is not None:
         parts.append(Text(f"note: {note}", style="yellow"))
     return Group(*parts)
+
+
+def _live(live: Live) -> Table:
+    changes = [
+        f"epoch {each.epoch + 1}: {each.after} in place of {each.before}, "
+        + (each.failure or f"{wording.times(each.ratio or 1.0)}{'' if each.kept else ', taken back'}")
+        for each in live.changes
+    ]
+    return labelled(
+        [
+            ("machine", wording.machine(live.hardware)),
+            ("config", wording.config(live.config)),
+            ("images/s", f"{wording.rates(live.images_per_second)}, waits for data {live.data_wait_share:.0%}"),
+            ("trained", f"{live.trained_at:%Y-%m-%d %H:%M} UTC; not proved by a confirmation run"),
+            ("changes", "\n".join(changes) or "none"),
+        ]
+    )
 
 
 def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:

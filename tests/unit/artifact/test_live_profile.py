@@ -1,0 +1,110 @@
+"""What a training has learnt, in the artefact: written at the ends of epochs, used on the same machine, and shown."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import autopipe as ap
+from autopipe.artifact import artifact as files
+from autopipe.artifact import factory, pick
+from autopipe.artifact.schema import Artifact, Live, LiveChange
+from autopipe.errors import ArtifactError
+from autopipe.measure import fingerprint
+from autopipe.reports import tables
+from autopipe.search.live import Change, Learnt
+from autopipe.values import Estimate
+from tests.fakes.profiles import NOON, config, hardware, of_this_machine, profile
+
+RATE = Estimate(value=500.0, low=490.0, high=510.0)
+BEFORE, AFTER = ap.PipelineConfig(loader=ap.Threads(workers=2)), ap.PipelineConfig(loader=ap.Threads(workers=7))
+HOUR = datetime.timedelta(hours=1)
+
+
+def live(**changes: Any) -> Live:
+    plain: dict[str, Any] = {
+        "hardware": hardware(),
+        "config": AFTER.model_dump(mode="json"),
+        "images_per_second": RATE,
+        "data_wait_share": 0.25,
+        "trained_at": NOON + HOUR,
+        "changes": (
+            LiveChange(epoch=0, before="threads(workers=2)", after="threads(workers=7)", ratio=1.5, kept=True),
+            LiveChange(
+                epoch=1, before="threads(workers=7)", after="processes(workers=2)", kept=False, failure="no room"
+            ),
+        ),
+    }
+    return Live(**{**plain, **changes})
+
+
+def test_a_machine_begins_with_what_its_last_training_has_learnt() -> None:
+    known = Artifact(profiles=(profile(),), live=(live(),))
+    choice = pick.pick(known, hardware())
+    assert (choice.config, choice.live) == (AFTER, live())
+
+
+def test_a_later_tune_counts_more() -> None:
+    known = Artifact(profiles=(profile(),), live=(live(trained_at=NOON - HOUR),))
+    choice = pick.pick(known, hardware())
+    assert (choice.config.model_dump(mode="json"), choice.live) == (config(), None)
+
+
+def test_what_was_learnt_on_another_machine_is_not_used() -> None:
+    known = Artifact(profiles=(profile(),), live=(live(hardware=hardware(cpu_model="Another")),))
+    assert pick.pick(known, hardware()).live is None
+
+
+def test_on_a_machine_without_a_profile_it_takes_the_place_of_the_nearest_one() -> None:
+    here = hardware(cores=32)
+    known = Artifact(profiles=(profile(),), live=(live(hardware=here),))
+    choice = pick.pick(known, here)
+    assert (choice.config, choice.warning) == (AFTER, None)
+    with pytest.raises(ArtifactError, match="not of this machine"):
+        pick.pick(known, here, strict=True)
+
+
+def test_the_last_training_on_a_machine_replaces_those_before_it() -> None:
+    others, later = live(hardware=hardware(cores=32)), live(trained_at=NOON + 2 * HOUR)
+    known = Artifact(profiles=(profile(),), live=(live(), others))
+    assert pick.with_live(known, later).live == (others, later)
+    assert pick.merge([pick.with_live(known, later), known]).live == (others, later)
+    assert pick.with_profile(known, profile(measured_at=NOON)).live == known.live
+
+
+def test_it_is_written_beside_the_profiles_and_read_again(tmp_path: Path) -> None:
+    folder = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent
+    path = folder / "autopipe.json"
+    before, tuned = files.read(path), factory.load(path)
+    now = datetime.datetime.now(datetime.UTC)
+    change = Change(epoch=0, before=BEFORE, after=AFTER, ratio=1.5, kept=True)
+    learnt = Learnt(config=AFTER, images_per_second=RATE, data_wait_share=0.1, changes=(change,), ended_at=now)
+    tuned._keep(learnt)
+    found = files.read(path)
+    assert found.profiles == before.profiles
+    assert [each.changes[0].after for each in found.live] == [AFTER.short()]
+    assert factory.load(path).config == AFTER
+
+
+def test_a_training_that_tried_nothing_leaves_the_file_alone(tmp_path: Path) -> None:
+    folder = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent
+    path = folder / "autopipe.json"
+    before, now = path.read_bytes(), datetime.datetime.now(datetime.UTC)
+    tuned = factory.load(path)
+    tuned._keep(Learnt(config=AFTER, images_per_second=RATE, data_wait_share=0.0, changes=(), ended_at=now))
+    assert path.read_bytes() == before
+
+
+def test_show_tells_what_was_changed_and_what_that_brought() -> None:
+    known = Artifact(profiles=(profile(),), live=(live(),))
+    console = Console(file=io.StringIO(), width=200)
+    console.print(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON, live=live()))
+    said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "live, of a training (used on this machine)" in said
+    assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.50x" in said
+    assert "no room" in said
