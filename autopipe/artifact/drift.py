@@ -42,6 +42,7 @@ HELP: Final = {
     "data_wait_share": "Part of the time that the training waited for data, 0 to 1.",
     "cores_of_others": "Cores that others kept busy, of those that this process may use.",
     "lost_workers": "Workers of the loader that died in the last epoch, and were replaced.",
+    "loader_changes": "Times that another loader has taken over in the last epoch, for good.",
 }
 DRIFTED: Final = "Whether training is slower than promised."
 
@@ -149,10 +150,10 @@ def DriftMonitor(
 ) -> EpochMonitor:
     """Return a Keras callback that compares a training with the promise of its artefact.
 
-    Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others` and `lost_workers` go to the logs, and so to
-    `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, if these come later in the list. A
-    `DriftWarning` is given once, with the cause and the command to run, when the training falls short by more than the
-    interval of the recorded rate.
+    Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others`, `lost_workers` and `loader_changes` (with
+    `tune="live"`) go to the logs, and so to `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, if
+    these come later in the list. A `DriftWarning` is given once, with the cause and the command to run, when the
+    training falls short by more than the interval of the recorded rate.
 
     Args:
         jsonl: a file to which each epoch adds a line of JSON, for collectors of logs.

@@ -207,10 +207,11 @@ class EpochFigures:
     data_wait_share: float
     cores_of_others: float = 0.0  # how many cores others on the machine kept busy
     lost_workers: int = 0  # workers of the loader that died since the epoch before, and were replaced
+    loader_changes: int = 0  # other loaders that took over for good since then, in a training that tunes itself
 
 
 class EpochMonitor(keras.callbacks.Callback):
-    """Adds `images_per_second`, `data_wait_share`, `cores_of_others` and `lost_workers` to the logs of each epoch.
+    """Adds the fields of `EpochFigures` to the logs of each epoch.
 
     Callbacks that come later in the list see them, `TensorBoard` and `History` among them.
     """
@@ -228,7 +229,7 @@ class EpochMonitor(keras.callbacks.Callback):
         self._watch = neighbours
         self._trainer: Any = None  # of which a monitor needs the `loader`
         self._meter: TimedLoader | None = None
-        self._epochs = self._lost = 0
+        self._epochs = self._lost = self._changes = 0
         self._first: tuple[int, float, float] | None = None
         self._last = (0, 0.0, 0.0)
 
@@ -245,7 +246,7 @@ class EpochMonitor(keras.callbacks.Callback):
         self._meter = loader if isinstance(loader, TimedLoader) else TimedLoader(loader, self._clock)
         self._trainer.loader = self._meter
         self._neighbours = self._watch()
-        self._epochs, self._lost = 0, self._meter.lost_workers()
+        self._epochs, self._lost, self._changes = 0, self._meter.lost_workers(), self._meter.changes()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._first = None
@@ -264,11 +265,13 @@ class EpochMonitor(keras.callbacks.Callback):
             return  # a single batch
         batches, seconds, waited = (last - first for first, last in zip(self._first, self._last, strict=True))
         lost, self._lost = self._lost, self._meter.lost_workers()
+        changes, self._changes = self._changes, self._meter.changes()
         figures = EpochFigures(
             images_per_second=batches * self._meter.batch_size / max(seconds, 1e-9),
             data_wait_share=min(1.0, waited / max(seconds, 1e-9)),
             cores_of_others=self._neighbours.cores(),
             lost_workers=self._lost - lost,
+            loader_changes=self._changes - changes,
         )
         if logs is not None:
             logs |= dataclasses.asdict(figures)

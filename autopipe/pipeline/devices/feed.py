@@ -27,6 +27,7 @@ from autopipe.hardware import processes
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader, end
+from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.workload.sample import Batch, SampleSpec, mapped, triple
 
 DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
@@ -239,6 +240,10 @@ class TimedLoader(Loader):
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         dataset = self.loader.native_dataset(epoch, epochs, start)
         return self._timed(dataset) if isinstance(dataset, Iterable) else dataset
+
+    def changes(self) -> int:
+        """Return how often another loader has taken over; 0 if the training does not tune itself."""
+        return self.loader.changes if isinstance(self.loader, SwitchingLoader) else 0
 
     def close(self) -> None:
         self.loader.close()

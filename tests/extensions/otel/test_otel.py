@@ -43,6 +43,7 @@ def test_each_epoch_sets_the_gauges_of_open_telemetry(monkeypatch: pytest.Monkey
         "autopipe.data_wait_share": {None: 0.5},
         "autopipe.cores_of_others": {None: 2.0},
         "autopipe.lost_workers": {None: 0},
+        "autopipe.loader_changes": {None: 0},
         "autopipe.drifted": {**causes, Cause.NEIGHBOURS: 1},
     }
     judge(trainer, 1, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))
