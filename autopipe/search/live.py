@@ -51,7 +51,7 @@ WORTH: Final = 1.05
 """Times the running rate that another configuration must promise to be tried."""
 
 _WINDOW_SECONDS = 0.25
-_FEWEST_BATCHES = 8  # of a window
+_FEWEST_BATCHES = 4  # of a window
 _ROUNDS = 2  # of batches that workers begin, and so end, together: of a window
 _LEAST_NOISE = 0.02  # of a window's rate, in log units
 _CLEAR = 3.0  # times the repeatability limit: one pair decides
@@ -325,7 +325,7 @@ class LiveTuner:
         did, in batches a second.
         """
         for _ in range(_MOST_TRIALS):
-            while self._lost + self._may_cost() > self._allowed():
+            while self._left() < max(_WINDOW_SECONDS, 1 / self._windows[-1].rate):  # the least that a trial may lose
                 yield from self._goes_on()
             windows = self._windows
             candidate = yield from self._beside(functools.partial(self._promising, windows))
@@ -354,7 +354,7 @@ class LiveTuner:
         look = self._known = self._known or self._look()
         now, is_filling = self.config, self._is_filling
         rate = self._loader.batch_size * sum(each.batches for each in windows) / sum(each.seconds for each in windows)
-        known = look.costs(now, *self._model(look, windows, is_filling=is_filling))
+        known = look.costs(now.model_setup, *self._model(look, windows, is_filling=is_filling))
 
         def expected(config: PipelineConfig) -> float:
             if is_filling:  # a cache makes nothing faster yet
@@ -381,7 +381,7 @@ class LiveTuner:
         stepped = sum(each.seconds - each.waited for each in windows)
         busy = sum(each.busy for each in windows) / images
         if self.config.loader.shares_lock():  # its workers are threads of this process
-            busy -= costs.work(self.config, look.costs(self.config), filled=not is_filling).core_seconds
+            busy -= costs.work(self.config, look.costs(self.config.model_setup), filled=not is_filling).core_seconds
         return images / max(stepped, 1e-9), max(0.0, busy)
 
     def _trial(self, candidate: PipelineConfig, other: Loader) -> Steps[float | None]:
@@ -474,10 +474,11 @@ class LiveTuner:
 
     def _may_cost(self) -> float:
         """Return the seconds that a window of a trial may lose."""
-        return max(_WINDOW_SECONDS, _TOO_SLOW * self._windows[-1].seconds)
+        return max(_WINDOW_SECONDS, min(self._left(), _TOO_SLOW * self._windows[-1].seconds))
 
-    def _allowed(self) -> float:
-        return allowed_loss(len(self._loader) / self._windows[-1].rate, self._trained)
+    def _left(self) -> float:
+        """Return the seconds that trials may still lose."""
+        return allowed_loss(len(self._loader) / self._windows[-1].rate, self._trained) - self._lost
 
     def _note(self, change: Change, failure: Exception | None) -> None:
         if failure is not None:

@@ -18,9 +18,8 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.config import PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.space import MEASURED_BOUNDS
-from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import feasible, library
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
@@ -60,12 +59,12 @@ class Look:
         )
         return cls(ops=ops, reads=reads, facts=_facts(workload, plan, mean_bytes))
 
-    def costs(self, config: PipelineConfig, model_rate: float = _FAST, model_core_seconds: float = 0.0) -> Costs:
-        """Return the costs, with those of the model in the setup of a configuration, in images/s."""
+    def costs(self, setup: ModelSetup, model_rate: float = _FAST, model_core_seconds: float = 0.0) -> Costs:
+        """Return the costs, with the rate of the model in its setup, in images/s."""
         described = self.facts.workload
         return Costs(
             ops=self.ops,
-            model_rates={config.model_setup: model_rate},
+            model_rates={setup: model_rate},
             model_core_seconds=model_core_seconds,
             cores=machine.core_time(),
             reads=self.reads,
@@ -74,18 +73,22 @@ class Look:
             finished_bytes=described.finished_bytes,
         )
 
-    def candidates(self, config: PipelineConfig, known: Costs, memory_share: float = 1.0) -> list[PipelineConfig]:
-        """Return the configurations that may take the place of `config`, which differ in loader and cache only. A cache
-        may take this share of the memory that caches may take.
+    def candidates(
+        self, config: PipelineConfig | None, known: Costs, memory_share: float = 1.0
+    ) -> list[PipelineConfig]:
+        """Return the configurations that may take the place of `config`, which differ in loader and cache only; None:
+        to begin with. A cache may take this share of the memory that caches may take.
         """
         free = int(memory_share * _free_bytes(config, self.facts))
-        facts = costs.useful(known, dataclasses.replace(self.facts, memory_bytes=free, gpus=config.devices))
+        devices = 1 if config is None else config.devices
+        facts = costs.useful(known, dataclasses.replace(self.facts, memory_bytes=free, gpus=devices))
         space = library.load("default", {"cores": facts.cores, "gpus": 1})
         space = space.measured({name: getattr(facts, name) for name in MEASURED_BOUNDS})
-        stays = {name: getattr(config, name) for name in type(config).model_fields if name not in _MAY_CHANGE}
+        others = {name: field for name, field in PipelineConfig.model_fields.items() if name not in _MAY_CHANGE}
         for parameter in space:
-            if parameter.name in stays:
+            if parameter.name in others:
                 space = space.only(parameter.name, parameter.values[:1])
+        stays = {name: field.default if config is None else getattr(config, name) for name, field in others.items()}
         changed = (each.config.model_copy(update=stays) for each in feasible.trim(space, facts).candidates)
         return [*{each.key(): each for each in changed if _takes_over(each, facts)}.values()]
 
@@ -117,21 +120,22 @@ def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
     return Facts(workload=described, cores=machine.usable_cores(), accelerator=accelerators > 0)
 
 
-def _free_bytes(config: PipelineConfig, facts: Facts) -> int:
+def _free_bytes(config: PipelineConfig | None, facts: Facts) -> int:
     """Return the free memory, and what a cache of `config` has taken of it already."""
+    if config is None:
+        return machine.detect_memory().available_bytes
     taken = (costs.cache_bytes(config, facts.workload) or 0) - MemoryCache.unfilled_bytes()
     return machine.detect_memory().available_bytes + max(0, taken)
 
 
 def first_config(workload: Workload) -> PipelineConfig:
     """Return the configuration that a short look at the samples predicts to be the fastest: a start without a tune."""
-    usual = to_config({"loader": "threads", "threads.workers": machine.usable_cores()})
-    if isinstance(workload.data, WrappedData):
-        return wrap.as_it_is(workload) or usual
+    if (wrapped := wrap.as_it_is(workload)) is not None:
+        return wrapped
     look = Look.at(workload, make_plan(workload))
-    known = look.costs(usual)
+    known = look.costs(ModelSetup())
     predicted = functools.partial(over_epochs, known=known, epochs=workload.epochs or _EPOCHS)
-    return ranked([usual, *look.candidates(usual, known, _CHEAP)], predicted, look.facts)[0][0]
+    return ranked(look.candidates(None, known, _CHEAP), predicted, look.facts)[0][0]
 
 
 def over_epochs(config: PipelineConfig, known: Costs, epochs: int) -> float:
