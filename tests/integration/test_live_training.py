@@ -60,6 +60,8 @@ class Switching(keras.callbacks.Callback):
         if next(self._numbers) % self._every == 0 and not loader.is_switching:
             assert self._trainer.opened is not None
             loader.switch(self._trainer.opened(next(self._turns)))
+            assert loader._upcoming is not None
+            loader._upcoming.is_there(60)  # so that no loader is late, however slow the machine is
 
 
 @functools.cache

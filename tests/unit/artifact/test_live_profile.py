@@ -14,8 +14,9 @@ import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
 from autopipe.artifact.schema import Artifact, Live, LiveChange
-from autopipe.errors import ArtifactError
+from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
+from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.reports import tables
 from autopipe.search.live import Change, Learnt
 from autopipe.values import Estimate
@@ -108,3 +109,12 @@ def test_show_tells_what_was_changed_and_what_that_brought() -> None:
     assert "live, of a training (used on this machine)" in said
     assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.50x" in said
     assert "no room" in said
+
+
+def test_the_loader_of_an_artefact_may_tune_itself(tmp_path: Path) -> None:
+    tuned = factory.load(of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()))
+    with tuned.make_loader(tune="live") as loader:
+        assert isinstance(loader, SwitchingLoader)
+        assert sum(len(x) for x, _ in loader.batches(0)) == 256
+    with pytest.raises(ConfigError, match="`tune` must be"):
+        tuned.make_loader(tune="always")  # type: ignore[arg-type]  # as a user may
