@@ -195,6 +195,8 @@ def test_what_is_slower_is_taken_back_soon() -> None:
     training.train(lambda: {"processes", "tfdata"} <= kinds(training))
     assert training.tuner.config == FIRST
     assert not any(each.kept for each in training.tuner.changes)
+    epoch, slow = len(training.loader) * 0.21, 0.51  # seconds, and those of a batch, after which a window is cut
+    assert training.tuner._lost <= live.allowed_loss(epoch, training.clock.seconds) + slow
     assert len(training.opened) <= 1 + live._MOST_TRIALS
 
 
