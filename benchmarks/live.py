@@ -74,12 +74,14 @@ def _paths() -> tuple[list[str], list[int]]:
 def tf_data(wait: float) -> Any:
     import tensorflow as tf
 
+    def read_late(name: bytes) -> bytes:
+        time.sleep(wait)
+        return Path(name.decode()).read_bytes()
+
     def read(path: Any) -> Any:
         if not wait:
             return tf.io.read_file(path)
-        return tf.numpy_function(
-            lambda name: (time.sleep(wait), Path(name.decode()).read_bytes())[1], [path], tf.string
-        )
+        return tf.numpy_function(read_late, [path], tf.string)
 
     def load(path: Any, label: Any) -> Any:
         image = tf.image.resize(tf.io.decode_jpeg(read(path), channels=3), (SIZE, SIZE))
