@@ -307,7 +307,7 @@ class LiveTuner:
 
     @property
     def _is_filling(self) -> bool:
-        return self.config.cache != "none" and self._ended < self._filled_after
+        return self.config.kept.in_memory and self._ended < self._filled_after
 
     def _goes_on(self) -> Steps[None]:
         """Add a window of the running configuration."""
@@ -358,8 +358,8 @@ class LiveTuner:
 
         def expected(config: PipelineConfig) -> float:
             if is_filling:  # a cache makes nothing faster yet
-                return costs.predict(config.model_copy(update={"cache": "none"}), known)
-            return over_epochs(config, known, 1 if config.cache == now.cache else _EPOCHS)
+                return costs.predict(config.keeping(in_memory=False), known)
+            return over_epochs(config, known, 1 if config.keep == now.keep else _EPOCHS)
 
         seen = {now.loader.kind: rate / expected(now)}
         for config, measured in self._tried.values():
@@ -370,7 +370,7 @@ class LiveTuner:
             each
             for each in look.candidates(now, known)
             if {each.key(), each.loader.kind}.isdisjoint({now.key(), *self._tried, *self._unfit})
-            and (each.cache == now.cache or (for_later and not is_filling))
+            and (each.keep == now.keep or (for_later and not is_filling))
         ]
         order = ranked(candidates, expected, look.facts, seen)
         return order[0][0] if order and order[0][1] >= WORTH * rate else None
@@ -389,7 +389,8 @@ class LiveTuner:
         None if it failed.
         """
         loader, mine, ratios = self._loader, self._loader.loader, list[float]()
-        fills, spread_of = candidate.cache != "none" and self.config.cache == "none", noise(self._windows)
+        fills = candidate.kept.in_memory and candidate.keep != self.config.keep
+        spread_of = noise(self._windows)
         verdict, ours = Verdict.OPEN, [self._windows[-1]]
         while verdict is Verdict.OPEN:
             # ours, theirs; theirs, ours; ours, theirs; ...: two windows of one follow each other

@@ -18,7 +18,7 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.pipeline.space import MEASURED_BOUNDS
 from autopipe.search import feasible, library
 from autopipe.workload.data import source as data_source
@@ -30,7 +30,7 @@ from autopipe.workload.workload import Workload
 _SAMPLES = 32  # that are looked at
 _LOOK_SECONDS = 0.3
 _FAST: Final = 1e6  # images/s of a model of which nothing is known
-_MAY_CHANGE = ("loader", "cache")  # settings; the others are compiled into the step, or lie on the disk
+_MAY_CHANGE = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
 _ALIKE = 0.98  # of the highest prediction: the cheapest of these is tried
 _EPOCHS = 5  # of a training that does not say how many it has
 _CHEAP = 0.25  # of the memory that caches may take: before it is known whether the model waits, no cache takes more
@@ -85,11 +85,14 @@ class Look:
         space = library.load("default", {"cores": facts.cores, "gpus": 1})
         space = space.measured({name: getattr(facts, name) for name in MEASURED_BOUNDS})
         others = {name: field for name, field in PipelineConfig.model_fields.items() if name not in _MAY_CHANGE}
+        space = space.only("keep", [each for each in space["keep"].values if not Kept.of(str(each)).converts])
         for parameter in space:
             if parameter.name in others:
                 space = space.only(parameter.name, parameter.values[:1])
         stays = {name: field.default if config is None else getattr(config, name) for name, field in others.items()}
         changed = (each.config.model_copy(update=stays) for each in feasible.trim(space, facts).candidates)
+        if config is not None:
+            changed = (each.keeping(form=config.kept.form, cut=config.kept.cut) for each in changed)
         return [*{each.key(): each for each in changed if _takes_over(each, facts)}.values()]
 
 
@@ -141,9 +144,9 @@ def first_config(workload: Workload) -> PipelineConfig:
 def over_epochs(config: PipelineConfig, known: Costs, epochs: int) -> float:
     """Predict the images/s over some epochs, in the first of which a cache is filled."""
     filled = costs.predict(config, known)
-    if config.cache == "none" or epochs == 1:
+    if not config.kept.in_memory or epochs == 1:
         return filled
-    filling = costs.predict(config.model_copy(update={"cache": "none"}), known)
+    filling = costs.predict(config.keeping(in_memory=False), known)
     return epochs / (1 / filling + (epochs - 1) / filled)
 
 

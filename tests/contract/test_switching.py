@@ -24,13 +24,13 @@ from tests.fakes.sources import Made
 
 CONFIGS = {
     "threads": ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=2)),
-    "threads, cached": ap.PipelineConfig(loader=ap.Threads(workers=3, queue_size=1), cache="memory"),
+    "threads, cached": ap.PipelineConfig(loader=ap.Threads(workers=3, queue_size=1), keep="memory"),
     "threads, ahead": ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=2, read_ahead=16)),
     "processes": ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2)),
-    "processes, cached": ap.PipelineConfig(loader=ap.Processes(workers=1, queue_size=2), cache="memory"),
-    "processes, encoded, ahead": ap.PipelineConfig(loader=ap.Processes(workers=2, read_ahead=8), cache="encoded"),
+    "processes, cached": ap.PipelineConfig(loader=ap.Processes(workers=1, queue_size=2), keep="memory"),
+    "processes, encoded, ahead": ap.PipelineConfig(loader=ap.Processes(workers=2, read_ahead=8), keep="encoded"),
     "tfdata": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, prefetch=2)),
-    "tfdata, cached, ahead": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, read_ahead=8), cache="memory"),
+    "tfdata, cached, ahead": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, read_ahead=8), keep="memory"),
 }
 EPOCHS = 3
 

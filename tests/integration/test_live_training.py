@@ -22,7 +22,7 @@ FIXED = ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=1))
 OTHERS = [
     ap.PipelineConfig(loader=ap.Processes(workers=1, queue_size=1)),
     ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=1)),
-    ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), cache="memory"),
+    ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), keep="memory"),
     FIXED,
 ]
 

@@ -118,7 +118,7 @@ def look() -> Look:
     reads = ReadCosts(
         latency_seconds=1e-4, cpu_seconds=1e-4, bytes_per_image=1e4, rungs=(ReadRung(at_once=1, images_per_second=1e4),)
     )
-    left_out = [("cache", "memory"), ("cache", "encoded"), *(("loader", kind) for kind in LOADERS if kind not in OURS)]
+    left_out = [("keep", "memory"), ("keep", "encoded"), *(("loader", kind) for kind in LOADERS if kind not in OURS)]
     impossible = [Impossible(parameter=name, value=value, reason="of the test") for name, value in left_out]
     return Look(ops=ops, reads=reads, facts=facts(cores=2, memory_bytes=2**34, impossible=tuple(impossible)))
 
