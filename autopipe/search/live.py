@@ -418,18 +418,22 @@ class LiveTuner:
         return math.exp(fmean(map(math.log, ratios))) if ratios and self._failure is None else None
 
     def _of(self, wanted: Loader) -> Steps[Window | None]:
-        """Have a loader serve, and return a window of it, which is cut if it is too slow; None if it failed."""
+        """Have a loader serve, and return a window of it; None if it failed. That of the other one is cut if it is slow."""
         usual, serving = self._windows[-1].rate, self._loader
-        lost = 0.0
+        is_other = self._other is not None and self._other[0] is wanted
+        most = (
+            self._may_cost() if is_other else math.inf
+        )  # the running one is measured whole, however slow it has become
         if serving.loader is not wanted:
-            lost = yield from self._served_by(wanted)
+            self._lost += max(0.0, (yield from self._served_by(wanted)))
             # Batches that were made while the loader before still served come faster than others.
             ready = (serving.occupancy() or (0, 0))[0] + self._at_once()
-            for _ in range(ready if serving.loader is wanted else 0):
-                waited, stepped = yield
-                lost += waited + stepped - 1 / usual
-        window = yield from self._window(most=self._may_cost())
-        self._lost += max(0.0, lost) + max(0.0, window.seconds - window.batches / usual)
+            began = yield from self._window(most, batches=ready)
+            self._lost += max(0.0, began.seconds - began.batches / usual)
+            if began.cut:
+                return began if serving.loader is wanted else None
+        window = yield from self._window(most)
+        self._lost += max(0.0, window.seconds - window.batches / usual)
         return window if serving.loader is wanted else None
 
     def _served_by(self, wanted: Loader) -> Steps[float]:
@@ -450,20 +454,23 @@ class LiveTuner:
             yield from self._goes_on()
         return future.result()
 
-    def _window(self, most: float = math.inf) -> Steps[Window]:
-        """Return the next window of batches; one that loses more than `most` seconds to the usual rate is cut."""
-        least = max(_FEWEST_BATCHES, _ROUNDS * self._at_once())
+    def _window(self, most: float = math.inf, batches: int | None = None) -> Steps[Window]:
+        """Return the next window, or one of so many batches; one that loses more than `most` seconds to the usual rate
+        is cut.
+        """
+        least = max(_FEWEST_BATCHES, _ROUNDS * self._at_once()) if batches is None else batches
+        least_seconds = _WINDOW_SECONDS if batches is None else 0.0
         usual = 1 / self._windows[-1].rate if self._windows else 0.0
-        batches, seconds, waiting, busy = 0, 0.0, 0.0, time.process_time()
-        while (batches < least or seconds < _WINDOW_SECONDS) and seconds - batches * usual <= most:
+        count, seconds, waiting, busy = 0, 0.0, 0.0, time.process_time()
+        while (count < least or seconds < least_seconds) and seconds - count * usual <= most:
             waited, stepped = yield
-            batches, seconds, waiting = batches + 1, seconds + waited + stepped, waiting + waited
+            count, seconds, waiting = count + 1, seconds + waited + stepped, waiting + waited
         return Window(
-            batches=batches,
+            batches=count,
             seconds=seconds,
             waited=waiting,
             busy=time.process_time() - busy,
-            cut=seconds - batches * usual > most,
+            cut=seconds - count * usual > most,
         )
 
     def _at_once(self) -> int:
