@@ -418,7 +418,7 @@ class LiveTuner:
         return math.exp(fmean(map(math.log, ratios))) if ratios and self._failure is None else None
 
     def _of(self, wanted: Loader) -> Steps[Window | None]:
-        """Have a loader serve, and return a window of it; None if it failed. That of the other one is cut if it is slow."""
+        """Have a loader serve, and return a window of it, which is cut if the other one is slow; None if it failed."""
         usual, serving = self._windows[-1].rate, self._loader
         is_other = self._other is not None and self._other[0] is wanted
         most = (
@@ -545,7 +545,7 @@ def follow(
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
     live = SwitchingLoader(loader, finishing)
-    live.watch = LiveTuner(live, config, opened, functools.partial(Look.at, workload, make_plan(workload)), keep=keep)
+    live.watch = LiveTuner(live, config, opened, lambda: Look.at(workload, make_plan(workload)), keep=keep)
     return live
 
 

@@ -28,7 +28,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
 _SAMPLES = 32  # that are looked at
-_LOOK_SECONDS = 0.3
+_LOOK_SECONDS = 0.15  # at least 8 samples are looked at, however long they take
 _FAST: Final = 1e6  # images/s of a model of which nothing is known
 _MAY_CHANGE = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
 _ALIKE = 0.98  # of the highest prediction: the cheapest of these is tried
