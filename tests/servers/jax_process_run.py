@@ -78,7 +78,7 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
             trainer.fit(epochs=1000, callbacks=[steps], verbose=0)
         checkpoint = keras.callbacks.ModelCheckpoint(str(folder / f"rank-{rank}.keras"))
         validation = dataclasses.replace(data, notes=os.devnull)
-        initial = {}
+        initial = dict[str, Any]()
         if task == "resumed":
             trainer.model.load_weights(folder / "half.weights.h5")
             trainer.load_state_dict(json.loads((folder / "state.json").read_text()))
