@@ -51,6 +51,8 @@ NUMPY = ArrayNamespace()
 
 
 Target: TypeAlias = Literal["image", "mask", "both"]
+Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Numbers of rows, shape (samples, height), and of columns, shape (samples, width)."""
 _MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
 
 
@@ -168,6 +170,17 @@ class Op(abc.ABC):
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
         raise NotImplementedError
+
+    def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
+        """Return the rows and the columns of the images before the op that make up the images after it; None if it does
+        anything else than move whole rows and columns. A device does such an op by its gather alone, to the bit as
+        `apply` does it.
+
+        Args:
+            size: (height, width) of the images before the op, all of one size.
+            random: the samples' own numbers, shape (samples, draws).
+        """
+        return None
 
     def plain(self, step: Step, library: Library) -> Iterable[str]:
         """Return the op as lines of NumPy and OpenCV, or of TensorFlow, by TensorFlow's own op if it has one.

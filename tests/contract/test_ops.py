@@ -5,6 +5,7 @@ The ops are found in the package. One that has no case in `op_references.py` fai
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -26,6 +27,7 @@ from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op, Step
 from autopipe.workload.ops import on_parts, region
 from autopipe.workload.ops.custom import Map
+from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
@@ -318,3 +320,41 @@ def test_what_small_arrays_are_augmented_by_has_a_batch_half() -> None:
         "CenterCrop", "RandomCrop", "RandomFlip", "RandomBrightness", "RandomContrast", "Pad", "OneHot", "Rescale",
         "Normalize", "Cast",
     }  # fmt: skip
+
+
+@each_case
+def test_a_move_of_rows_and_columns_gives_the_same_bits_as_sample_by_sample(case: Case) -> None:
+    for sample in samples_of(case):
+        if moves(case, sample):
+            random = np.array(RANDOM)[:, : case.op.draws]
+            for number, drawn in enumerate(random):
+                wanted = case.op.apply(sample, spec_of(sample), drawn)
+                touched = case.op.touches(spec_of(sample))
+                for part, one, is_on in zip(sample, wanted, touched, strict=True):
+                    if is_on and part is not None:
+                        places = case.op.places(part.shape[:2], random)
+                        assert places is not None
+                        rows, columns = (each[number] for each in places)
+                        np.testing.assert_array_equal(part[rows][:, columns], one)
+
+
+def moves(case: Case, sample: Sample) -> bool:
+    """Tell whether an op says that it moves rows and columns, and takes samples of this size."""
+    x = sample[0]
+    if isinstance(x, bytes) or case.op.places(x.shape[:2], np.full((1, case.op.draws), 0.5)) is None:
+        return False
+    with contextlib.suppress(BadSampleError):
+        case.op.apply(sample, spec_of(sample), np.full(case.op.draws, 0.5))
+        return True
+    return False
+
+
+def test_flips_and_crops_move_rows_and_columns_and_a_class_of_somebodys_own_does_not_say_so() -> None:
+    found = {type(case.op).__name__ for case in CASES for sample in samples_of(case) if moves(case, sample)}
+    assert found == {"CenterCrop", "RandomCrop", "RandomFlip"}
+
+    class Darker(RandomFlip):
+        def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Any) -> NDArray[Any]:
+            return super().pixels(array, kind, random, out) // 2
+
+    assert Darker().places((4, 4), np.zeros((1, 2))) is None

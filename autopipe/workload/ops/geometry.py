@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, OpError, shortened
-from autopipe.workload.op import Step
+from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
     MOVED,
     ImageOp,
@@ -64,6 +64,16 @@ class RandomFlip(PixelOp):
         code = (-1 if down else 1) if across else 0
         flipped = cv2.flip(array, code, dst=room_of(out, array))
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
+
+    def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
+        if type(self) is not RandomFlip:  # a class of somebody's own may do more
+            return None
+        (height, width), mirrored = size, random < 0.5
+        rows, columns = np.arange(height), np.arange(width)
+        return (
+            np.where(mirrored[:, 1:] & self.vertical, rows[::-1], rows),
+            np.where(mirrored[:, :1] & self.horizontal, columns[::-1], columns),
+        )
 
     def batches_of(self, field: Field) -> bool:
         return True

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
-from autopipe.workload.op import ArrayNamespace, Op, Step, Target
+from autopipe.workload.op import ArrayNamespace, Op, Places, Step, Target
 from autopipe.workload.plain_code import Library, Lines, said
 from autopipe.workload.sample import SLOTS, Batch, FieldKind, Part, Sample, SampleSpec
 
@@ -100,6 +100,9 @@ class _Around(Op):
     @property
     def target(self) -> Target:
         return self.op.target
+
+    def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
+        return self.op.places(size, random)
 
     def plain_constants(self, step: Step) -> Lines:
         return self.op.plain_constants(step)

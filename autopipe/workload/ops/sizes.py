@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError
-from autopipe.workload.op import Step
+from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
     MOVED,
     Box,
@@ -275,14 +275,24 @@ class _Crop(Cutting):
         top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
         return top, left, self.height, self.width
 
+    def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
+        if type(self) not in (CenterCrop, RandomCrop):  # a class of somebody's own may do more
+            return None
+        tops, lefts = self._corners(size, random)
+        return tops[:, None] + np.arange(self.height), lefts[:, None] + np.arange(self.width)
+
+    def _corners(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places:
+        """Return the top row and the left column of each sample's crop."""
+        free, count = (size[0] - self.height + 1, size[1] - self.width + 1), len(random)
+        down, right = (np.broadcast_to(at * most, count) for at, most in zip(self._place(random.T), free, strict=True))
+        return down.astype(np.int64), right.astype(np.int64)
+
     def batches_of(self, field: Field) -> bool:
         return field.shape is not None and field.shape[0] >= self.height and field.shape[1] >= self.width
 
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         count, height, width = arrays.shape[:3]
-        down, right = self._place(random.T)
-        tops = np.broadcast_to(down * (height - self.height + 1), count).astype(np.int64)
-        lefts = np.broadcast_to(right * (width - self.width + 1), count).astype(np.int64)
+        tops, lefts = self._corners((height, width), random)
         # All cuts that there are, as views: a sample, its top row and left column choose one, which is copied at once.
         cuts = np.lib.stride_tricks.as_strided(
             arrays,
