@@ -369,7 +369,7 @@ class MemoryCache:
                 self._filled[row] = True
 
     def note(self, index: int) -> None:
-        """Say that a sample is there, as `put` does, without its bytes: for a rehearsal."""
+        """Say that a sample is there, as `put` does, without its bytes: it was written to `rows`, or is rehearsed."""
         row = index if self._rows is None else self._rows[index]
         if row >= 0:
             self._filled[row] = True
@@ -397,6 +397,12 @@ class MemoryCache:
     @property
     def filled(self) -> int:
         return int(np.count_nonzero(self._filled))
+
+    @property
+    def rows(self) -> Batch:
+        """The room of all samples, of one shape: a row each. Whoever writes to it tells so by `note`."""
+        assert isinstance(self._room, _Rows)
+        return self._room.parts
 
 
 def _key(recipe: Recipe) -> tuple[object, ...]:

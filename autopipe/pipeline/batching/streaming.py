@@ -59,6 +59,20 @@ class Filler(Protocol):
         ...
 
 
+class ThreadFiller:
+    """Fills slots in the worker's own thread, by a kernel of this process."""
+
+    lost = 0  # threads do not die alone
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.begin, self.forget = kernel.begin, kernel.forget
+        self.stop = kernel.close  # a worker's thread ends by itself after the batch that it is at
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+
+
 class StreamingConfig(LoaderConfig):
     """The knobs of a loader whose workers each fill a whole batch at a time; `Threads` says what they are."""
 

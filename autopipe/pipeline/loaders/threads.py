@@ -10,13 +10,10 @@ import contextlib
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from autopipe.hardware import processes
-from autopipe.pipeline.batching.cache import MemoryCache, Slot
-from autopipe.pipeline.batching.kernel import BadSample, Kernel
-from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.batching.streaming import Filler, StreamingConfig, ThreadFiller
 from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.loader import LoadJob
 
@@ -43,16 +40,4 @@ class Threads(StreamingConfig):
         processes.one_opencv_thread()
         kernel = Kernel(traced(job.recipe), cache, self.read_ahead)
         undo.callback(kernel.close)
-        return kernel, [_Filler(kernel)] * self.workers
-
-
-class _Filler:
-    lost = 0  # threads do not die alone
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self.begin, self.forget = kernel.begin, kernel.forget
-        self.stop = kernel.close  # a worker's thread ends by itself after the batch that it is at
-
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+        return kernel, [ThreadFiller(kernel)] * self.workers
