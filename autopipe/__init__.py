@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer as Trainer
     from autopipe.pipeline.loader import Loader as Loader
     from autopipe.pipeline.loaders.processes import Processes as Processes
+    from autopipe.pipeline.loaders.resident import Resident as Resident
     from autopipe.pipeline.loaders.tfdata import TfData as TfData
     from autopipe.pipeline.loaders.threads import Threads as Threads
     from autopipe.pipeline.wrap import wrap as wrap
@@ -88,6 +89,7 @@ _NAMES = {
     "pipeline.devices.trainer": "Trainer",
     "pipeline.loader": "Loader",
     "pipeline.loaders.processes": "Processes",
+    "pipeline.loaders.resident": "Resident",
     "pipeline.loaders.tfdata": "TfData",
     "pipeline.loaders.threads": "Threads",
     "pipeline.wrap": "wrap",

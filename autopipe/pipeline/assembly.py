@@ -26,7 +26,7 @@ from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
-from autopipe.pipeline.loader import Finish, LateFinish, Loader, LoadJob, Recipe, Shared
+from autopipe.pipeline.loader import Device, Finish, LateFinish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
@@ -49,7 +49,26 @@ if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer
 
 
-# -------------------- late finish: what `LateFinish` asks of the backend
+# -------------------- the backend: what loaders and `LateFinish` ask of it
+
+
+def _device() -> Device:
+    """Return the device of a training on one device."""
+    import keras
+
+    from autopipe.pipeline.devices.strategy import SingleDevice
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        if keras.backend.backend() == "jax":
+            import jax
+
+            return jax.jit(function)  # type: ignore[no-any-return]  # JAX has no types
+        import tensorflow as tf
+
+        # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
+        return tf.function(function, autograph=False, jit_compile=True)  # type: ignore[no-any-return]  # nor has it
+
+    return Device(_place_on_host() or SingleDevice().place, compiled)
 
 
 def _compiled(finish: Finish) -> Callable[[Batch], Batch]:
@@ -282,6 +301,7 @@ def _config_of_evaluation(
     """Return a configuration for the samples of `over`, and their plan if that was made: from their files, and without
     a cache if they are read once or memory has no room. What caches of this process have yet to take counts as taken.
     """
+    config = config.model_copy(update=config.loader.in_evaluation())
     config = config.model_copy(update={"keep": "none" if passes == 1 else config.kept.memory})
     if not config.kept.in_memory or config.loader.works_elsewhere:  # there, the loader looks for room itself
         return config, None
@@ -337,6 +357,7 @@ def _job(
         bad_sample_log=workload.bad_sample_log,
         identity=identity,
         finishing=late_finish(finish, open_twin),
+        device=_device,
         setup=config.model_setup,
     )
 
@@ -345,6 +366,8 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan) -> Recipe:
     """Return the recipe of a workload's samples in a configuration."""
     source, done = _kept(workload, config, plan)
     recipe, kept = Recipe.of(workload, plan, source=source, done=done, finish=config.finish), config.kept
+    if config.loader.keeps_on_device:
+        return dataclasses.replace(recipe, cached=1.0, kept_bytes=kept_bytes(recipe))
     if not kept.in_memory:
         return recipe
     if isinstance(kept.memory_cut, int):

@@ -47,6 +47,7 @@ class LoaderConfig(Strict):
         rank: the place in an expert's order of loaders to try; the lowest first.
         is_foreign: whether it is foreign code for comparison: it runs in a process of its own and cannot win.
         works_elsewhere: whether its workers run on other cores than the training.
+        keeps_on_device: whether it makes all samples as it opens, keeps them on the device and makes batches there.
         needs: the extra and the package that it needs.
         spaces: the values of its knobs in shipped search spaces, by the name of the space, as in the file of one.
     """
@@ -57,6 +58,7 @@ class LoaderConfig(Strict):
     rank: ClassVar[int] = 100
     is_foreign: ClassVar[bool] = False
     works_elsewhere: ClassVar[bool] = False
+    keeps_on_device: ClassVar[bool] = False
     needs: ClassVar[tuple[str, str] | None] = None
     spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -142,6 +144,10 @@ class LoaderConfig(Strict):
     def samples_ahead(self, batch_size: int) -> int:
         """Return the largest number of samples in memory as read, or being read, beside those that workers read."""
         return getattr(self, "read_ahead", 0)
+
+    def in_evaluation(self) -> Mapping[str, Any]:
+        """Return the settings of a configuration that differ where samples are validated or predicted."""
+        return {}
 
     def shares_lock(self) -> bool:
         return True
@@ -389,6 +395,8 @@ class PipelineConfig(Strict):
         loader = self.loader.normalised()
         if self.kept.converts and loader.reads_ahead():  # such a set lies on this machine
             loader = loader.model_copy(update={"read_ahead": 0})
+        if loader.keeps_on_device:  # it holds all samples, and the last ops are done where they are
+            self.__dict__.update(keep=self.kept.disk, finish="device")
         self.__dict__["loader"] = loader  # frozen for all others
         return self
 

@@ -98,6 +98,13 @@ class Owner:
             )
 
 
+class Device(NamedTuple):
+    """The device of the Keras backend, for loaders, which import no framework."""
+
+    place: Callable[[Any], Any]  # returns an array there; one that is there already as it is
+    compiled: Callable[[Callable[..., Any]], Callable[..., Any]]  # compiles a function of `keras.ops` on arrays there
+
+
 class LateFinish:
     """Finishes batches for a training that has no compiled step of a Keras model.
 
@@ -121,6 +128,10 @@ class LateFinish:
 
     def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
         """Yield the finished batches of a loader, as arrays of the Keras backend."""
+        if loader.on_device:
+            for parts in loader.native_dataset(epoch, 1, start):
+                yield self._finished(loader.spec.aligned(parts))
+            return
         place = self._place_on_host()
         if place is not None and self._finish.ops and self.twin is None and not self._is_closed:
             self._owner.require()
@@ -162,6 +173,8 @@ class Loader(abc.ABC):
         buffered_batches: how many batches may wait ahead of the consumer.
         last_batch_samples: samples in the last batch of an epoch; None if unknown.
         has_dataset: whether `native_dataset` may return one.
+        on_device: whether `native_dataset` gives arrays on the device, of samples kept there, on any backend.
+        fill_seconds: the time that making those samples took, as the loader opened.
         hand_over_seconds: the time that a batch takes from another machine; None if batches are made here.
         batches_at_once: batches that are made side by side, and so come together; None: one by each worker.
     """
@@ -172,6 +185,8 @@ class Loader(abc.ABC):
     buffered_batches: int
     last_batch_samples: int | None = None
     has_dataset: bool = False
+    on_device: bool = False
+    fill_seconds: float = 0.0
     hand_over_seconds: float | None = None
     batches_at_once: int | None = None
 
@@ -284,7 +299,8 @@ class Loader(abc.ABC):
         """Begin batches again after `stop_ahead`."""
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None if there is none.
+        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None if there is none; if the loader
+        is `on_device`, as an iterator over arrays there.
 
         Elements are tuples of the existing parts, in the order of `spec.fields`.
         """
@@ -432,6 +448,7 @@ class LoadJob:
     bad_sample_log: str  # the file that lists skipped samples
     identity: Callable[[], str]  # returns a digest of all that fixes the sequence of batches
     finishing: LateFinish  # finishes batches for a training without a Keras model
+    device: Callable[[], Device]  # returns the device on which the model trains
     setup: ModelSetup  # the settings on which the model's speed depends
     shared: Shared = dataclasses.field(default_factory=Shared)  # with other loaders of the workload
 

@@ -51,6 +51,7 @@ OTHER_THINGS = {
 }
 ELSEWHERE = {
     ("pipeline/devices/feed.py", "diagnose"): "a method of loaders",
+    ("measure/bench.py", "resident"): "the identity of a loader that repeats one batch",
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",

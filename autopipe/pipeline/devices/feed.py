@@ -109,7 +109,7 @@ class Stream:
 def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -> Generator[Any, None, None]:
     with fault.remembered():
         dataset = None
-        if keras.backend.backend() == "tensorflow":
+        if loader.on_device or keras.backend.backend() == "tensorflow":
             epochs = -(-(first[1] + steps) // len(loader))
             dataset = loader.native_dataset(first[0], epochs, first[1])
         batches = _numpy(loader, first, steps) if dataset is None else _native(loader, dataset, steps)

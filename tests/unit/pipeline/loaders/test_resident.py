@@ -1,0 +1,299 @@
+"""What is peculiar to `Resident`: what it refuses, a device without room, bad samples, and what a trainer gets.
+
+Not tested: a GPU, which the machines that run this do not have. `tests/contract/test_resident.py` runs it on JAX, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import autopipe as ap
+from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError
+from autopipe.hardware import gpu, machine
+from autopipe.pipeline import assembly
+from autopipe.pipeline.assembly import build_loader, build_trainer, evaluation_loader
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.resident import DeviceMemoryWarning
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import Batch, FieldKind, Source
+from tests.fakes.damage import truncate
+from tests.fakes.sources import Made
+
+OPS = [ap.Decode(), ap.Resize(20, 24), ap.RandomCrop(16, 16), ap.RandomFlip(vertical=True), ap.Rescale(1 / 255)]
+RESIDENT = PipelineConfig(loader=ap.Resident(workers=2))
+THREADS = PipelineConfig(loader=ap.Threads(workers=2))
+
+
+def workload(folder: Path, **changes: Any) -> ap.Workload:
+    settings = {"data": ap.Table(folder / "labels.csv"), "ops": OPS, "batch_size": 4, "seed": 3, **changes}
+    return ap.Workload(**settings)
+
+
+def noted(data: Source, read: list[int]) -> Made:
+    """Return the samples of `data`, of which each read is noted."""
+
+    def sample(index: int) -> Any:
+        read.append(index)
+        return data.read(index)
+
+    return Made(len(data), sample)
+
+
+def batches(work: ap.Workload, config: PipelineConfig, epochs: int = 2) -> list[Batch]:
+    with build_loader(work, config) as loader:
+        return [tuple(map(np.array, batch)) for epoch in range(epochs) for batch in loader.batches(epoch)]
+
+
+def assert_alike(found: list[Batch], wanted: list[Batch]) -> None:
+    for batch, other in zip(found, wanted, strict=True):
+        for part, same in zip(batch, other, strict=True):
+            assert part.dtype == same.dtype
+            np.testing.assert_array_equal(part, same)
+
+
+@pytest.fixture
+def damaged(photos: Path, tmp_path: Path) -> Path:
+    """A copy of the photos to spoil."""
+    return Path(shutil.copytree(photos, tmp_path / "photos"))
+
+
+# ---------------------------------------------------------------- what a training gets
+
+
+class Parts:
+    """Two images of different sizes, a mask of the first, numbers and a weight."""
+
+    y_kind = (FieldKind.MASK, FieldKind.LABEL)
+
+    def __init__(self, mask: str) -> None:
+        self._mask = mask
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> Any:
+        rng = np.random.default_rng(index)
+        left, right = (rng.integers(0, 256, (size, 12, 3), np.uint8) for size in (10, 14))
+        mask = rng.integers(0, 5, (10, 12)).astype(self._mask)
+        return {"left": left, "right": right, "numbers": rng.random(3)}, (mask, index), np.float32(index)
+
+
+@pytest.mark.parametrize("mask", ["uint8", "int64"])  # the second is kept in memory, and moved there
+def test_images_and_masks_of_several_parts_are_moved_alike(mask: str) -> None:
+    ops = [ap.On(("left", "right", "y.0"), ap.RandomFlip(vertical=True)), ap.On(("left", "y.0"), ap.RandomCrop(6, 7))]
+    work = ap.Workload(data=Parts(mask), ops=ops, batch_size=4)
+    assert_alike(batches(work, RESIDENT), batches(work, THREADS))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "uint16"])
+def test_small_arrays_of_any_dtype_that_the_device_keeps_are_the_same(tmp_path: Path, dtype: str) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (70, 12, 12), np.uint8).astype(dtype)
+    ops = [ap.Pad(14, 14, value=9), ap.RandomCrop(10, 12), ap.RandomFlip()]
+    work = ap.Workload(data=ap.Arrays(images, np.arange(70)), ops=ops, batch_size=16)
+    assert_alike(batches(work, RESIDENT), batches(work, THREADS))
+
+
+def test_a_trainer_gets_arrays_of_the_device_and_trains_the_same_weights(photos: Path) -> None:
+    def build() -> keras.Model:
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(23)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    def trained(config: PipelineConfig) -> list[NDArray[Any]]:
+        with build_trainer(workload(photos, model=build), config) as trainer:
+            trainer.fit(epochs=2, verbose=0, validation=ap.Table(photos / "labels.csv"))
+            return [np.array(each) for each in trainer.model.get_weights()]
+
+    for config in (RESIDENT, RESIDENT.model_copy(update={"steps_per_execution": 2, "device_prefetch": 0})):
+        for found, wanted in zip(trained(config), trained(THREADS), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    with build_loader(workload(photos), RESIDENT) as loader:
+        x, y = next(iter(loader.native_dataset(0, 1)))
+    assert keras.ops.is_tensor(x)
+    assert isinstance(y, np.ndarray)  # labels of 64 bits, which JAX would cut
+
+
+def test_what_is_validated_goes_through_threads_and_is_kept_in_memory(photos: Path) -> None:
+    with evaluation_loader(workload(photos), RESIDENT, ap.Table(photos / "labels.csv")) as loader:
+        assert not loader.on_device
+        assert len(list(loader.batches(0))) == len(loader) == 6
+
+
+def test_settings_that_it_decides_by_itself_make_no_other_configuration() -> None:
+    for keep in ("memory", "encoded", "memory:50%"):
+        assert RESIDENT.model_copy(update={"keep": keep}) == RESIDENT
+    assert RESIDENT.model_copy(update={"keep": "array+memory"}) == RESIDENT.model_copy(update={"keep": "array"})
+    assert RESIDENT.model_copy(update={"finish": "host"}) == RESIDENT
+
+
+def test_each_sample_is_made_once(photos: Path) -> None:
+    read = list[int]()
+    with build_loader(workload(photos, data=noted(ap.Table(photos / "labels.csv"), read)), RESIDENT) as loader:
+        before = len(read)
+        for epoch in range(3):
+            list(loader.batches(epoch))
+    assert len(read) == before
+    assert loader.fill_seconds > 0
+
+
+# ---------------------------------------------------------------- what it refuses
+
+
+class Twenty:
+    def __len__(self) -> int:
+        return 20
+
+    def read(self, index: int) -> Any:
+        return np.full((6, 6, 3), index, np.int32), index
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"ops": [ap.Decode(), ap.RandomResizedCrop(8, 8)]}, "samples are encoded or differ in size"),
+        ({"ops": [ap.RandomCrop(4, 4)], "data": Twenty()}, "x is int32"),
+        ({"ops": [*OPS[:2], ap.RandomBrightness(0.2)]}, "cannot do `RandomBrightness`"),
+        ({"ops": [*OPS[:3], ap.Resize(8, 8)]}, "cannot do `Resize`"),
+        ({"ops": [*OPS[:2], ap.RandomFlip(), ap.OneHot(23), ap.MixUp(0.2)]}, "cannot do `OneHot`"),
+    ],
+)
+def test_a_workload_that_it_cannot_feed_is_told_in_one_sentence(photos: Path, changes: Any, why: str) -> None:
+    work = workload(photos, **changes)
+    said = ap.Resident.impossible(make_plan(work))["loader", "resident"]
+    with pytest.raises(ConfigError, match=why) as caught:
+        build_loader(work, RESIDENT)
+    assert said in caught.value.message
+    assert "\n" not in str(caught.value)
+
+
+def refused(photos: Path, config: PipelineConfig = RESIDENT, rank: tuple[int, int] = (0, 1)) -> str:
+    with pytest.raises(ConfigError) as caught:
+        build_loader(workload(photos, drop_remainder=True), config, rank=rank)
+    return caught.value.message
+
+
+def test_several_devices_and_other_backends_are_refused(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ap.Resident.impossible(make_plan(workload(photos))) == {}
+    assert "one device, but 2 devices" in refused(photos, RESIDENT.model_copy(update={"devices": 2}))
+    assert "one device, but 4 devices" in refused(photos, rank=(1, 4))
+    monkeypatch.setattr(gpu, "keras_backend", lambda: "torch")
+    assert "works with TensorFlow or JAX, but Keras's backend is torch" in refused(photos)
+
+
+def test_a_set_that_the_hosts_memory_cannot_hold_is_refused_with_the_bytes(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = machine.Memory(usable_bytes=1 << 40, available_bytes=1000)
+    monkeypatch.setattr(machine, "detect_memory", lambda: memory)
+    with pytest.raises(LoaderError, match=r"needs .* of memory .* of cache\), but 1000 B are free"):
+        build_loader(workload(photos), RESIDENT)
+
+
+# ---------------------------------------------------------------- a device without room
+
+
+def full(monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]) -> None:
+    """Have the device take labels only."""
+    made = assembly._device()
+
+    def place(array: Any) -> Any:
+        if array.ndim > 1:
+            raise error()
+        return made.place(array)
+
+    monkeypatch.setattr(assembly, "_device", lambda: made._replace(place=place))
+
+
+@pytest.mark.parametrize(
+    ("said", "bad"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\n...", 0),
+        ("Failed copying input tensor from CPU:0 to GPU:0 in order to run Identity: Dst tensor is not initialized.", 1),
+    ],
+)
+def test_samples_that_the_device_has_no_room_for_are_sent_from_memory(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, said: str, bad: int
+) -> None:
+    if bad:
+        truncate(damaged / "5.jpg")
+    read = list[int]()
+    data = noted(ap.Table(damaged / "labels.csv"), read)
+    work = workload(damaged, data=data, on_bad_sample="skip", bad_sample_log=str(damaged / "bad.jsonl"))
+    wanted = batches(work, THREADS)
+    full(monkeypatch, lambda: RuntimeError(said))
+    match = rf"which take \d.* sent from the host's memory: {said.splitlines()[0]}"
+    with pytest.warns(DeviceMemoryWarning, match=match) as warned:
+        loader: Any = build_loader(work, RESIDENT)
+    assert len(warned) == 1
+    before = len(read)
+    with loader:
+        assert not loader.on_device
+        assert_alike([tuple(map(np.array, batch)) for n in range(2) for batch in loader.batches(n)], wanted)
+        assert loader.bad_samples == ({0: 1, 1: 1} if bad else {})
+    assert set(read[before:]) == ({5} if bad else set())  # what was made is kept
+
+
+def test_another_error_of_the_device_is_raised(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full(monkeypatch, lambda: RuntimeError("no such device"))
+    with pytest.raises(RuntimeError, match="no such device"):
+        build_loader(workload(photos), RESIDENT)
+
+
+# ---------------------------------------------------------------- bad samples
+
+
+def test_a_bad_sample_is_named_as_the_loader_opens(damaged: Path) -> None:
+    truncate(damaged / "5.jpg")
+    with pytest.raises(BadSampleError, match=r"Decode on sample 5 .*5\.jpg"):
+        build_loader(workload(damaged), RESIDENT)
+
+
+def test_skipped_samples_are_replaced_and_counted_in_each_epoch_as_by_other_loaders(damaged: Path) -> None:
+    truncate(damaged / "5.jpg")
+    work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(damaged / "bad.jsonl"))
+    assert_alike(batches(work, RESIDENT), batches(work, THREADS))
+    counts = []
+    for config in (RESIDENT, THREADS):
+        loader: Any
+        with build_loader(work, config) as loader:
+            for epoch in (0, 1):
+                list(loader.batches(epoch, last=True))
+            counts.append(loader.bad_samples)
+    assert counts == [{0: 1, 1: 1}] * 2
+    truncate(damaged / "6.jpg")
+    with (
+        pytest.raises(DataError, match="2 samples of epoch 0 are bad"),
+        build_loader(work, RESIDENT) as loader,
+    ):
+        list(loader.batches(0))
+
+
+def test_an_op_that_raises_is_named_and_ends_the_opening(photos: Path) -> None:
+    def strict(image: NDArray[Any]) -> NDArray[Any]:
+        if image.sum() % 2:
+            raise ValueError("odd")
+        return image
+
+    data = Made(200, lambda index: np.full((4, 4, 1), index == 150, np.uint8)[:1, :1])
+    work = ap.Workload(data=data, ops=[ap.Map(strict), ap.RandomFlip()], batch_size=4)
+    with pytest.raises(OpError, match=r"sample 150 raised ValueError: odd"):
+        build_loader(work, RESIDENT)
+
+
+def test_a_part_of_a_shuffled_epoch_is_any_of_all_samples(photos: Path) -> None:
+    work = dataclasses.replace(workload(photos), shuffle=True)
+    for shard in ((0, 3), (2, 3)):
+        with build_loader(work, RESIDENT, shard=shard) as one, build_loader(work, THREADS, shard=shard) as other:
+            for epoch in range(2):
+                found = [tuple(map(np.array, batch)) for batch in one.batches(epoch)]
+                assert_alike(found, [tuple(map(np.array, batch)) for batch in other.batches(epoch)])
