@@ -37,6 +37,7 @@ class Costs:
     ops: tuple[OpCost, ...]  # reading first, then each op in order
     model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
     model_core_seconds: float = 0.0  # of an image while the model trains
+    model_device_bytes: int = 0  # memory of the accelerator that is in use while the model trains; 0 if not known
     cores: float | None = None  # usable ones; None if not known
     cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
     call_seconds: float = 0.0  # of Python's lock for a read or an op, if other threads wait for it
@@ -60,6 +61,7 @@ class Costs:
             ops=measured.op_costs,
             model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
             model_core_seconds=measured.model_core_seconds_per_image,
+            model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
             cores=measured.cores or (None if facts is None else facts.cores),
             cores_elsewhere=measured.cores_elsewhere,
             call_seconds=measured.call_seconds,
@@ -108,7 +110,7 @@ class Costs:
 
     def transfer(self, config: PipelineConfig) -> float:
         """Return seconds to send an image to the device; in proportion to its bytes if the setup was not measured."""
-        known = self.transfer_seconds.get(config.model_setup)
+        known = 0.0 if config.loader.keeps_on_device else self.transfer_seconds.get(config.model_setup)
         if known is not None:
             return known
         each = (took / max(1, self.sent_bytes(setup.finish)) for setup, took in self.transfer_seconds.items())
@@ -146,7 +148,9 @@ READ = "read"
 
 
 def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
-    """Compute the work of a loader for one image, with its caches `filled` or not."""
+    """Compute the work of a loader for one image, with its caches `filled` or not; samples on the device need none."""
+    if filled and config.loader.keeps_on_device:
+        return Work(paid=(), sent_bytes=0, cached=1.0, from_source=0.0)
     costs = costs.of_workers(config)
     keeps = config.kept
     cached = keeps.part if filled and keeps.in_memory else 0.0
@@ -254,6 +258,8 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
 
 
 def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
+    if config.loader.keeps_on_device:
+        return 0.0
     spared = _depth(config, costs) > 0 and does.cached < 1
     copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
     busy = does.core_seconds + copied * _COPY
@@ -345,7 +351,7 @@ def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
         found += _core_limits(config, each, costs.cores)
     if each.reads is not None:
         found.append(Limit(kind=_storage_kind(config, each, costs), images_per_second=each.reads))
-    if ceiling.transfer_seconds_per_image:
+    if ceiling.transfer_seconds_per_image and not config.loader.keeps_on_device:
         found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
     if each.lock is not None:
         most = max(each.work.paid, key=lambda op: op.lock_seconds_per_image)
@@ -359,7 +365,7 @@ def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
 def _core_limits(config: PipelineConfig, each: Rates, cores: float) -> list[Limit]:
     does, loader = each.work, config.loader
     op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
-    kind = Kind.HAND_OVER if loader.works_elsewhere else Kind.OP
+    kind = Kind.HAND_OVER if loader.works_elsewhere or loader.keeps_on_device else Kind.OP
     found = [Limit(kind=kind, images_per_second=each.cores, op=op, without_model=each.loader)]
     workers = loader.worker_count()
     if workers is not None and (workers < cores or each.waits > _MUCH * each.busy or loader.works_elsewhere):
@@ -394,7 +400,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
         before = costs.fixed[: 1 + _depth(config, costs)]
         busy = sum(op.seconds_per_image for op in before) / cores
         convert = samples * max(busy, sum(op.wall_seconds_per_image for op in before) / cores)
-    if not config.kept.in_memory:
+    if not config.kept.in_memory and not config.loader.keeps_on_device:
         return convert, 0.0
     made = work(config, costs, filled=False)
     fixed = [op for op in made.paid if op.part == "fixed"]
@@ -456,10 +462,11 @@ def workers_at_once(costs: Costs, *, reading: bool) -> int:
 
 
 def useful(costs: Costs, facts: Facts) -> Facts:
-    """Return the facts with the useful parallelism by the measured costs."""
+    """Return the facts with the useful parallelism, and the accelerator's memory in use, by the measured costs."""
     there = dataclasses.replace(costs, cores=costs.cores_elsewhere)
     return dataclasses.replace(
         facts,
+        model_device_bytes=costs.model_device_bytes,
         reads_at_once=reads_at_once(costs),
         workers_at_once=workers_at_once(costs, reading=True),
         workers_beside_reads=workers_at_once(costs, reading=False),

@@ -187,6 +187,8 @@ class Ceiling(OfSetup, LoaderCeiling):
     # to send an image to the device; None if a batch is used in place
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)  # shared by the model and the loader
+    # memory of the accelerator in use, by all processes, after the model has trained alone; None without one
+    device_bytes: int | None = pydantic.Field(default=None, ge=0)
     # exchanged between devices in each step; None if not requested
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
     # of that on the devices of the setup; None if not requested, or on one device
@@ -314,6 +316,8 @@ class Facts:
     gpus_reason: str = ""  # why there are no more
     memory_bytes: int | None = None  # memory that is free for this run
     disk_bytes: int | None = None  # free bytes for converted samples
+    device_bytes: int | None = None  # memory of an accelerator for model and samples; None without one
+    model_device_bytes: int = 0  # of it in use while the model trains, by measurement
     accelerator: bool = True  # the model trains on a device to which batches are sent, and not on the cores
     reads_at_once: int | None = None  # useful reads at a time, by measurement; 1 if reads do not wait
     workers_at_once: int | None = None  # useful workers, by measurement: more than the cores if they wait

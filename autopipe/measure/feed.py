@@ -85,8 +85,9 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
     alone = bench.alone(config.model_setup).model_images_per_second.value
     log = None if wanted.trace is None else TraceLog(wanted.trace)
     once = None
-    if regime == "cold" and (not config.kept.in_memory or config.kept.part < 1):
-        once = 2 if config.kept.in_memory else 1
+    resident, kept = config.loader.keeps_on_device, config.kept
+    if regime == "cold" and not resident and (not kept.in_memory or kept.part < 1):
+        once = 2 if kept.in_memory else 1
 
     @contextlib.contextmanager
     def opened() -> Iterator[Open]:
@@ -160,10 +161,10 @@ class Parts:
         model `trains` images/s; a cache is filled during training, possibly on the same cores.
         """
         count = len(self._workload.data)
-        converts = config.kept.converts
-        if not (config.kept.in_memory or converts):
+        converts, resident = config.kept.converts, config.loader.keeps_on_device
+        if not (config.kept.in_memory or converts or resident):
             return Part(workload=self._workload)
-        rate = makes() if converts else 1 / (1 / makes() + 1 / trains)
+        rate = makes() if converts or resident else 1 / (1 / makes() + 1 / trains)
         wanted = samples_to_make(rate, self._workload.batch_size, count)
         part = self._workload
         if wanted < count:

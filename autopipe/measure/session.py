@@ -118,6 +118,7 @@ class Session:
         more = {
             "bytes_per_image": data_source.mean_bytes(self._workload.data),
             "cores": machine.core_time(),
+            "device_bytes": next((each.memory_used_bytes for each in self._nvml.use()), None),
             "cores_elsewhere": None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
             "resources": None if watching is None else _resources(watching.usage, wanted.devices),
         }
@@ -176,7 +177,7 @@ class Session:
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but cannot hold the whole."""
-        if not config.kept.in_memory:
+        if not config.kept.in_memory and not config.loader.keeps_on_device:
             return
         recipe = assembly.recipe_of(self._workload, config.model_copy(update={"keep": config.kept.memory}), self._plan)
         needed = MemoryCache.bytes_needed(recipe)
@@ -214,10 +215,12 @@ def measurement(
     if loader is not None:
         filled, share = meter.filled_at or first, feed.part.share
         fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
+        if loader.on_device:
+            fill_seconds = loader.fill_seconds / share
         of_loader = {
             "data_share": share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
-            "cache_fill_seconds": fill_seconds if config.kept.in_memory else None,
+            "cache_fill_seconds": fill_seconds if config.kept.in_memory or loader.on_device else None,
             "data_wait_share": _data_wait_share(reading, alone),
             "conversion": feed.part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
@@ -228,7 +231,7 @@ def measurement(
         batch_size=meter.batch_size,
         windows=reading.windows,
         images_per_second=rate,
-        first_batch_seconds=first - began,
+        first_batch_seconds=first - began - (0.0 if loader is None else loader.fill_seconds),
         discarded_batches=meter.discarded_batches,
         stable=stable,
         warnings=(

@@ -20,6 +20,7 @@ from autopipe.measure.facts import Ceiling, Facts
 from autopipe.pipeline.config import (
     CACHE_SHARE,
     DEEPEST,
+    LOADERS,
     Kept,
     ModelSetup,
     Params,
@@ -141,6 +142,22 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"keep {kept.memory}: needs {size_text(needed)}, {size_text(free)} free{most}"
 
 
+def _of_device(config: PipelineConfig, facts: Facts) -> Iterator[str]:
+    loader, needed = config.loader, facts.workload.fixed_bytes
+    if not loader.keeps_on_device:
+        return
+    if config.devices > 1:
+        yield f"loader {loader.kind}: keeps samples on one device"
+    free = None if facts.device_bytes is None else max(0, facts.device_bytes - facts.model_device_bytes)
+    if needed is not None and free is not None and needed > free:
+        yield f"loader {loader.kind}: needs {size_text(needed)} on the device, {size_text(free)} free beside the model"
+    if needed is not None and facts.memory_bytes is not None and needed > CACHE_SHARE * facts.memory_bytes:
+        yield (
+            f"loader {loader.kind}: makes the samples in memory, which takes {size_text(needed)}, "
+            f"{size_text(facts.memory_bytes)} free"
+        )
+
+
 def _of_workers(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     loader, at_once, reads = config.loader, config.loader.reads_at_once(), facts.reads_at_once
     if loader.reads_ahead() and at_once is not None and reads is not None:
@@ -167,7 +184,7 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"cache and queue need more than `--max-memory` {size_text(memory)}"
 
 
-_RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_workers, _of_limits)
+_RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_workers, _of_limits)
 _OF_PARTS: tuple[tuple[Rule, Callable[[str], bool]], ...] = (
     (_of_workers, lambda name: "." in name or name == "loader"),
     (_of_storage, lambda name: name == "keep"),
@@ -390,11 +407,16 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
 def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     """Return the space without settings that no candidate can have, which would multiply its grid.
 
-    They are counted in `dropped`, but for parts of the samples and numbers of ops.
+    They are counted in `dropped`, but for parts of the samples, numbers of ops, and loaders for an accelerator that is
+    not there.
     """
     keep = [str(value) for each in space if each.name == "keep" for value in each.values]
     if worth := [value for value in keep if _is_whole(value) or _useless_place(value, facts) is None]:
         space = space.only("keep", worth)  # if none, the user has asked for them, and each gets its reason
+    kinds = [str(kind) for kind in space["loader"].values]
+    there = facts.device_bytes is not None or "loader" in facts.limits.only
+    if worth := [kind for kind in kinds if there or not LOADERS[kind].keeps_on_device]:
+        space = space.only("loader", worth)
     for parameter in space:
         reasons = {value: _useless_alone(parameter, value, facts) for value in parameter.values}
         left = [value for value, reason in reasons.items() if reason is None]

@@ -86,8 +86,19 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
         memory_bytes=detect_memory().available_bytes,
         disk_bytes=disk.detect(folder).free_bytes,
         accelerator=accelerated or simulated,
+        device_bytes=None if simulated or not accelerated else _device_bytes(machine),
         pointless=pointless,
     )
+
+
+_DEVICE_SHARE = 0.75
+"""Of an accelerator's memory, what a training takes at most: that is JAX's default."""
+
+
+def _device_bytes(machine: Machine) -> int | None:
+    """Return the memory of the first accelerator that a training may take; None if NVML does not tell."""
+    memory = next((each.memory_bytes for each in machine.gpus), None)
+    return None if memory is None else int(_DEVICE_SHARE * memory)
 
 
 def hardware_of(machine: Machine, described: Description) -> Hardware:

@@ -91,6 +91,7 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
         (ap.Processes(workers=1), "none"),
         (ap.Processes(workers=1), "memory"),
         (ap.TfData(), "none"),
+        (ap.Resident(workers=2), "none"),
     ],
 )
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, keep: Any) -> None:
@@ -102,7 +103,7 @@ def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, keep: An
     assert found.images_per_second.value > 0
     assert found.batch_size == 8
     assert found.config_key == config.key()
-    assert (found.cache_fill_seconds is not None) == (keep == "memory")
+    assert (found.cache_fill_seconds is not None) == (keep == "memory" or loader.keeps_on_device)
     assert found.discarded_batches >= (8 if keep == "memory" else 1)
     assert found.epoch_restart_seconds is not None
     assert found.page_cache == "warm"

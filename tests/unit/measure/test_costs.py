@@ -342,3 +342,13 @@ def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
     half = PipelineConfig(loader=Threads(workers=2), keep="memory:50%")
     assert rate_of(bounds(cold, half), Kind.STORAGE_BANDWIDTH) == 1000.0
     assert rate_of(bounds(cold, THREADS.model_copy(update={"keep": "memory"})), Kind.STORAGE_BANDWIDTH) is None
+
+
+def test_samples_on_the_device_cost_nothing_but_their_making_once() -> None:
+    there, cached = to_config({"loader": "resident", "resident.workers": 2}), config(keep="memory")
+    for ahead in (0, 2):
+        one = there.model_copy(update={"device_prefetch": ahead})
+        assert rate(cached.model_copy(update={"device_prefetch": ahead})) < rate(one) == pytest.approx(4000.0)
+    assert cost_model.one_time_seconds(there, COSTS, 10_000) == cost_model.one_time_seconds(cached, COSTS, 10_000)
+    known = CEILING.model_copy(update={"op_costs": OPS, "devices": 1, "transfer_seconds_per_image": 0.1})
+    assert {each.kind for each in bounds(known, there).limits if each.images_per_second < 2000} == {Kind.MODEL}

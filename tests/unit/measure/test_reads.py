@@ -18,6 +18,7 @@ from autopipe.measure.ceilings import made_in_time
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.feed import Parts
 from autopipe.measure.reads import PageCache, Subset, read_costs
+from autopipe.pipeline.config import LoaderConfig
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import ceilings
@@ -117,17 +118,18 @@ def parts() -> Iterator[Parts]:
 
 
 @pytest.mark.parametrize(
-    ("keep", "makes", "trains", "samples"),
+    ("loader", "keep", "makes", "trains", "samples"),
     [
-        ("none", 1.0, 1.0, 1000),  # nothing has to be made
-        ("memory", 600.0, 300.0, 300),  # what is filled in 1.5 s while the model takes its own
-        ("memory", 1.0, 1.0, 40),  # some batches, however slow
+        (THREADS, "none", 1.0, 1.0, 1000),  # nothing has to be made
+        (THREADS, "memory", 600.0, 300.0, 300),  # what is filled in 1.5 s while the model takes its own
+        (THREADS, "memory", 1.0, 1.0, 40),  # some batches, however slow
+        (ap.Resident(workers=2), "none", 600.0, 300.0, 900),  # what is made in 1.5 s before the model begins
     ],
 )
 def test_a_trial_uses_what_can_be_made_in_time(
-    parts: Parts, keep: Any, makes: float, trains: float, samples: int
+    parts: Parts, loader: LoaderConfig, keep: Any, makes: float, trains: float, samples: int
 ) -> None:
-    part = parts.part_for(ap.PipelineConfig(loader=THREADS, keep=keep), makes=lambda: makes, trains=trains)
+    part = parts.part_for(ap.PipelineConfig(loader=loader, keep=keep), makes=lambda: makes, trains=trains)
     assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
 
 

@@ -31,6 +31,7 @@ USUAL = {
 CUTS = {"array": {1: 4 * GIB, 2: 1 * GIB, 3: 3 * GIB}}
 THREADS: Params = {"loader": "threads", "threads.workers": 2, "threads.queue_size": 4}
 PROCESSES: Params = {"loader": "processes", "processes.workers": 2, "processes.queue_size": 4}
+RESIDENT: Params = {"loader": "resident", "resident.workers": 2}
 TFDATA: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
 
 
@@ -84,6 +85,16 @@ NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow
         (WHOLE, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
         ({}, Limits(memory_bytes=1 << 10), "cache and queue need more than `--max-memory` 1 KiB"),
         (TFDATA, {"impossible": (NO_TFDATA,)}, "loader tfdata: no TensorFlow"),
+        (RESIDENT, {"device_bytes": 4}, None),
+        (RESIDENT, {}, None),  # without an accelerator, as the user has asked for it
+        (RESIDENT, {"device_bytes": 2}, "loader resident: needs 3 GiB on the device, 2 GiB free beside the model"),
+        (
+            RESIDENT,
+            {"device_bytes": 6, "model_device_bytes": 4},
+            "loader resident: needs 3 GiB on the device, 2 GiB fr",
+        ),
+        (RESIDENT, {"memory_bytes": 3}, "loader resident: makes the samples in memory, which takes 3 GiB, 3 GiB free"),
+        ({**RESIDENT, "devices": 2}, {"gpus": 2}, "loader resident: keeps samples on one device"),
     ],
 )
 def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Limits, reason: str | None) -> None:
@@ -91,6 +102,27 @@ def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Li
     told = {name: int(value * GIB) if name.endswith("_bytes") else value for name, value in told.items()}
     found = why_not(to_config({**THREADS, **params} if "loader" not in params else params), facts(**told))
     assert found is None if reason is None else some(found).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("known", "listed", "said"),
+    [
+        ({}, False, False),  # without an accelerator there is nothing to say
+        ({"limits": Limits(only={"loader": ("threads", "resident")})}, True, False),
+        ({"device_bytes": 4 * GIB}, True, False),
+        ({"device_bytes": 2 * GIB}, False, True),
+    ],
+)
+def test_samples_are_kept_on_an_accelerator_that_has_room_or_where_the_user_asks_for_it(
+    known: dict[str, Any], listed: bool, said: bool
+) -> None:
+    trimmed = trim(library.load("default", {"cores": 4, "gpus": 1}), facts(**known))
+    assert listed == any(each.config.loader.kind == "resident" for each in trimmed.candidates)
+    assert said == any("resident" in drop.reason for drop in trimmed.left_out)
+    if listed:
+        measured = feasible.narrowed(trimmed, facts(**known, model_device_bytes=2 * GIB))
+        left = any(each.config.loader.kind == "resident" for each in measured.candidates)
+        assert left == ("device_bytes" not in known)  # the model has taken its room
 
 
 def test_what_is_not_known_leaves_nothing_out() -> None:
