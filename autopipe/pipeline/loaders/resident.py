@@ -55,10 +55,7 @@ class Resident(LoaderConfig):
     kind: Literal["resident"] = "resident"
     rank: ClassVar[int] = 3
     keeps_on_device: ClassVar[bool] = True
-    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"workers": ["cores"]},
-        "exhaustive": {"workers": ["cores"]},
-    }
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exhaustive": {"workers": ["cores"]}}
     workers: int = pydantic.Field(ge=1, le=1024)
 
     @classmethod

@@ -116,7 +116,7 @@ def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Li
 def test_samples_are_kept_on_an_accelerator_that_has_room_or_where_the_user_asks_for_it(
     known: dict[str, Any], listed: bool, said: bool
 ) -> None:
-    trimmed = trim(library.load("default", {"cores": 4, "gpus": 1}), facts(**known))
+    trimmed = trim(library.load("exhaustive", {"cores": 4, "gpus": 1}), facts(**known))
     assert listed == any(each.config.loader.kind == "resident" for each in trimmed.candidates)
     assert said == any("resident" in drop.reason for drop in trimmed.left_out)
     if listed:
