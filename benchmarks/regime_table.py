@@ -147,9 +147,9 @@ REGIMES = (
     ),
     Regime(
         "crops-half", "crops_500",
-        "random resized crops of 500x375, `--max-memory 1600M` leaves room for half of the decoded photographs",
+        "random resized crops of 500x375, `--max-memory 2300M`: half of the decoded photographs fit beside two workers",
         (*_both(2, keep="memory:50%"), *_both(2, keep="encoded"), *TWO), ("op", "model", "memory"),
-        options=("--max-memory", "1600M"),
+        options=("--max-memory", "2300M"),
     ),
     Regime(
         "progressive", "progressive", "progressive JPEG of varied sizes, random resized crops; small CNN on the cores",
