@@ -110,7 +110,7 @@ def most_robust(profiles: Sequence[Profile]) -> Profile:
 
 
 def live_of(artifact: Artifact, here: Hardware) -> Live | None:
-    """Return what a training that tuned itself has learnt on such a machine."""
+    """Return the last live profile of this kind of machine: trainings with `tune="live"` write them."""
     same = (each for each in artifact.live if compare_hardware(each.hardware, here).level is MatchLevel.SAME)
     return max(same, key=lambda live: live.trained_at, default=None)
 

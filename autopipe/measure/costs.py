@@ -171,7 +171,7 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
 
 
 def _spared(config: PipelineConfig, depth: int, ops: int) -> int:
-    """Return how many of the read and the deterministic ops a sample in memory spares, if `depth` were done before."""
+    """Count what a sample in memory spares: the read, and first ops, `depth` of which a converted set has done."""
     cut = config.kept.memory_cut
     return 1 + max(0, cut - depth) if isinstance(cut, int) else ops
 

@@ -201,7 +201,7 @@ def repeats(
 def _random(
     workload: Workload, config: PipelineConfig, options: VerifyOptions, report: Report, *, epochs: bool
 ) -> str | None:
-    """Return how random numbers repeat; without `epochs`, only among workers."""
+    """Find random numbers that repeat: among workers, and with `epochs` from epoch to epoch as well."""
     if not options.random:
         return None
     assert isinstance(workload.data, WrappedData)

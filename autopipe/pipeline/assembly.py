@@ -109,7 +109,7 @@ def _place_on_host() -> Callable[[Any], Any] | None:
 
 
 def late_finish(finish: Finish, open_twin: Callable[[], Loader]) -> LateFinish:
-    """Return what finishes batches of a training without a trainer; `open_twin` opens a loader whose workers do."""
+    """Finish the batches of a training without a trainer. `open_twin` opens a loader whose workers finish them."""
     return LateFinish(finish, open_twin, _place_on_host, _compiled)
 
 

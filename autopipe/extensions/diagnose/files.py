@@ -23,8 +23,8 @@ _DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
 
 
 def look(data: Any) -> tuple[Progressive, str] | None:
-    """Return what the image files of a training's data are, and the innermost folder that holds them; None if the data
-    name none.
+    """Look at the image files of a training. Return what they are, and the innermost folder that holds them all; None
+    if the data name no files.
     """
     for listed in _lists(data):
         place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
