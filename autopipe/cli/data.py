@@ -153,6 +153,9 @@ def _rewrite(context: typer.Context, workload: options.WorkloadOptions, out: str
             f"note      {len(done.left):,} progressive files cannot be rewritten and are as they were; the first is "
             f"{printable(done.left[0])}"
         )
+    if not (done.rewritten or done.kept):
+        screen.say("note      no file was rewritten, so nothing is gained by reading these")
+        return
     for old, new in done.folders.items():
         screen.say(f"next      let the training read {printable(new)} in place of {printable(old)}, and tune it again")
 

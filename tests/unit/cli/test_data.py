@@ -132,6 +132,15 @@ def test_images_that_lie_in_no_folders_of_classes_can_be_rewritten(slow: Path, a
 
 
 @needs_compiler
+def test_where_nothing_is_progressive_no_other_folder_is_recommended(slow: Path, autopipe: Autopipe) -> None:
+    autopipe("convert", "--images", "photos", "--to", "baseline", "--out", "new")
+    ended = autopipe("convert", "--images", "new", "--to", "baseline", "--out", "newer")
+    assert ended.status == 0
+    assert "no file was rewritten" in ended.err
+    assert "next" not in ended.err
+
+
+@needs_compiler
 def test_a_damaged_file_is_named_and_left_as_it_is(slow: Path, autopipe: Autopipe) -> None:
     (slow / "cat" / "1.jpg").write_bytes((slow / "cat" / "1.jpg").read_bytes()[:-200])
     ended = autopipe("convert", "--images", "photos", "--to", "baseline", "--out", "new")
