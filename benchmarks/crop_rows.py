@@ -7,6 +7,7 @@ does: autopipe by its trainer, tf.data by Keras's own `fit` on a dataset without
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import runpy
@@ -51,6 +52,14 @@ def model() -> Any:
 def crops(photos: Path) -> ap.Workload:
     ops = (ap.Decode(), ap.RandomResizedCrop(peers.SIZE, peers.SIZE), ap.RandomFlip(), ap.Rescale(1 / 255))
     return _workload(varied(photos), ops)
+
+
+def late_crops(photos: Path) -> ap.Workload:
+    """Return the same behind reads that wait 20 ms each."""
+    folder = varied(photos)
+    from regime_workloads import Waiting  # which reads where the photographs are
+
+    return dataclasses.replace(crops(photos), data=Waiting(0.020, folder))
 
 
 def colours(photos: Path) -> ap.Workload:
@@ -134,6 +143,9 @@ def _rows() -> dict[str, Row]:
                 trained = functools.partial(fit, workload=workload, loader=loader, keep=keep)
                 found[f"{what}: {name}{kept}"] = (made, "uint8", "photos", 4000, 16, "autopipe")
                 found[f"{what}: {name}{kept}, fit"] = (trained, "trained", "photos", 1, 0, "autopipe")
+    for name, loader in loaders.items():
+        made = functools.partial(alone, workload=late_crops, loader=loader, keep="encoded")
+        found[f"crops: {name} encoded, 20 ms reads"] = (made, "uint8", "photos", 4000, 16, "autopipe")
     for name, dataset in (
         ("crops: tf.data", peers.tf_crops),
         ("crops: tf.data cached", peers.tf_crops_cached),

@@ -66,6 +66,10 @@ GROUPS: dict[str, list[str]] = {
         "crops: Grain threads", "crops: Grain processes", "crops: SPDL", "crops: SPDL, FFmpeg",
     ],
     "crops-cached": ["crops: threads cached", "crops: processes cached", "crops: tf.data cached"],
+    "crops-20ms": [
+        "crops: threads", "crops: processes", "crops: threads encoded, 20 ms reads",
+        "crops: processes encoded, 20 ms reads",
+    ],
     "crops-fit": ["crops: threads, fit", "crops: processes, fit", "crops: tf.data, fit", "crops: ejected, fit"],
     "crops-cached-fit": [
         "crops: threads cached, fit", "crops: processes cached, fit", "crops: tf.data cached, fit",
@@ -78,6 +82,7 @@ GROUPS: dict[str, list[str]] = {
     "colours-fit": ["colours: threads, fit", "colours: processes, fit", "colours: tf.data, fit"],
 }  # fmt: skip
 _CROPS, _COLOURS = ["crops: threads", "crops: processes"], ["colours: threads", "colours: processes"]
+_LATE = [f"{name} encoded, 20 ms reads" for name in _CROPS]
 _CACHED = ["crops: threads cached", "crops: processes cached"]
 
 
@@ -115,6 +120,7 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("crops over DALI, which decodes the crop", _CROPS, ["crops: DALI"], 1.0),
     ("crops over Grain", _CROPS, ["crops: Grain threads", "crops: Grain processes"], 1.35),
     ("crops over SPDL", _CROPS, ["crops: SPDL", "crops: SPDL, FFmpeg"], 1.35),
+    ("crops from 20 ms reads, encoded in memory, over local files", _LATE, _CROPS, 0.95),
     ("crops over tf.data, both in fit", _fit(_CROPS), ["crops: tf.data, fit"], 1.6),
     ("crops by eject over tf.data by hand, both in fit", ["crops: ejected, fit"], ["crops: tf.data, fit"], 0.9),
     ("the same, cached", ["crops: ejected cached, fit"], ["crops: tf.data cached, fit"], 0.9),
