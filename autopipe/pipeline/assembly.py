@@ -54,21 +54,22 @@ if TYPE_CHECKING:
 
 def _device() -> Device:
     """Return the device of a training on one device."""
-    import keras
-
     from autopipe.pipeline.devices.strategy import SingleDevice
 
-    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-        if keras.backend.backend() == "jax":
-            import jax
+    return Device(_place_on_host() or SingleDevice().place, _on_device)
 
-            return jax.jit(function)  # type: ignore[no-any-return]  # JAX has no types
-        import tensorflow as tf
 
-        # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
-        return tf.function(function, autograph=False, jit_compile=True)  # type: ignore[no-any-return]  # nor has it
+def _on_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    import keras
 
-    return Device(_place_on_host() or SingleDevice().place, compiled)
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)  # type: ignore[no-any-return]  # JAX has no types
+    import tensorflow as tf
+
+    # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
+    return tf.function(function, autograph=False, jit_compile=True)  # type: ignore[no-any-return]  # nor has it
 
 
 def _compiled(finish: Finish) -> Callable[[Batch], Batch]:
@@ -108,9 +109,9 @@ def _place_on_host() -> Callable[[Any], Any] | None:
     return None
 
 
-def late_finish(finish: Finish, open_twin: Callable[[], Loader]) -> LateFinish:
+def late_finish(open_twin: Callable[[], Loader]) -> LateFinish:
     """Finish the batches of a training without a trainer. `open_twin` opens a loader whose workers finish them."""
-    return LateFinish(finish, open_twin, _place_on_host, _compiled)
+    return LateFinish(open_twin, _place_on_host, _compiled)
 
 
 # -------------------- assembly
@@ -356,7 +357,7 @@ def _job(
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
         identity=identity,
-        finishing=late_finish(finish, open_twin),
+        finishing=late_finish(open_twin),
         device=_device,
         setup=config.model_setup,
     )

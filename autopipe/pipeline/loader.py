@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import functools
 import operator
 import os
 import weakref
@@ -37,13 +36,15 @@ if TYPE_CHECKING:
 class Finish:
     """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`.
 
-    `structure` maps the parts of a batch to a model's inputs and targets, if there are more than x and y.
+    `structure` maps the parts of a batch to a model's inputs and targets, if there are more than x and y. `gathered`
+    makes an array of a part that a loader `on_device` hands over, and returns an array as it is.
     """
 
     ops: tuple[Op, ...] = ()
     specs: tuple[SampleSpec, ...] = ()
     channels_first: bool = False
     structure: Structure | None = None
+    gathered: Callable[[Any], Any] | None = None
 
     @classmethod
     def left(cls, plan: Plan, setup: ModelSetup) -> Self:
@@ -54,9 +55,11 @@ class Finish:
 
     @property
     def is_identity(self) -> bool:
-        return not self.ops and not self.channels_first
+        return not self.ops and not self.channels_first and self.gathered is None
 
     def batch(self, batch: Batch, xp: ArrayNamespace = NUMPY) -> Batch:
+        if self.gathered is not None:
+            batch = tuple(None if part is None else self.gathered(part) for part in batch)
         for op, spec in zip(self.ops, self.specs, strict=True):
             batch = op.finish(batch, spec, xp)
         return tuple(_channels_first(array, xp) for array in batch) if self.channels_first else batch
@@ -115,38 +118,39 @@ class LateFinish:
 
     def __init__(
         self,
-        finish: Finish,
         open_twin: Callable[[], Loader],
         place_on_host: Callable[[], Callable[[Any], Any] | None],
         compiled: Callable[[Finish], Callable[[Batch], Batch]],
     ) -> None:
         """Place and compile by functions of the backend; `place_on_host` returns None unless its device is the host."""
-        self._finish = finish
         self._owner = Owner()
         self._open_twin, self._place_on_host, self._compiled = open_twin, place_on_host, compiled
+        self._finished: Callable[[Batch], Batch] | None = None
         self._is_closed = False
 
     def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
         """Yield the finished batches of a loader, as arrays of the Keras backend."""
         if loader.on_device:
+            finished = self._of(loader)
             for parts in loader.native_dataset(epoch, 1, start):
-                yield self._finished(loader.spec.aligned(parts))
+                yield finished(loader.spec.aligned(parts))
             return
         place = self._place_on_host()
-        if place is not None and self._finish.ops and self.twin is None and not self._is_closed:
+        if place is not None and loader.finish.ops and self.twin is None and not self._is_closed:
             self._owner.require()
             self.twin = self._open_twin()
         source = loader if self.twin is None else self.twin
         for batch in source.batches(epoch, start):
             if place is None:
-                yield self._finished(batch)
+                yield self._of(loader)(batch)
             else:
                 yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
             del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
-    @functools.cached_property
-    def _finished(self) -> Callable[[Batch], Batch]:
-        return self._compiled(self._finish)
+    def _of(self, loader: Loader) -> Callable[[Batch], Batch]:
+        if self._finished is None:
+            self._finished = self._compiled(loader.finish)
+        return self._finished
 
     def close(self) -> None:
         self._is_closed = True
@@ -173,7 +177,8 @@ class Loader(abc.ABC):
         buffered_batches: how many batches may wait ahead of the consumer.
         last_batch_samples: samples in the last batch of an epoch; None if unknown.
         has_dataset: whether `native_dataset` may return one.
-        on_device: whether `native_dataset` gives arrays on the device, of samples kept there, on any backend.
+        on_device: whether samples are kept on the device, on any backend. Then parts of the batches of `native_dataset`
+            may be tuples, of which `finish.gathered` makes arrays inside the compiled step.
         fill_seconds: the time that making those samples took, as the loader opened.
         hand_over_seconds: the time that a batch takes from another machine; None if batches are made here.
         batches_at_once: batches that are made side by side, and so come together; None: one by each worker.
@@ -300,7 +305,7 @@ class Loader(abc.ABC):
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None if there is none; if the loader
-        is `on_device`, as an iterator over arrays there.
+        is `on_device`, as an iterator over what the step gathers them from.
 
         Elements are tuples of the existing parts, in the order of `spec.fields`.
         """

@@ -569,5 +569,5 @@ def open_loader(
     opened, by_workers = assembly.opener(workload, shard=shard), config.model_copy(update={"finish": "host"})
     loader = opened(config)
     twin = functools.partial(follow, workload=workload, config=by_workers, opened=opened)
-    finishing = assembly.late_finish(loader.finish, lambda: twin(opened(by_workers)))
+    finishing = assembly.late_finish(lambda: twin(opened(by_workers)))
     return follow(loader, workload, config, opened, keep, finishing)

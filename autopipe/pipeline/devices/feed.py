@@ -74,7 +74,7 @@ class Placement:
         if self.even and hasattr(batch[0], "shape"):  # one that is shared out already has none, and was checked then
             self.strategy.check_rows(batch[0].shape[0])
         place = np.asarray if self.on_host else self.strategy.place
-        placed = spec.packed([None if part is None else place(part) for part in batch])
+        placed = spec.packed([None if part is None else mapped(place, part) for part in batch])
         if self.class_weight is not None:
             _, y, weight = triple(spec.packed(batch))
             if weight is not None:

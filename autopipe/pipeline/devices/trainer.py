@@ -187,7 +187,8 @@ class Trainer:
             self._enter_validation(stack, fault, validation, arguments, epochs)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
-            together = train_steps.together(self.model, wanted, own)
+            # All samples are an argument of a step that gathers its batch: they cannot be stacked.
+            together = 1 if self.loader.on_device else train_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, Finish(), together)
             session = TrainingCallbacks(
                 of_rank(self._placement.strategy.rank, own),

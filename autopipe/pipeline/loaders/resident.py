@@ -1,4 +1,4 @@
-"""Resident: all samples, prepared, on the accelerator, where batches are gathered.
+"""Resident: all samples, prepared, on the accelerator, where the compiled step gathers its batch.
 
 Opening it makes each sample once, after the deterministic first ops, in the host's memory, and puts all of them on the
 device. A batch then costs the host its samples' numbers, and those of their rows and columns: a flip or a crop moves
@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -33,7 +33,7 @@ from autopipe.pipeline.config import LOADERS, LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe, WorkloadLoader, closed
 from autopipe.workload.op import Places, Plan, Step
 from autopipe.workload.order import uniforms
-from autopipe.workload.sample import Batch, Field, SampleSpec
+from autopipe.workload.sample import Batch, Field, SampleSpec, paths_of
 
 _BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _SLICE = 64  # samples that a thread makes in one go
@@ -195,49 +195,51 @@ def _from_memory(job: LoadJob, cache: MemoryCache, bad: Sequence[BadSample], wor
 
 
 class _ResidentLoader(WorkloadLoader):
-    """Owns the arrays of all samples, a row each. Those of large numbers, labels most often, stay in memory."""
+    """Owns the arrays of all samples, a row each. Those of large numbers, and labels, stay in memory."""
 
     has_dataset = on_device = True
     batches_at_once = 1
 
     def __init__(self, job: LoadJob, rows: Batch, bad: Sequence[BadSample]) -> None:
         """Put samples on the device and make a batch of them. Raise the backend's error if there is no room."""
-        import keras
-
         super().__init__(job, buffered_batches=0)
         device, recipe = job.device(), job.recipe
+        self._gathered = _gatherer(device.compiled)
+        self.finish = dataclasses.replace(self.finish, gathered=self._gathered)
         self._steps, self._seed = recipe.steps[recipe.fixed_steps :], recipe.seed
         self._bad = {each.index: each for each in bad}
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         self._owner = Owner()
-        fields = recipe.fixed_spec.columns
-        self._there = [number for number, field in enumerate(fields) if field is not None and _is_for_device(field)]
-        self._parts: list[Any] | None = [
-            device.place(part) if number in self._there else None if part is None else part.copy()
-            for number, part in enumerate(rows)
+        fields = zip(recipe.fixed_spec.columns, paths_of(recipe.fixed_spec.structure), strict=True)
+        self._there = [
+            field is not None and _is_for_device(field) and (slot == "x" or len(field.shape or ()) > 1)
+            for field, (slot, _) in fields
         ]
-        self._gathered = device.compiled(functools.partial(_gathered, library=keras.ops))
+        self._parts: list[Any] | None = [
+            device.place(part) if there else None if part is None else part.copy()
+            for part, there in zip(rows, self._there, strict=True)
+        ]
         for part in self._made(0, job.order.epoch(0)[: self.batch_size]):  # it is compiled, and tells if there is room
-            np.asarray(part)
+            np.asarray(self._gathered(part))
 
     @property
     def bad_samples(self) -> dict[int, int]:
         return self._ledger.counts
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        for batch in self._placed(epoch, start):
-            yield tuple(None if part is None else np.array(part) for part in batch)
+        for batch in self._numbered(epoch, start):
+            yield tuple(None if part is None else np.array(self._gathered(part)) for part in batch)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
         for number in range(epoch, epoch + epochs):
-            for batch in self._placed(number, start if number == epoch else 0):
+            for batch in self._numbered(number, start if number == epoch else 0):
                 yield tuple(part for part in batch if part is not None)
 
     def close(self) -> None:
         self._finishing.close()
         self._parts = None
 
-    def _placed(self, epoch: int, start: int) -> Iterator[Batch]:
+    def _numbered(self, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
         order = self._job.order
         indices: NDArray[np.int64] | None = None
         for batch in range(start, len(self)):
@@ -248,15 +250,14 @@ class _ResidentLoader(WorkloadLoader):
                 self._ledger.record(epoch, [self._bad[index] for index in chosen.tolist() if index in self._bad])
             yield self._made(epoch, chosen)
 
-    def _made(self, epoch: int, chosen: NDArray[np.int64]) -> Batch:
+    def _made(self, epoch: int, chosen: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Return the parts of a batch: arrays of what lies in memory, and what `_gatherer` makes arrays of."""
         if self._parts is None:
             raise closed()
-        moves, numbers, made = self._moves(epoch, chosen), chosen.astype(np.int32), self._parts[:]
-        here = [number for number, part in enumerate(made) if part is not None and number not in self._there]
-        for positions, gather in ((self._there, self._gathered), (here, functools.partial(_gathered, library=np))):
-            given = tuple(made[number] for number in positions), tuple(moves.get(number) for number in positions)
-            for number, part in zip(positions, gather(given[0], numbers, given[1]) if positions else (), strict=True):
-                made[number] = part
+        moves, numbers, made = self._moves(epoch, chosen), chosen.astype(np.int32), list[Any]()
+        for position, (part, there) in enumerate(zip(self._parts, self._there, strict=True)):
+            given = part, numbers, *moves.get(position, ())
+            made.append(None if part is None else given if there else _gathered(*given, library=np))
         return tuple(made)
 
     def _moves(self, epoch: int, chosen: NDArray[np.int64]) -> dict[int, _Moves]:
@@ -289,22 +290,28 @@ def _moves(places: Places, field: Field | None) -> _Moves:
     return rows.astype(np.int32), columns.astype(np.int32)
 
 
-def _gathered(
-    parts: tuple[Any, ...], numbers: Any, moves: tuple[_Moves | None, ...], library: ModuleType
-) -> tuple[Any, ...]:
-    """Return some rows of arrays, of which images are moved, by `numpy` or `keras.ops`."""
-    made = []
-    for part, move in zip(parts, moves, strict=True):
-        found = library.take(part, numbers, axis=0)
-        count, *shape = found.shape
-        if move is not None and len(move[0].shape) == 1:
-            upright = (count, *[1] * len(shape))
-            found = library.where(library.reshape(move[0], upright), found[:, ::-1], found)
-            found = library.where(library.reshape(move[1], upright), found[:, :, ::-1], found)
-        elif move is not None:
-            height, width, *rest = shape
-            first = (height * library.arange(count, dtype="int32")[:, None] + move[0]) * width
-            pixels = library.reshape(found, (count * height * width, *rest))
-            found = library.take(pixels, first[:, :, None] + move[1][:, None, :], axis=0)
-        made.append(found)
-    return tuple(made)
+def _gathered(samples: Any, numbers: Any, *moves: Any, library: ModuleType) -> Any:
+    """Return some rows of an array, of which images are moved, by `numpy` or `keras.ops`."""
+    found = library.take(samples, numbers, axis=0)
+    if not moves:
+        return found
+    above, left = moves
+    count, height, width, *rest = found.shape
+    if len(above.shape) == 1:
+        upright = (count, *[1] * (len(found.shape) - 1))
+        found = library.where(library.reshape(above, upright), found[:, ::-1], found)
+        return library.where(library.reshape(left, upright), found[:, :, ::-1], found)
+    first = (height * library.arange(count, dtype="int32")[:, None] + above) * width
+    pixels = library.reshape(found, (count * height * width, *rest))
+    return library.take(pixels, first[:, :, None] + left[:, None, :], axis=0)
+
+
+@functools.cache
+def _gatherer(compiled: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[Any], Any]:
+    """Return what makes an array of (samples, numbers, *moves), and returns an array as it is; one for all loaders, so
+    that a step with it is compiled once.
+    """
+    import keras
+
+    gathered = compiled(functools.partial(_gathered, library=keras.ops))
+    return lambda part: gathered(*part) if isinstance(part, tuple) else part
