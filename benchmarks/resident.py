@@ -34,9 +34,10 @@ def build() -> keras.Model:
 
 
 def placed(loader: ap.Loader, epoch: int) -> Iterator[Any]:
-    """Yield the batches of an epoch as a step gets them."""
+    """Yield the batches of an epoch on the device."""
     if loader.on_device:
-        yield from loader.native_dataset(epoch, 1)
+        for parts in loader.native_dataset(epoch, 1):
+            yield tuple(map(loader.finish.gathered, parts))
         return
     place = SingleDevice().place
     for batch in loader.batches(epoch):
