@@ -178,7 +178,8 @@ class Loader(abc.ABC):
         last_batch_samples: samples in the last batch of an epoch; None if unknown.
         has_dataset: whether `native_dataset` may return one.
         on_device: whether samples are kept on the device, on any backend. Then parts of the batches of `native_dataset`
-            may be tuples, of which `finish.gathered` makes arrays inside the compiled step.
+            may be tuples, of which `finish.gathered` makes arrays inside the compiled step; the first of a tuple has a
+            row for each sample of the batch.
         fill_seconds: the time that making those samples took, as the loader opened.
         hand_over_seconds: the time that a batch takes from another machine; None if batches are made here.
         batches_at_once: batches that are made side by side, and so come together; None: one by each worker.

@@ -256,7 +256,7 @@ class _ResidentLoader(WorkloadLoader):
             raise closed()
         moves, numbers, made = self._moves(epoch, chosen), chosen.astype(np.int32), list[Any]()
         for position, (part, there) in enumerate(zip(self._parts, self._there, strict=True)):
-            given = part, numbers, *moves.get(position, ())
+            given = numbers, part, *moves.get(position, ())
             made.append(None if part is None else given if there else _gathered(*given, library=np))
         return tuple(made)
 
@@ -290,7 +290,7 @@ def _moves(places: Places, field: Field | None) -> _Moves:
     return rows.astype(np.int32), columns.astype(np.int32)
 
 
-def _gathered(samples: Any, numbers: Any, *moves: Any, library: ModuleType) -> Any:
+def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> Any:
     """Return some rows of an array, of which images are moved, by `numpy` or `keras.ops`."""
     found = library.take(samples, numbers, axis=0)
     if not moves:
@@ -308,7 +308,7 @@ def _gathered(samples: Any, numbers: Any, *moves: Any, library: ModuleType) -> A
 
 @functools.cache
 def _gatherer(compiled: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[Any], Any]:
-    """Return what makes an array of (samples, numbers, *moves), and returns an array as it is; one for all loaders, so
+    """Return what makes an array of (numbers, samples, *moves), and returns an array as it is; one for all loaders, so
     that a step with it is compiled once.
     """
     import keras

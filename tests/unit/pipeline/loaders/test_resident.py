@@ -118,7 +118,7 @@ def test_a_trainer_gets_arrays_of_the_device_and_trains_the_same_weights(photos:
         for found, wanted in zip(trained(config), trained(THREADS), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     with build_loader(workload(photos), RESIDENT) as loader:
-        (samples, numbers, *_), y = next(iter(loader.native_dataset(0, 1)))
+        (numbers, samples, *_), y = next(iter(loader.native_dataset(0, 1)))
     assert keras.ops.is_tensor(samples)  # of all, from which the step gathers a batch
     assert len(samples) == 23
     assert len(numbers) == len(y) == 4
