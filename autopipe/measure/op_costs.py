@@ -34,6 +34,7 @@ _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS = 4  # that begin; four times as many follow if these do not wait for each other
 _MOST_THREADS = 64
 _CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than any call (`Ceiling.call_seconds`)
+_CONTENDED = 0.5  # of the processor time that a thread waits for the lock meanwhile
 _SEEN = 0.25  # of the processor time: less waiting is noise
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
@@ -110,6 +111,12 @@ def taken() -> float:
     """Measure a busy thread's waiting for a core, in seconds for each second that it has one; about 0 when idle."""
     free = _free(1)
     return free.wait / free.cpu if free.cpu > 0 else 0.0
+
+
+def contended() -> bool:
+    """Return True if other threads of this process hold Python's lock for much of the time."""
+    turn = _turn(lambda: sum(range(1000)), 1, _TURN_SECONDS)
+    return turn.wait > _CONTENDED * turn.cpu
 
 
 def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:
@@ -261,10 +268,12 @@ def with_lock(
     plan: Plan,
     indices: Sequence[int],
     alive: Callable[[], object] = lambda: None,
+    least_seconds: float = 0.0,
 ) -> tuple[OpCost, ...]:
     """Return the costs with the share of each under Python's lock, found by running it in several threads.
 
-    `alive` is called between ops, each of which may take seconds for a sample.
+    Cheaper reads and ops than `least_seconds` are taken to hold none. `alive` is called between ops, each of which may
+    take seconds for a sample.
     """
     steps = plan.steps
     read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
@@ -272,7 +281,12 @@ def with_lock(
         return tuple(found)
     largest = max([1, *(step.after.bytes for step in steps)])
     room = int(_MEMORY_SHARE * machine.detect_memory().available_bytes / (2 * largest))  # each makes one of another
-    held = [held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image, room)]
+
+    def share_of(cost: OpCost, call: Callable[[], object]) -> float:
+        is_worth = cost.seconds_per_image >= least_seconds
+        return held_share(call, cost.wall_seconds_per_image, room) if is_worth else 0.0
+
+    held = [share_of(found[0], lambda: workload.data.read(read[0][0]))]
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
         alive()
@@ -283,7 +297,7 @@ def with_lock(
             return tuple(found)
         turns = itertools.cycle([(sample, step.before, numbers[0]) for sample in kept])
         call = functools.partial(_next, step.op.apply, turns)
-        held.append(held_share(call, cost.wall_seconds_per_image, room))
+        held.append(share_of(cost, call))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})

@@ -1,8 +1,8 @@
 """What a short look at a workload's samples tells: what they cost, and which configurations that makes promising.
 
 It is taken beside a running training, or before one that begins without a tune, so it takes some tenths of a second
-and leaves out what would disturb: many reads at a time, and threads that contend for Python's lock. So its predictions
-order candidates, and decide nothing.
+and leaves out what would disturb: many reads at a time, and threads that contend for Python's lock, but for an op that
+takes most of the time. So its predictions order candidates, and decide nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from autopipe.workload.workload import Workload
 
 _SAMPLES = 32  # that are looked at
 _LOOK_SECONDS = 0.15  # at least 8 samples are looked at, however long they take
+_HEAVY_SECONDS = 0.001  # of an op, and
+_HEAVY_SHARE = 0.25  # of all its sample takes: it matters then whether the op holds Python's lock
 _FAST: Final = 1e6  # images/s of a model of which nothing is known
 _MAY_CHANGE = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
 _ALIKE = 0.98  # of the highest prediction: the cheapest of these is tried
@@ -48,7 +50,13 @@ class Look:
     def at(cls, workload: Workload, plan: Plan) -> Look:
         """Read some samples and run their ops, for some tenths of a second. The training may go on meanwhile."""
         mean_bytes = data_source.mean_bytes(workload.data)
-        ops, _ = op_costs.op_costs(workload, plan, spread(len(workload.data), _SAMPLES), seconds=_LOOK_SECONDS)
+        indices = spread(len(workload.data), _SAMPLES)
+        ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_LOOK_SECONDS)
+        heavy = max(_HEAVY_SECONDS, _HEAVY_SHARE * sum(op.seconds_per_image for op in ops))
+        if op_costs.contended():  # by workers of the training: their lock is what the ops seem to wait for
+            ops = (ops[0], *(op.model_copy(update={"wait_seconds_per_image": 0.0}) for op in ops[1:]))
+        elif any(op.seconds_per_image >= heavy for op in ops):
+            ops = op_costs.with_lock(ops, workload, plan, indices, least_seconds=heavy)
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)
         reads = ReadCosts(

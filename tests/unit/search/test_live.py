@@ -15,6 +15,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import LoaderError
+from autopipe.hardware import machine
 from autopipe.measure.facts import Impossible, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import LOADERS
 from autopipe.pipeline.switching import SwitchingLoader
@@ -267,3 +268,15 @@ def test_reads_that_wait_are_made_many_at_a_time() -> None:
 
     workload = ap.Workload(data=Made(40, read), ops=[ap.RandomCrop(4, 4)], batch_size=4)
     assert (first_config(workload).loader.reads_at_once() or 0) >= 16
+
+
+def summed(image: Any) -> Any:
+    sum(range(200_000))
+    return image
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="one core has no use for a second worker")
+def test_an_op_that_holds_pythons_lock_is_run_by_processes() -> None:
+    data = Made(40, lambda index: np.full((6, 5, 3), index, np.uint8))
+    workload = ap.Workload(data=data, ops=[ap.RandomCrop(4, 4), ap.Map(summed)], batch_size=4)
+    assert first_config(workload).loader.kind == "processes"
