@@ -296,13 +296,14 @@ def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> A
     if not moves:
         return found
     above, left = moves
-    count, height, width, *rest = found.shape
+    _, height, width, *rest = samples.shape
     if len(above.shape) == 1:
-        upright = (count, *[1] * (len(found.shape) - 1))
+        upright = (-1, *[1] * (len(found.shape) - 1))
         found = library.where(library.reshape(above, upright), found[:, ::-1], found)
         return library.where(library.reshape(left, upright), found[:, :, ::-1], found)
-    first = (height * library.arange(count, dtype="int32")[:, None] + above) * width
-    pixels = library.reshape(found, (count * height * width, *rest))
+    place = library.cumsum(library.ones_like(numbers)) - 1  # in the batch, whose size a compiled step may leave open
+    first = (height * place[:, None] + above) * width
+    pixels = library.reshape(found, (-1, *rest))
     return library.take(pixels, first[:, :, None] + left[:, None, :], axis=0)
 
 
