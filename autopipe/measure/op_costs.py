@@ -34,7 +34,7 @@ _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS = 4  # that begin; four times as many follow if these do not wait for each other
 _MOST_THREADS = 64
 _CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than any call (`Ceiling.call_seconds`)
-_CONTENDED = 0.5  # of the processor time that a thread waits for the lock meanwhile
+_CONTENDED = 0.5  # of a thread's processor time: if it waits longer than for a core, it waits for the lock
 _SEEN = 0.25  # of the processor time: less waiting is noise
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
@@ -116,7 +116,7 @@ def taken() -> float:
 def contended() -> bool:
     """Return True if other threads of this process hold Python's lock for much of the time."""
     turn = _turn(lambda: sum(range(1000)), 1, _TURN_SECONDS)
-    return turn.wait > _CONTENDED * turn.cpu
+    return turn.wait > (_CONTENDED + taken()) * turn.cpu
 
 
 def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:

@@ -16,6 +16,7 @@ import pytest
 import autopipe as ap
 from autopipe.errors import LoaderError
 from autopipe.hardware import machine
+from autopipe.measure import op_costs
 from autopipe.measure.facts import Impossible, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import LOADERS
 from autopipe.pipeline.switching import SwitchingLoader
@@ -23,6 +24,7 @@ from autopipe.search import live
 from autopipe.search.live import Learnt, LiveTuner, Verdict, Window
 from autopipe.search.quick_look import Look, first_config
 from autopipe.values import Estimate
+from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch
 from tests.fakes.facts import facts
 from tests.fakes.loader import ArrayLoader, blobs
@@ -271,12 +273,41 @@ def test_reads_that_wait_are_made_many_at_a_time() -> None:
 
 
 def summed(image: Any) -> Any:
-    sum(range(200_000))
+    sum(range(100_000))
     return image
 
 
-@pytest.mark.skipif(machine.usable_cores() < 2, reason="one core has no use for a second worker")
-def test_an_op_that_holds_pythons_lock_is_run_by_processes() -> None:
+def of_summed() -> ap.Workload:
     data = Made(40, lambda index: np.full((6, 5, 3), index, np.uint8))
-    workload = ap.Workload(data=data, ops=[ap.RandomCrop(4, 4), ap.Map(summed)], batch_size=4)
-    assert first_config(workload).loader.kind == "processes"
+    return ap.Workload(data=data, ops=[ap.RandomCrop(4, 4), ap.Map(summed)], batch_size=4)
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="one core has no use for a second worker")
+def test_an_op_that_holds_pythons_lock_is_run_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[float]()
+
+    def held_share(call: Callable[[], object], seconds: float, most_threads: int) -> float:
+        asked.append(seconds)
+        return 1.0
+
+    monkeypatch.setattr(op_costs, "contended", lambda: False)
+    monkeypatch.setattr(op_costs, "held_share", held_share)  # on a busy machine, it sees no lock
+    assert first_config(of_summed()).loader.kind == "processes"
+    assert len(asked) == 1  # of one op only, because the others take next to nothing
+
+
+def test_waiting_for_a_lock_that_other_threads_hold_is_not_waiting_for_data() -> None:
+    ended = threading.Event()
+
+    def hold() -> None:
+        while not ended.is_set():
+            sum(range(100_000))
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    try:  # other programs' load hides it at times
+        looks = (Look.at(of_summed(), make_plan(of_summed())) for _ in range(20))
+        assert any(all(op.wait_seconds_per_image == 0 for op in look.ops[1:]) for look in looks)
+    finally:
+        ended.set()
+        holding.join()
