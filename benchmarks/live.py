@@ -2,16 +2,21 @@
 
     python benchmarks/live.py --photos FOLDER [--only warm,latency-20ms] [--rounds 3] [--epochs 5] [--samples 8000]
 
-`FOLDER` has JPEG files in class folders. Each row is a whole training of a simulated accelerator, which a fast loader
-can feed: building the trainer, opening the loader, and all epochs. "tuned" begins with the configuration that
-`autopipe tune` found before, with its defaults; "tune + train" is the same with the seconds of that tune. tf.data and
-PyDataset are written as people write them. Shown are the medians of the rounds, and of the live training's seconds over
-theirs within a round.
+`FOLDER` has JPEG files in class folders. Each row is a whole training: building the trainer, opening the loader, and
+all epochs. "tuned" begins with the configuration that `autopipe tune` found before; "tune + train" is the same with
+the seconds of that tune. tf.data and PyDataset are written as people write them. Shown are the medians of the rounds,
+and of the live training's seconds over theirs within a round. "rehearsed" plays 32 cores and 4 accelerators.
+
+In the regimes `neighbour-...` the machine changes in mid-training: another process takes one core, or reads wait ten
+times as long. Shown are the images/s after the live training has had time to adapt, beside fixed configurations under
+the same conditions: the one that it had before, the one that it ended with, and the winner of a tune under them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -19,59 +24,103 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import keras
 import numpy as np
-from regime_workloads import Waiting
+from inside_trials import Quiet
+from regime_workloads import Waiting, arrays_28, five_milliseconds, mlp
 from rich.console import Console
 from rich.table import Table
 
 import autopipe as ap
+from autopipe.hardware import rehearsal
+from autopipe.measure import ceilings
+from autopipe.measure.reads import PageCache
 from autopipe.measure.stats import median
 from autopipe.pipeline.batching.rehearsed import Repeated
+from autopipe.search.quick_look import first_config
+from autopipe.workload.op import Op
+from autopipe.workload.ops.planner import make_plan
 
-SIZE, BATCH, STEP_SECONDS = 224, 32, 0.016
-PHOTOS, SAMPLES = "AUTOPIPE_PHOTOS", "AUTOPIPE_LIVE_SAMPLES"
-REGIMES = {"warm": 0.0, "latency-20ms": 0.020}
-"""The seconds that each read waits."""
+SIZE, BATCH = 224, 32
+ACCELERATOR = ap.SimulatedAccelerator(step_seconds=0.016)
+PHOTOS, SAMPLES, SLOW = "AUTOPIPE_PHOTOS", "AUTOPIPE_LIVE_SAMPLES", "AUTOPIPE_LIVE_SLOW"
+NO_CACHE_SAMPLES = 2_000_000  # no part of so many fits into memory, and no epoch of them ends
+SETTLING_SECONDS, ADAPTING_SECONDS, FIXED_SECONDS = 15.0, 35.0, 12.0  # of trainings whose machine changes
+MEASURED_SECONDS = 8.0  # the last of them
+
+# -------------------- what is trained
 
 
-def workload(wait: float) -> ap.Workload:
-    photos = Path(os.environ[PHOTOS]).absolute()
-    data = Waiting(wait, photos) if wait else ap.ImageFolder(photos)
+class Slowed:
+    """The photographs, each behind a read of 2 ms, or of 20 ms once a file is there that the environment names."""
+
+    def __init__(self, photos: Path) -> None:
+        self._photos = ap.ImageFolder(photos)
+        self._mark = os.environ.get(SLOW, "")
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def read(self, index: int) -> Any:
+        time.sleep(0.020 if os.path.exists(self._mark) else 0.002)  # noqa: PTH110  # a path object takes as long again
+        return self._photos.read(index)
+
+
+def _folder() -> Path:
+    return Path(os.environ[PHOTOS]).absolute()
+
+
+def _workload(data: Any, *late: Op) -> ap.Workload:
     return ap.Workload(
         data=Repeated(data, int(os.environ[SAMPLES])),
-        ops=[ap.Decode(), ap.Resize(SIZE, SIZE), ap.RandomFlip(), ap.Rescale(1 / 255)],
+        ops=[ap.Decode(), ap.Resize(SIZE, SIZE), ap.RandomFlip(), *late, ap.Rescale(1 / 255)],
         batch_size=BATCH,
-        model=ap.SimulatedAccelerator(STEP_SECONDS),
+        model=ACCELERATOR,
         drop_remainder=True,
     )
 
 
 def warm() -> ap.Workload:
-    return workload(REGIMES["warm"])
+    return _workload(ap.ImageFolder(_folder()))
 
 
 def latency_20ms() -> ap.Workload:
-    return workload(REGIMES["latency-20ms"])
+    return _workload(Waiting(0.020, _folder()))
+
+
+def python_lock() -> ap.Workload:
+    return _workload(ap.ImageFolder(_folder()), ap.Map(five_milliseconds))  # after what a cache can keep
+
+
+def small_arrays() -> ap.Workload:
+    return arrays_28()
+
+
+def neighbour_load() -> ap.Workload:
+    return _workload(ap.ImageFolder(_folder()))
+
+
+def neighbour_reads() -> ap.Workload:
+    return _workload(Slowed(_folder()))
 
 
 # -------------------- as people write it
 
 
 def _paths() -> tuple[list[str], list[int]]:
-    found = sorted(Path(os.environ[PHOTOS]).absolute().glob("*/*"))
+    found = sorted(_folder().glob("*/*"))
     classes = sorted({path.parent.name for path in found})
     count = int(os.environ[SAMPLES])
     listed = [found[number % len(found)] for number in range(count)]
     return [str(path) for path in listed], [classes.index(path.parent.name) for path in listed]
 
 
-def tf_data(wait: float) -> Any:
+def tf_data(wait: float = 0.0, op: Callable[[Any], Any] | None = None) -> Any:
     import tensorflow as tf
 
     def read_late(name: bytes) -> bytes:
@@ -85,20 +134,34 @@ def tf_data(wait: float) -> Any:
 
     def load(path: Any, label: Any) -> Any:
         image = tf.image.resize(tf.io.decode_jpeg(read(path), channels=3), (SIZE, SIZE))
+        image = tf.image.random_flip_left_right(image)
+        if op is not None:
+            image = tf.numpy_function(op, [image], tf.float32)
         image.set_shape((SIZE, SIZE, 3))
-        return tf.image.random_flip_left_right(image) / 255.0, label
+        return image / 255.0, label
 
     paths, labels = _paths()
     data = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths)).map(load, tf.data.AUTOTUNE)
     return data.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
+def tf_data_of_arrays() -> Any:
+    import tensorflow as tf
+
+    def scaled(images: Any, labels: Any) -> Any:
+        return tf.cast(images, tf.float32) / 255.0, labels
+
+    images, labels = _arrays()
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images)).batch(128)
+    return data.map(scaled, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
 class Batches(keras.utils.PyDataset):
     """Keras's own example of one, with two workers."""
 
-    def __init__(self, wait: float) -> None:
+    def __init__(self, wait: float = 0.0, op: Callable[[Any], Any] = lambda image: image) -> None:
         super().__init__(workers=2, max_queue_size=10)
-        self._wait = wait
+        self._wait, self._op = wait, op
         self._paths, self._labels = _paths()
 
     def __len__(self) -> int:
@@ -113,15 +176,102 @@ class Batches(keras.utils.PyDataset):
         if self._wait:
             time.sleep(self._wait)
         image = cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
-        image = cv2.resize(image, (SIZE, SIZE)).astype(np.float32) / 255
+        image = self._op(cv2.resize(image, (SIZE, SIZE))).astype(np.float32) / 255
         return image[:, ::-1] if np.random.default_rng().random() < 0.5 else image
+
+
+class BatchesOfArrays(keras.utils.PyDataset):
+    def __init__(self) -> None:
+        super().__init__(workers=2, max_queue_size=10)
+        self._images, self._labels = _arrays()
+
+    def __len__(self) -> int:
+        return -(-len(self._images) // 128)
+
+    def __getitem__(self, number: int) -> Any:
+        chosen = slice(number * 128, (number + 1) * 128)
+        return self._images[chosen].astype(np.float32) / 255, self._labels[chosen]
+
+
+@functools.cache
+def _arrays() -> tuple[Any, Any]:
+    generator = np.random.default_rng(0)
+    return generator.integers(0, 256, (60_000, 28, 28, 1)).astype(np.uint8), generator.integers(0, 10, 60_000)
+
+
+# -------------------- regimes
+
+
+@contextlib.contextmanager
+def busy_core() -> Iterator[None]:
+    """Have another process take one core, until the end or until this one ends."""
+    code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10**5))"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def slow_reads() -> Iterator[None]:
+    mark = Path(os.environ[SLOW])
+    mark.touch()
+    try:
+        yield
+    finally:
+        mark.unlink()
+
+
+Change = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regime:
+    """A training, and how long it is unless that is asked for."""
+
+    work: Callable[[], ap.Workload]
+    by_hand: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)  # as people write it
+    model: Callable[[], Any] = ACCELERATOR  # of what they write
+    samples: int = 8000
+    epochs: int = 5
+    machine: ap.Rehearsal | None = None
+    change: Change | None = None  # in mid-training
+
+
+def _by_hand(wait: float = 0.0, op: Callable[[Any], Any] | None = None) -> Mapping[str, Callable[[], Any]]:
+    slow = functools.partial(Batches, wait) if op is None else functools.partial(Batches, wait, op)
+    return {"tf.data": functools.partial(tf_data, wait, op), "PyDataset": slow}
+
+
+REGIMES: Mapping[str, Regime] = {
+    "warm": Regime(work=warm, by_hand=_by_hand()),
+    "latency-20ms": Regime(work=latency_20ms, by_hand=_by_hand(0.020)),
+    "python-lock": Regime(work=python_lock, by_hand=_by_hand(op=five_milliseconds), samples=2000, epochs=3),
+    "small-arrays": Regime(
+        work=small_arrays,
+        by_hand={"tf.data": tf_data_of_arrays, "PyDataset": BatchesOfArrays},
+        model=mlp,
+        samples=60_000,
+        epochs=30,
+    ),
+    "rehearsed": Regime(
+        work=warm,
+        samples=60_000,
+        epochs=3,
+        machine=ap.Rehearsal(cores=32, gpus=4, step_seconds=0.012, exchange_seconds=0.0001),
+    ),
+    "neighbour-load": Regime(work=neighbour_load, samples=NO_CACHE_SAMPLES, epochs=1, change=busy_core),
+    "neighbour-reads": Regime(work=neighbour_reads, samples=NO_CACHE_SAMPLES, epochs=1, change=slow_reads),
+}
 
 
 # -------------------- rows
 
 
-def by_keras(make: Callable[[], Any], epochs: int) -> float:
-    model = ap.SimulatedAccelerator(STEP_SECONDS)()
+def by_keras(make: Callable[[], Any], build: Callable[[], Any], epochs: int) -> float:
+    model = build()
     began = time.perf_counter()
     model.fit(make(), epochs=epochs, verbose=0)
     return time.perf_counter() - began
@@ -136,53 +286,178 @@ def by_trainer(make: Callable[[], ap.Trainer], epochs: int, said: Callable[[ap.T
     return took
 
 
-def tuned(regime: str, budget: int) -> tuple[ap.PipelineConfig, float]:
+def trainer_of(regime: Regime, work: ap.Workload, config: ap.PipelineConfig | None) -> ap.Trainer:
+    """Return the trainer of a configuration; None: of a training that tunes itself."""
+    if config is None and regime.machine is not None:  # the devices of a training stay as they are
+        begins = first_config(work).model_copy(update={"devices": regime.machine.gpus})
+        return ap.build_trainer(work, begins, tune="live")
+    return ap.build_trainer(work, config, tune="live" if config is None else None)
+
+
+def tuned(regime: Regime, wanted: argparse.Namespace) -> tuple[ap.PipelineConfig, float]:
     """Return the configuration of a tune, and the seconds that it took."""
     with tempfile.TemporaryDirectory() as folder:
-        named = f"{Path(__file__).absolute()}:{regime.replace('-', '_')}"
-        command = [sys.executable, "-m", "autopipe", "tune", named, "--budget", f"{budget}s", "--out", folder]
+        named = f"{Path(__file__).absolute()}:{regime.work.__name__}"
+        command = [sys.executable, "-m", "autopipe", "tune", named, "--budget", f"{wanted.budget}s", "--out", folder]
+        command += ["--epochs", str(wanted.epochs or regime.epochs)]
+        command += [] if regime.machine is None else ["--rehearse", regime.machine.text]
         began = time.perf_counter()
-        subprocess.run([*command, "--epochs", "5"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return ap.load(Path(folder) / "autopipe.json").config, time.perf_counter() - began
 
 
-def compare(regime: str, wanted: argparse.Namespace, console: Console) -> dict[str, Any]:
-    wait, notes = REGIMES[regime], list[str]()
-    config, tune_seconds = tuned(regime, wanted.budget)
-    console.print(f"{regime}: a tune took {tune_seconds:.0f} s and found {config.short()}")
+def changes_of(trainer: ap.Trainer) -> list[str]:
+    """Return what a training that tunes itself has tried, in words."""
+    watch = getattr(trainer.loader, "watch", None)
+    if watch is None:
+        return []
+    found = []
+    for each in watch.changes:
+        took = "kept" if each.kept else each.failure or "taken back"
+        found.append(f"{each.before.short()} > {each.after.short()}: {each.ratio or 0:.2f}, {took}")
+    return [*found, f"ends with {watch.config.short()}"]
 
-    def said(trainer: ap.Trainer) -> None:
-        watch = getattr(trainer.loader, "watch", None)
-        for each in () if watch is None else watch.changes:
-            took = "kept" if each.kept else each.failure or "taken back"
-            notes.append(f"{each.before.short()} > {each.after.short()}: {each.ratio or 0:.2f}, {took}")
-        if watch is not None:
-            notes.append(f"ends with {watch.config.short()}")
 
-    work = workload(wait)
-    rows: dict[str, Callable[[], float]] = {
-        "live": lambda: by_trainer(lambda: ap.build_trainer(work, tune="live"), wanted.epochs, said),
-        "tuned": lambda: by_trainer(lambda: ap.build_trainer(work, config), wanted.epochs, said),
-        "tf.data": lambda: by_keras(functools.partial(tf_data, wait), wanted.epochs),
-        "PyDataset": lambda: by_keras(functools.partial(Batches, wait), wanted.epochs),
-    }
-    if wanted.slow is False:
-        rows.pop("PyDataset")
-    took: dict[str, list[float]] = {name: [] for name in rows}
-    for number in range(wanted.rounds):
+def by_turns(
+    rows: Mapping[str, Callable[[], float]], rounds: int, say: Callable[[str], object]
+) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in rows}
+    for number in range(rounds):
         names = list(rows)
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            took[name].append(rows[name]())
-            console.print(f"  {name}: {took[name][-1]:.1f} s")
-    took["tune + train"] = [tune_seconds + each for each in took["tuned"]]
-    found = {
+            found[name].append(rows[name]())
+            say(f"  {name}: {found[name][-1]:.1f}")
+    return found
+
+
+def beside_live(found: Mapping[str, Sequence[float]], unit: str) -> dict[str, Any]:
+    return {
         name: {
-            "seconds": median(each),
-            "live over it": median([mine / its for mine, its in zip(took["live"], each, strict=True)]),
+            unit: median(each),
+            "live over it": median([mine / its for mine, its in zip(found["live"], each, strict=True)]),
         }
-        for name, each in took.items()
+        for name, each in found.items()
     }
-    return {"regime": regime, "tuned": config.short(), "rows": found, "changes": notes}
+
+
+def compare(name: str, wanted: argparse.Namespace, say: Callable[[str], object]) -> dict[str, Any]:
+    """Compare whole trainings."""
+    regime, notes = REGIMES[name], list[str]()
+    epochs = wanted.epochs or regime.epochs
+    config, tune_seconds = tuned(regime, wanted)
+    say(f"{name}: a tune took {tune_seconds:.0f} s and found {config.short()}")
+
+    def said(trainer: ap.Trainer) -> None:
+        notes.extend(changes_of(trainer))
+
+    with rehearsal.playing(regime.machine):
+        work = regime.work()
+        rows: dict[str, Callable[[], float]] = {
+            "live": lambda: by_trainer(lambda: trainer_of(regime, work, None), epochs, said),
+            "tuned": lambda: by_trainer(lambda: trainer_of(regime, work, config), epochs, said),
+        }
+        for by_hand, make in regime.by_hand.items():
+            if wanted.slow or by_hand != "PyDataset":
+                rows[by_hand] = functools.partial(by_keras, make, regime.model, epochs)
+        if regime.machine is not None:  # loaders play from here on what was measured
+            ceilings.rehearsed_ceiling(work, make_plan(work), PageCache(work.data, "warm"), Quiet())
+        took = by_turns(rows, wanted.rounds, say)
+    took["tune + train"] = [tune_seconds + each for each in took["tuned"]]
+    return {"regime": name, "tuned": config.short(), "rows": beside_live(took, "seconds"), "changes": notes}
+
+
+# -------------------- a machine that changes in mid-training
+
+
+class _EndedError(Exception):
+    """The time of a training is over."""
+
+
+class Clocked(keras.callbacks.Callback):
+    """Ends a training after some time, changes the machine meanwhile, and notes when batches were trained."""
+
+    def __init__(self, trainer: ap.Trainer, seconds: float, change: Callable[[], object], after: float) -> None:
+        super().__init__()
+        self._trainer, self._seconds, self._change, self._after = trainer, seconds, change, after
+        self._times = list[float]()
+        self.configs = list[tuple[float, ap.PipelineConfig]]()  # since when each has run
+        self.changed_at: float | None = None  # the machine
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        now = time.perf_counter()
+        self._times.append(now)
+        watch = getattr(self._trainer.loader, "watch", None)
+        if watch is not None and (not self.configs or self.configs[-1][1] != watch.config):
+            self.configs.append((now, watch.config))
+        if self.changed_at is None and now - self._times[0] >= self._after:
+            self.changed_at = now
+            self._change()
+        if now - self._times[0] >= self._seconds:
+            raise _EndedError
+
+    def images_per_second(self, until: float) -> float:
+        """Return the rate of the last seconds until a moment."""
+        those = [each for each in self._times if until - MEASURED_SECONDS <= each <= until]
+        return BATCH * (len(those) - 1) / (those[-1] - those[0])
+
+    @property
+    def ended_at(self) -> float:
+        return self._times[-1]
+
+
+def clocked(regime: Regime, config: ap.PipelineConfig | None, notes: list[str]) -> Clocked:
+    """Train for some time while the machine changes, or after it did if the configuration is fixed."""
+    assert regime.change is not None
+    with contextlib.ExitStack() as stack:
+        change, after, seconds = regime.change, SETTLING_SECONDS, SETTLING_SECONDS + ADAPTING_SECONDS
+        if config is not None:
+            after, seconds = 0.0, FIXED_SECONDS
+        trainer = stack.enter_context(trainer_of(regime, regime.work(), config))
+        clock = Clocked(trainer, seconds, lambda: stack.enter_context(change()), after)
+        with contextlib.suppress(_EndedError):
+            trainer.fit(epochs=1, callbacks=[clock], verbose=0)
+        notes.extend(changes_of(trainer))
+    return clock
+
+
+def adapt(name: str, wanted: argparse.Namespace, say: Callable[[str], object]) -> dict[str, Any]:
+    """Compare the rate after a change of the machine with those of fixed configurations then."""
+    regime, notes, kept = REGIMES[name], list[str](), list[ap.PipelineConfig]()
+    assert regime.change is not None
+    with regime.change():
+        config, tune_seconds = tuned(regime, wanted)
+    say(f"{name}: a tune under the change took {tune_seconds:.0f} s and found {config.short()}")
+
+    def live() -> float:
+        found = clocked(regime, None, notes)
+        assert found.changed_at is not None
+        before = [config for at, config in found.configs if at <= found.changed_at]
+        since = [at - found.changed_at for at, _ in found.configs if at > found.changed_at]
+        kept[:] = [before[-1], found.configs[-1][1]]
+        notes.append(
+            f"{found.images_per_second(found.changed_at):.0f} images/s before the change; the last configuration was "
+            f"kept {f'{since[-1]:.1f} s after it' if since else 'before it'}"
+        )
+        return found.images_per_second(found.ended_at)
+
+    def fixed(config: Callable[[], ap.PipelineConfig]) -> float:
+        found = clocked(regime, config(), notes)
+        return found.images_per_second(found.ended_at)
+
+    rows: dict[str, Callable[[], float]] = {
+        "live": live,
+        "tuned for it": lambda: fixed(lambda: config),
+        "as before it": lambda: fixed(lambda: kept[0]),
+        "as at the end": lambda: fixed(lambda: kept[1]),
+    }
+    found: dict[str, list[float]] = {row: [] for row in rows}
+    for _ in range(wanted.rounds):  # the fixed ones follow the live training, which says what they are
+        for row, rate in rows.items():
+            found[row].append(rate())
+            say(f"  {row}: {found[row][-1]:.0f} images/s")
+    best = [max(each) for each in zip(*(found[row] for row in rows if row != "live"), strict=True)]
+    found["best of the fixed"] = best
+    return {"regime": name, "tuned": config.short(), "rows": beside_live(found, "images/s"), "changes": notes}
 
 
 def main() -> None:
@@ -190,22 +465,31 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--only", default=",".join(REGIMES))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=8000)
-    parser.add_argument("--budget", type=int, default=120)
+    parser.add_argument("--epochs", type=int, help="instead of the regime's own")
+    parser.add_argument("--samples", type=int, help="instead of the regime's own")
+    parser.add_argument("--budget", type=int, default=60, help="seconds of a tune")
     parser.add_argument("--no-slow", dest="slow", action="store_false", help="leave PyDataset out")
     parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args()
-    os.environ[PHOTOS], os.environ[SAMPLES] = str(wanted.photos.absolute()), str(wanted.samples)
+    names = wanted.only.split(",")
+    if wrong := set(names) - set(REGIMES):
+        parser.error(f"no regime is called {', '.join(sorted(wrong))}; there are {', '.join(REGIMES)}")
     console = Console(stderr=True, highlight=False)
-    found = [compare(regime, wanted, console) for regime in wanted.only.split(",")]
+    found = list[dict[str, Any]]()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[PHOTOS], os.environ[SLOW] = str(wanted.photos.absolute()), str(Path(folder) / "slow")
+        for name in names:
+            regime = REGIMES[name]
+            os.environ[SAMPLES] = str(wanted.samples or regime.samples)
+            found.append((compare if regime.change is None else adapt)(name, wanted, console.print))
     if wanted.json:
         print(json.dumps(found, indent=1))
         return
     for each in found:
-        table = Table("", "seconds", "live over it", title=each["regime"])
+        (unit, *_) = next(iter(each["rows"].values()))
+        table = Table("", unit, "live over it", title=each["regime"])
         for name, row in each["rows"].items():
-            table.add_row(name, f"{row['seconds']:.1f}", f"{row['live over it']:.2f}")
+            table.add_row(name, f"{row[unit]:.1f}", f"{row['live over it']:.2f}")
         Console().print(table, *each["changes"], sep="\n")
 
 
