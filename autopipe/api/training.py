@@ -51,8 +51,8 @@ def build_loader(
         return assembly.build_loader(workload, config, shard=shard, rank=rank)
     if rank[1] > 1:
         raise ConfigError(
-            f"Of several processes that train together none tunes itself, but got tune={tune!r} and rank={rank}.",
-            hint="Leave `tune` out, or tune the pipeline beforehand.",
+            f"Of processes that train together only trainers tune themselves, but got tune={tune!r} and rank={rank}.",
+            hint="Use ap.build_trainer in each process of a JAX cluster, or tune the pipeline beforehand.",
         )
     from autopipe.search import live
 

@@ -8,6 +8,7 @@ such as `autopipe.search.live`, decides which loader takes over, and when; nothi
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -16,7 +17,8 @@ from typing import Protocol, TypeAlias
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.pipeline.batching.stream import overtaken
-from autopipe.pipeline.loader import LateFinish, Loader, end
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loader import LateFinish, Loader, Made, end
 from autopipe.workload.sample import Batch
 
 Place: TypeAlias = tuple[int, int]
@@ -30,6 +32,30 @@ def check_tune(tune: str | None) -> None:
     """Raise ConfigError unless a training can be tuned so."""
     if tune not in ("live", None):
         raise ConfigError(f'`tune` must be "live" or None, but got {shortened(tune)}.')
+
+
+def beside(function: Callable[[], Made]) -> Future[Made]:
+    """Run a function in a thread beside the training."""
+    found: Future[Made] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # raised where the result is taken
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="autopipe-beside", daemon=True).start()
+    return found
+
+
+def close_when_open(opening: Future[Loader]) -> None:
+    """Close a loader that is being opened, as soon as it is there."""
+
+    def close(opened: Future[Loader]) -> None:
+        if opened.exception() is None:
+            opened.result().close()
+
+    opening.add_done_callback(close)
 
 
 class Watch(Protocol):
@@ -66,13 +92,12 @@ class SwitchingLoader(Loader):
     def __init__(
         self,
         loader: Loader,
-        finishing: LateFinish | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         patience: float = _PATIENCE_SECONDS,
     ) -> None:
         """Own `loader`, and those to which it switches. A new one may take `patience` seconds for its first batch, in
-        which the loader before goes on. `finishing` finishes the batches of `epoch`.
+        which the loader before goes on.
         """
         self.loader = loader
         self.spare: Loader | None = None
@@ -81,7 +106,7 @@ class SwitchingLoader(Loader):
         self.spec, self.finish, self.batch_size = loader.spec, loader.finish, loader.batch_size
         self.last_batch_samples, self.buffered_batches = loader.last_batch_samples, loader.buffered_batches
         self._resume, self._position = loader.loaded_state(), loader._position
-        self._finishing, self._clock, self._patience = finishing, clock, patience
+        self._clock, self._patience = clock, patience
         self._upcoming: _Upcoming | None = None
         self._at: Place = (0, 0)  # the next batch
         self._last = False  # whether no epoch follows
@@ -96,6 +121,10 @@ class SwitchingLoader(Loader):
     @property
     def identity(self) -> str:
         return self.loader.identity
+
+    def finish_by(self, finishing: LateFinish) -> None:
+        """Have the batches of `epoch` finished, and close what finishes them at the end."""
+        self._finishing = finishing
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         source: Iterator[Batch] | None = None
@@ -145,7 +174,7 @@ class SwitchingLoader(Loader):
         self.stay()
         if loader is self.loader:
             return
-        if loader is not self.spare:
+        if self.spare is not None and loader is not self.spare:
             self.keep()
         self._begin(loader, self._clock())
 
@@ -157,7 +186,11 @@ class SwitchingLoader(Loader):
             if upcoming.loader is self.spare:
                 upcoming.loader.stop_ahead()
             else:
-                self._close(upcoming.loader)
+                self.discard(upcoming.loader)
+
+    def open_beside(self, opened: Callable[[PipelineConfig], Loader], config: PipelineConfig) -> Loader:
+        """Open a loader to which to switch. It is called in a thread."""
+        return opened(config)
 
     @property
     def is_last(self) -> bool:
@@ -173,7 +206,7 @@ class SwitchingLoader(Loader):
         """Close the spare loader: the other one stays."""
         spare, self.spare = self.spare, None
         if spare is not None:
-            self._close(spare)
+            self.discard(spare)
         self._settle()
 
     def occupancy(self) -> tuple[int, int] | None:
@@ -283,12 +316,12 @@ class SwitchingLoader(Loader):
     def _refuse(self, loader: Loader, error: Exception) -> None:
         if self.spare is loader:
             self.spare = None
-        self._close(loader)
+        self.discard(loader)
         if self.watch is not None:
             self.watch.failed(loader, error)
 
-    def _close(self, loader: Loader) -> None:
-        """Close a loader beside the training: that may take a while."""
+    def discard(self, loader: Loader) -> None:
+        """Close a loader that does not serve, beside the training: that may take a while."""
         self._lost += loader.lost_workers()
         thread = threading.Thread(target=loader.close, name="autopipe-closing")
         self._closing = [each for each in self._closing if each.is_alive()] + [thread]
@@ -309,8 +342,8 @@ class _Upcoming:
 
     def begin(self, *, last: bool) -> None:
         """Make the first batch in a thread, and so have the workers begin with those after it."""
-        self._source, self._first = self.loader.batches(*self.place, last=last), Future()
-        threading.Thread(target=_first, args=(self._source, self._first), name="autopipe-first", daemon=True).start()
+        self._source = self.loader.batches(*self.place, last=last)
+        self._first = beside(functools.partial(next, self._source))
 
     def is_there(self, seconds: float = 0.0) -> bool:
         """Wait for the first batch, for so many seconds at most; return True if it is there, or failed."""
@@ -324,13 +357,6 @@ class _Upcoming:
         held = [first.result()]
         del first
         return _followed(held, self._source)
-
-
-def _first(source: Iterator[Batch], found: Future[Batch]) -> None:
-    try:
-        found.set_result(next(source))
-    except BaseException as error:  # noqa: BLE001  # raised where the batch is taken
-        found.set_exception(error)
 
 
 def _followed(held: list[Batch], source: Iterator[Batch]) -> Generator[Batch, None, None]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopipe._version import __version__
-from autopipe.artifact import reference
-from autopipe.artifact.schema import Artifact, Profile
+from autopipe.artifact import pick, reference
+from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import StepTime
@@ -22,8 +22,8 @@ MOST = 6
 """The most profiles side by side."""
 
 
-def sections(profile: Profile) -> list[Section]:
-    """Return the sections of a profile that have content, in their order."""
+def sections(profile: Profile, live: Live | None = None) -> list[Section]:
+    """Return the sections of a profile, and of what a training has learnt later, that have content, in their order."""
     result = profile.result
     found = [
         ladder.ladder(result),
@@ -32,6 +32,7 @@ def sections(profile: Profile) -> list[Section]:
         plots.settings(result),
         plots.history(result),
         plots.payback(result, profile.workload.samples),
+        _trained(live),
         _steps(profile.step_times),
         _circumstances(profile),
     ]
@@ -54,7 +55,7 @@ def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
         "notes": verdict.notes(result),
         **{
             each.key: {"title": each.title, "rows": [dict(row) for row in each.table.rows]}
-            for each in sections(profile)
+            for each in sections(profile, pick.live_of(artifact, profile.hardware))
         },
     }
 
@@ -71,7 +72,8 @@ def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
     limit = profile.winner.limit or ""
     notes = [each for each in (limit[:1].upper() + limit[1:], *verdict.notes(profile.result)) if each]
     body = page.facts(_facts(profile)) + _action(profile, use) + (page.listed(notes) if notes else "")
-    body += "".join(page.section(each) for each in sections(profile))
+    live = pick.live_of(artifact, profile.hardware)
+    body += "".join(page.section(each) for each in sections(profile, live))
     return page.page(f"autopipe: {named(artifact)}", head, body, _foot())
 
 
@@ -118,6 +120,27 @@ def _action(profile: Profile, use: str) -> str:
     return (
         f'<div class="do"><p><b>{page.words(verdict.action(profile.result))}</b></p>'
         f"<p>The winner: <code>{html.escape(wording.config(profile.winner.config))}</code></p>{line}</div>"
+    )
+
+
+def _trained(live: Live | None) -> Section | None:
+    """Make the section of the last training on this machine that tuned itself."""
+    if live is None:
+        return None
+    columns = (
+        Column("epoch", lambda row: str(row["epoch"] + 1)),
+        words_column("tried", "after"),
+        words_column("in place of", "before"),
+        Column("times its rate", lambda row: "" if row["ratio"] is None else wording.times(row["ratio"])),
+        Column("", lambda row: row["failure"] or ("kept" if row["kept"] else "taken back"), numeric=False),
+    )
+    return Section(
+        key="live",
+        title="What did a training change?",
+        text=f'A training with `tune="live"` ended on {live.trained_at:%d %B %Y %H:%M} UTC with '
+        f"`{wording.config(live.config)}`, at {wording.rates(live.images_per_second)} images/s. It waited for data "
+        f"{live.data_wait_share:.0%} of the time. No confirmation run has proved this.",
+        table=Table(columns, [each.model_dump(mode="json") for each in live.changes]),
     )
 
 

@@ -10,6 +10,7 @@ a trial.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import enum
@@ -23,15 +24,15 @@ from concurrent.futures import Future
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from autopipe.errors import AutopipeError
+from autopipe.errors import AutopipeError, ConfigError
 from autopipe.hardware import machine
 from autopipe.measure import costs
 from autopipe.measure.stats import FEWEST_PAIRS, REPEATABILITY, estimate, student_t
-from autopipe.pipeline import assembly
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loader import LateFinish, Loader
-from autopipe.pipeline.switching import SwitchingLoader
-from autopipe.pipeline.wrap import WrappedData
+from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.ranks import Board, Follower, LeadingLoader
+from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
 from autopipe.search.quick_look import Look, over_epochs, ranked
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
@@ -268,7 +269,7 @@ class LiveTuner:
     def _end(self) -> None:
         opening, self._opening, self._other, self._work = self._opening, None, None, None
         if opening is not None:
-            opening.add_done_callback(_closed)
+            close_when_open(opening)
 
     def learnt(self) -> Learnt:
         """Return the running configuration with its rate in the last windows."""
@@ -328,14 +329,14 @@ class LiveTuner:
             while self._left() < max(_WINDOW_SECONDS, 1 / self._windows[-1].rate):  # the least that a trial may lose
                 yield from self._goes_on()
             windows = self._windows
-            candidate = yield from self._beside(functools.partial(self._promising, windows))
+            candidate = yield from self._until_done(beside(functools.partial(self._promising, windows)))
             if candidate is None:
                 return estimate([each.rate for each in windows])
             before, epoch, self._failure, self._other = self.config, self._epoch, None, None
             ratio: float | None = None
-            self._opening = Future()
+            self._opening = beside(functools.partial(self._loader.open_beside, self._opened, candidate))
             try:
-                other = yield from self._beside(functools.partial(self._opened, candidate), self._opening)
+                other = yield from self._until_done(self._opening)
             except Exception as error:  # noqa: BLE001  # whatever it was, the running loader goes on
                 self._failure = error
             else:
@@ -420,10 +421,8 @@ class LiveTuner:
     def _of(self, wanted: Loader) -> Steps[Window | None]:
         """Have a loader serve, and return a window of it, which is cut if the other one is slow; None if it failed."""
         usual, serving = self._windows[-1].rate, self._loader
-        is_other = self._other is not None and self._other[0] is wanted
-        most = (
-            self._may_cost() if is_other else math.inf
-        )  # the running one is measured whole, however slow it has become
+        # The running one is measured whole, however slow it has become.
+        most = math.inf if self._on_trial(wanted) is None else self._may_cost()
         if serving.loader is not wanted:
             self._lost += max(0.0, (yield from self._served_by(wanted)))
             # Batches that were made while the loader before still served come faster than others.
@@ -439,17 +438,15 @@ class LiveTuner:
     def _served_by(self, wanted: Loader) -> Steps[float]:
         """Have a loader serve, and return the seconds lost until it does, or has failed."""
         lost, usual = 0.0, self._windows[-1].rate
-        if self._loader.loader is not wanted and self._failure is None:
+        if self._failure is None:
             self._loader.switch(wanted)
-            while self._loader.is_switching:
-                waited, stepped = yield
-                lost += waited + stepped - 1 / usual
+        while self._loader.is_switching:
+            waited, stepped = yield
+            lost += waited + stepped - 1 / usual
         return lost
 
-    def _beside(self, function: Callable[[], Found], found: Future[Found] | None = None) -> Steps[Found]:
-        """Run a function in a thread, and go on with windows of the running configuration meanwhile."""
-        future: Future[Found] = Future() if found is None else found
-        threading.Thread(target=_run, args=(function, future), name="autopipe-live", daemon=True).start()
+    def _until_done(self, future: Future[Found]) -> Steps[Found]:
+        """Go on with windows of the running configuration until there is a result."""
         while not future.done():
             yield from self._goes_on()
         return future.result()
@@ -476,9 +473,12 @@ class LiveTuner:
     def _at_once(self) -> int:
         """Return how many batches the serving loader makes side by side."""
         serving = self._loader.loader
-        is_other = self._other is not None and self._other[0] is serving
-        config = self._other[1] if self._other is not None and is_other else self.config
+        config = self._on_trial(serving) or self.config
         return serving.batches_at_once or config.loader.worker_count() or machine.usable_cores()
+
+    def _on_trial(self, loader: Loader) -> PipelineConfig | None:
+        """Return the configuration of the loader that is on trial; None if it is another one."""
+        return self._other[1] if self._other is not None and self._other[0] is loader else None
 
     def _may_cost(self) -> float:
         """Return the seconds that a window of a trial may lose."""
@@ -503,18 +503,6 @@ class LiveTuner:
         self.changes.append(change)
 
 
-def _run(function: Callable[[], Found], found: Future[Found]) -> None:
-    try:
-        found.set_result(function())
-    except BaseException as error:  # noqa: BLE001  # raised where the result is taken
-        found.set_exception(error)
-
-
-def _closed(opening: Future[Loader]) -> None:
-    if opening.exception() is None:
-        opening.result().close()
-
-
 def _kept(keep: Callable[[Learnt], object], learnt: Learnt) -> None:
     try:
         keep(learnt)
@@ -534,26 +522,43 @@ def follow(
     config: PipelineConfig,
     opened: Callable[[PipelineConfig], Loader],
     keep: Keep = lambda learnt: None,
-    finishing: LateFinish | None = None,
+    board: Board | None = None,
 ) -> Loader:
     """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
 
-    A wrapped dataset is returned as it is, with a line in the log: its function makes its batches, and tf.data tunes
-    itself. `opened` opens another configuration; `finishing` finishes the batches of a training without a trainer.
+    If no other loader can feed the workload, it is returned as it is, with a line in the log. `opened` opens another
+    configuration. Of processes that train together, which have a `board`, process 0 decides, and the others follow.
     """
-    if isinstance(workload.data, WrappedData):
+    if not _has_choice(workload, config):
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
-    live = SwitchingLoader(loader, finishing)
+    if board is not None and board.rank[0] > 0:
+        live = SwitchingLoader(loader)
+        live.watch = Follower(live, config, opened, board)
+        return live
+    live = SwitchingLoader(loader) if board is None else LeadingLoader(loader, config, board)
     live.watch = LiveTuner(live, config, opened, lambda: Look.at(workload, make_plan(workload)), keep=keep)
     return live
 
 
+def _has_choice(workload: Workload, config: PipelineConfig) -> bool:
+    """Return True if a loader of another kind can feed the workload."""
+    for kind in LOADERS:
+        with contextlib.suppress(ConfigError):
+            other = config.model_copy(update={"loader": LOADERS[kind]()})
+            wrap.require_feedable(workload, other, (0, 1))
+            if kind != config.loader.kind:
+                return True
+    return False
+
+
 def able(trainer: Trainer, workload: Workload, config: PipelineConfig, keep: Keep = lambda learnt: None) -> None:
     """Let a trainer of this workload and configuration tune itself, when its `fit` is told to."""
+    from autopipe.pipeline.devices import strategy  # imports Keras
+
     opened = trainer.opened
     assert opened is not None
-    trainer.live = lambda it: follow(it.loader, workload, config, opened, keep)
+    trainer.live = lambda it: follow(it.loader, workload, config, opened, keep, board=strategy.board())
 
 
 def open_loader(
@@ -567,7 +572,8 @@ def open_loader(
     If the device is the host, another one, whose workers do all ops, takes its place, as with any loader.
     """
     opened, by_workers = assembly.opener(workload, shard=shard), config.model_copy(update={"finish": "host"})
-    loader = opened(config)
     twin = functools.partial(follow, workload=workload, config=by_workers, opened=opened)
-    finishing = assembly.late_finish(lambda: twin(opened(by_workers)))
-    return follow(loader, workload, config, opened, keep, finishing)
+    live = follow(opened(config), workload, config, opened, keep)
+    if isinstance(live, SwitchingLoader):
+        live.finish_by(assembly.late_finish(lambda: twin(opened(by_workers))))
+    return live

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,8 +27,6 @@ from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
-
-_log = logging.getLogger(__name__)
 
 _ELSEWHERE: Final = {
     **dict.fromkeys(("x", "y", "batch_size", "shuffle"), "Set it in the workload."),
@@ -277,9 +274,6 @@ class Trainer:
                 "This trainer cannot tune itself, because it was given its loader.",
                 hint="Make it by ap.build_trainer, or by make_trainer() of a tuned pipeline.",
             )
-        if self._placement.strategy.rank[1] > 1:
-            _log.warning("Of several processes that train together none tunes itself, so `tune` is left out.")
-            return
         self.loader = self.live(self)
 
     def _stands(self) -> tuple[int, int]:
