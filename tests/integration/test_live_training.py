@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import functools
 import itertools
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import psutil
 import pytest
 
 import autopipe as ap
+from autopipe.artifact import artifact as files
 from autopipe.errors import ConfigError, ModelError
+from autopipe.measure import fingerprint
 from autopipe.pipeline.switching import SwitchingLoader
+from tests.fakes.commands import environment
 from tests.fakes.loader import ArrayLoader, blobs
+from tests.fakes.profiles import of_this_machine
 from tests.unit.pipeline.devices import models
 from tests.unit.pipeline.devices.models import same_weights
 
@@ -124,6 +132,81 @@ def test_a_configuration_is_needed_unless_the_training_finds_one(photos: Path) -
         ap.build_trainer(workload(photos))
     with pytest.raises(ConfigError, match="`tune` must be"):
         ap.build_loader(workload(photos), FIXED, tune="always")  # type: ignore[arg-type]  # as a user may
+
+
+TRAIN = """
+import signal, sys, threading, time
+import keras
+import numpy as np
+import psutil
+import autopipe as ap
+from autopipe.artifact import artifact as files
+from autopipe.search.live import Change
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
+HERE = psutil.Process().pid
+CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1))
+OTHER = ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2))
+
+
+class Data:
+    def __len__(self):
+        return 40
+
+    def read(self, index):
+        if psutil.Process().pid != HERE:
+            threading.Event().wait()  # the loader that should take over never has its first batch
+        time.sleep(0.005)
+        return np.zeros(4, np.float32), np.float32(0)
+
+
+def build_model():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+class Tells(keras.callbacks.Callback):
+    def set_trainer(self, trainer):
+        self.loader, self.is_told = trainer.loader, False
+        self.loader.watch._promising = lambda windows: OTHER
+        self.loader.watch.changes.append(Change(epoch=0, before=CONFIG, after=CONFIG, kept=True))
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.loader.is_switching and not self.is_told and files.read(sys.argv[1]).live:
+            self.is_told = True
+            print(*(each.pid for each in psutil.Process().children(recursive=True)), flush=True)
+
+
+if __name__ == "__main__":
+    workload = ap.Workload(data=Data(), ops=[], batch_size=4, model=build_model)
+    with ap.load(sys.argv[1], workload=workload).make_trainer(tune="live") as trainer:
+        trainer.fit(epochs=10**6, callbacks=[Tells()], verbose=0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_training_that_ends_while_loaders_change_leaves_nothing_behind(tmp_path: Path, end: signal.Signals) -> None:
+    path = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent / "autopipe.json"
+    script, scratch = tmp_path / "training.py", tmp_path / "scratch"
+    script.write_text(TRAIN)
+    scratch.mkdir()
+    blocks, pipe = set(Path("/dev/shm").iterdir()), subprocess.PIPE
+    command, variables = [sys.executable, "-W", "ignore", str(script), str(path)], environment(TMPDIR=str(scratch))
+    with subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        children = [psutil.Process(int(pid)) for pid in line.split() if psutil.pid_exists(int(pid))]
+        process.send_signal(end)
+        _, errors = process.communicate(timeout=60)  # ends when the last holder of the pipes does
+    assert len(children) >= 2, errors
+    _, left = psutil.wait_procs(children, timeout=60)
+    assert [each for each in left if each.status() != psutil.STATUS_ZOMBIE] == []
+    assert process.returncode == -end, errors
+    assert set(Path("/dev/shm").iterdir()) <= blocks
+    assert list(scratch.iterdir()) == []
+    assert files.read(path).live[0].changes[0].kept
 
 
 def test_a_wrapped_dataset_is_trained_as_it_is(caplog: pytest.LogCaptureFixture) -> None:

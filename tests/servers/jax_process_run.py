@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from autopipe.errors import AutopipeError
 
 SAMPLES, BATCH, EPOCHS = 26, 8, 2  # the last batch of an epoch holds 2
 KILLED_AT = 3
+LIVE_EPOCHS = 80  # in which reads that wait leave time for a trial
 
 
 @dataclasses.dataclass(frozen=True)
 class Noted:
     notes: str
+    waits: float = 0.0
 
     def __len__(self) -> int:
         return SAMPLES
@@ -33,6 +36,7 @@ class Noted:
     def read(self, index: int) -> tuple[Any, Any]:
         with Path(self.notes).open("a") as file:
             file.write(f"{index}\n")
+        time.sleep(self.waits)
         generator = np.random.default_rng(index)
         return generator.integers(0, 255, (6, 6, 3)).astype(np.uint8), np.int64(index % 3)
 
@@ -105,6 +109,28 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
         }
 
 
+def live(rank: int, folder: Path, task: str) -> dict[str, Any]:
+    import keras
+
+    class Configs(keras.callbacks.Callback):
+        def set_trainer(self, trainer: ap.Trainer) -> None:
+            self.trainer, self.keys = trainer, set[str]()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if task == "live":
+                self.keys.add(self.trainer.loader.watch.config.key())  # type: ignore[attr-defined]  # it tunes itself
+
+    data = Noted(str(folder / f"read-{rank}.txt"), waits=0.01 if task == "live" else 0.0)
+    workload = ap.Workload(data=data, ops=[ap.RandomFlip(), ap.Rescale(1 / 255)], batch_size=BATCH, model=build)
+    begins, configs = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1)), Configs()
+    with ap.build_trainer(workload, begins, tune="live" if task == "live" else None) as trainer:
+        trainer.fit(epochs=LIVE_EPOCHS, callbacks=[configs], verbose=0)
+        changes = getattr(getattr(trainer.loader, "watch", None), "changes", ())
+        said = [f"{each.after.short()}: {each.ratio}, {each.failure}" for each in changes]
+    failures = [each.failure for each in changes if each.failure]
+    return {"weights": weights(trainer.model), "configs": sorted(configs.keys), "failures": failures, "changes": said}
+
+
 def error_of(action: Any) -> str:
     try:
         action()
@@ -119,5 +145,5 @@ if __name__ == "__main__":
     if ranks > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", ranks, number)
-    result = run(number, target, wanted)
+    result = (live if wanted in ("live", "fixed") else run)(number, target, wanted)
     (target / f"result-{number}.json").write_text(json.dumps(result))

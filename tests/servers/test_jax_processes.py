@@ -110,6 +110,16 @@ def test_a_backup_is_written_by_one_rank_and_restored_in_all(one: dict[str, Any]
         np.testing.assert_allclose(result["weights"], one["weights"], atol=1e-5)
 
 
+def test_all_ranks_try_other_configurations_together_and_train_the_same(tmp_path: Path) -> None:
+    (fixed,) = train(1, tmp_path / "one", "fixed")
+    leading, following = train(2, tmp_path / "two", "live")
+    for result in (leading, following):
+        np.testing.assert_allclose(result["weights"], fixed["weights"], atol=1e-4)
+    assert leading["failures"] == []
+    assert len(following["configs"]) > 1
+    assert set(leading["configs"]) <= set(following["configs"])
+
+
 def test_where_one_process_is_killed_the_other_ends_with_an_error_and_does_not_hang(tmp_path: Path) -> None:
     with started(2, tmp_path, "killed") as (left, killed):
         killed.wait(timeout=200)

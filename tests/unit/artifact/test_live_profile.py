@@ -17,7 +17,7 @@ from autopipe.artifact.schema import Artifact, Live, LiveChange
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.switching import SwitchingLoader
-from autopipe.reports import tables
+from autopipe.reports import profile_report, tables
 from autopipe.search.live import Change, Learnt
 from autopipe.values import Estimate
 from tests.fakes.profiles import NOON, config, hardware, of_this_machine, profile
@@ -109,6 +109,17 @@ def test_show_tells_what_was_changed_and_what_that_brought() -> None:
     assert "live, of a training (used on this machine)" in said
     assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.50x" in said
     assert "no room" in said
+
+
+def test_the_report_tells_what_a_training_has_changed() -> None:
+    known = Artifact(profiles=(profile(),), live=(live(),))
+    page, document = profile_report.html_page(known, profile()), profile_report.document(known, profile())
+    assert "What did a training change?" in page
+    assert "<td>threads(workers=7)</td><td>threads(workers=2)</td>" in page
+    assert "no room" in page
+    assert [row["ratio"] for row in document["live"]["rows"]] == [1.5, None]
+    elsewhere = profile(hardware=hardware(cores=32))
+    assert "live" not in profile_report.document(known, elsewhere)
 
 
 def test_the_loader_of_an_artefact_may_tune_itself(tmp_path: Path) -> None:
