@@ -171,8 +171,9 @@ class Follower:
             if known is not None and known[0] is loader:
                 self._loaders[number] = None
 
-    def instead(self) -> Loader | None:
+    def instead(self, error: Exception) -> Loader | None:
         """Return None: what all have kept is needed here, too."""
+        return None
 
     def closed(self) -> None:
         if self._opening is not None:

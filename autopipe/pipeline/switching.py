@@ -70,7 +70,7 @@ class Watch(Protocol):
     def failed(self, loader: Loader, error: Exception) -> None:
         """Note that a loader could not make a batch. It is closed, and the one before it goes on."""
 
-    def instead(self) -> Loader | None:
+    def instead(self, error: Exception) -> Loader | None:
         """Open a loader in the place of one that failed and has no spare; None raises the error."""
 
     def closed(self) -> None:
@@ -162,7 +162,7 @@ class SwitchingLoader(Loader):
             except StopIteration:
                 raise LoaderError("A loader ended in the middle of an epoch.") from None
             except Exception as error:
-                if (spare := self._instead()) is None:
+                if (spare := self._instead(error)) is None:
                     raise
                 source = self._gone_back(spare, error)
 
@@ -294,10 +294,10 @@ class SwitchingLoader(Loader):
         self.buffered_batches = self.loader.buffered_batches
         return found
 
-    def _instead(self) -> Loader | None:
+    def _instead(self, error: Exception) -> Loader | None:
         if self._is_closed or self.spare is not None or self.watch is None:
             return None if self._is_closed else self.spare
-        return self.watch.instead()
+        return self.watch.instead(error)
 
     def _gone_back(self, spare: Loader, error: Exception) -> Iterator[Batch]:
         """Return the batches from here on of another loader, in the place of one that failed."""

@@ -207,7 +207,6 @@ class LiveTuner:
         self._windows: list[Window] = []  # the last ones of the running configuration
         self._tried: dict[str, tuple[PipelineConfig, float]] = {}  # with their images/s
         self._first = config
-        self._replaced: PipelineConfig | None = None  # a configuration that failed after it was kept
         self._unfit = set[str]()  # kinds of loaders, and keys of configurations, that failed
         self._epoch = self._ended = 0  # that is read, and how many have ended
         self._filled_after = 1  # ended epochs, if there is a cache
@@ -242,12 +241,9 @@ class LiveTuner:
             self._keeping.start()
 
     def failed(self, loader: Loader, error: Exception) -> None:
-        self._failure, replaced = error, self._replaced
-        if replaced is not None:
-            self._replaced = None
-            self._note(Change(epoch=self._epoch, before=self._first, after=replaced, kept=False), error)
+        self._failure = error
 
-    def instead(self) -> Loader | None:
+    def instead(self, error: Exception) -> Loader | None:
         """Open the configuration of the beginning again, if another one fails that was kept."""
         if self.config is self._first:
             return None
@@ -256,7 +252,8 @@ class LiveTuner:
         except Exception:  # noqa: BLE001  # the error of the running loader is raised
             return None
         self._end()
-        self.config, self._replaced = self._first, self.config
+        self._note(Change(epoch=self._epoch, before=self._first, after=self.config, kept=False, failure=str(error)))
+        self.config = self._first
         self._work = self._tuning()
         next(self._work)
         return loader
@@ -347,7 +344,8 @@ class LiveTuner:
             if ratio is not None:
                 rate = self._windows[-1].rate * self._loader.batch_size
                 self._tried[candidate.key()] = candidate, rate if kept else ratio * rate
-            self._note(Change(epoch=epoch, before=before, after=candidate, ratio=ratio, kept=kept), self._failure)
+            failure = None if self._failure is None else str(self._failure)
+            self._note(Change(epoch=epoch, before=before, after=candidate, ratio=ratio, kept=kept, failure=failure))
         return estimate([each.rate for each in self._windows])
 
     def _promising(self, windows: Sequence[Window]) -> PipelineConfig | None:
@@ -488,13 +486,12 @@ class LiveTuner:
         """Return the seconds that trials may still lose."""
         return allowed_loss(len(self._loader) / self._windows[-1].rate, self._trained) - self._lost
 
-    def _note(self, change: Change, failure: Exception | None) -> None:
-        if failure is not None:
-            change = dataclasses.replace(change, failure=str(failure))
+    def _note(self, change: Change) -> None:
+        if change.failure is not None:
             failed, goes_on = (change.before, change.after) if change.kept else (change.after, change.before)
             is_alone = failed.loader.kind != goes_on.loader.kind
             self._unfit.add(failed.loader.kind if is_alone else failed.key())
-            _log.warning("%s failed, and %s goes on: %s", failed.short(), goes_on.short(), failure)
+            _log.warning("%s failed, and %s goes on: %s", failed.short(), goes_on.short(), change.failure)
         else:
             said = "takes the place of" if change.kept else "was no better than"
             _log.info(

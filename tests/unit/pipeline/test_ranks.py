@@ -59,7 +59,7 @@ class Noted:
     def failed(self, loader: ap.Loader, error: Exception) -> None:
         self.failures.append(str(error))
 
-    def instead(self) -> ap.Loader | None:
+    def instead(self, error: Exception) -> ap.Loader | None:
         return None
 
     def closed(self) -> None: ...

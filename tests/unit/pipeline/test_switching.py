@@ -55,7 +55,7 @@ class Watched:
     def failed(self, loader: Any, error: Exception) -> None:
         self.failures.append((loader, str(error)))
 
-    def instead(self) -> ArrayLoader | None:
+    def instead(self, error: Exception) -> ArrayLoader | None:
         return self.replacements.pop() if self.replacements else None
 
     def closed(self) -> None:
