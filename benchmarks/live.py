@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import autopipe as ap
+from autopipe.artifact import artifact as files
 from autopipe.hardware import rehearsal
 from autopipe.measure import ceilings
 from autopipe.measure.reads import PageCache
@@ -303,7 +304,9 @@ def tuned(regime: Regime, wanted: argparse.Namespace) -> tuple[ap.PipelineConfig
         command += [] if regime.machine is None else ["--rehearse", regime.machine.text]
         began = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return ap.load(Path(folder) / "autopipe.json").config, time.perf_counter() - began
+        took = time.perf_counter() - began
+        (profile,) = files.read(Path(folder) / "autopipe.json").profiles  # `ap.load` would fit it to this machine
+        return ap.PipelineConfig.model_validate(profile.winner.config), took
 
 
 def changes_of(trainer: ap.Trainer) -> list[str]:

@@ -187,6 +187,7 @@ class Follower:
         for number in itertools.count():
             while not (texts := self._board.read(f"{self._name}/orders/{number}")):
                 until = self._clock() + _LOOK_SECONDS
+                yield
                 while self._clock() < until:
                     yield
             answer = _DONE
