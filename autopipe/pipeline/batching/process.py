@@ -382,6 +382,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         recipe = traced(unpickled(_content(_mapped(recipe_number))))
         cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
@@ -391,6 +392,13 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
             _answer(channel, pickle.dumps(RemoteFailure.of(error)))
     else:
         _serve(channel, tasks, kernel)
+
+
+def _end_with(owner: int) -> None:
+    """End a worker whose owner has gone, even in a read that never returns."""
+    while os.getppid() == owner:
+        time.sleep(_POLL_SECONDS)
+    os._exit(1)
 
 
 def _mapped(descriptor: int) -> SharedBlock:
