@@ -10,7 +10,6 @@ a trial.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import enum
@@ -24,12 +23,12 @@ from concurrent.futures import Future
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from autopipe.errors import AutopipeError, ConfigError
+from autopipe.errors import AutopipeError
 from autopipe.hardware import machine
 from autopipe.measure import costs
 from autopipe.measure.stats import FEWEST_PAIRS, REPEATABILITY, estimate, student_t
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.ranks import Board, Follower, LeadingLoader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
@@ -523,10 +522,11 @@ def follow(
 ) -> Loader:
     """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
 
-    If no other loader can feed the workload, it is returned as it is, with a line in the log. `opened` opens another
-    configuration. Of processes that train together, which have a `board`, process 0 decides, and the others follow.
+    A user's dataset that is read as it is stays so, with a line in the log. `opened` opens another configuration. Of
+    processes that train together, which have a `board`, process 0 decides, and the others follow.
     """
-    if not _has_choice(workload, config):
+    own = wrap.as_it_is(workload)
+    if own is not None and own.loader.kind == config.loader.kind:
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
     if board is not None and board.rank[0] > 0:
@@ -536,17 +536,6 @@ def follow(
     live = SwitchingLoader(loader) if board is None else LeadingLoader(loader, config, board)
     live.watch = LiveTuner(live, config, opened, lambda: Look.at(workload, make_plan(workload)), keep=keep)
     return live
-
-
-def _has_choice(workload: Workload, config: PipelineConfig) -> bool:
-    """Return True if a loader of another kind can feed the workload."""
-    for kind in LOADERS:
-        with contextlib.suppress(ConfigError):
-            other = config.model_copy(update={"loader": LOADERS[kind]()})
-            wrap.require_feedable(workload, other, (0, 1))
-            if kind != config.loader.kind:
-                return True
-    return False
 
 
 def able(trainer: Trainer, workload: Workload, config: PipelineConfig, keep: Keep = lambda learnt: None) -> None:

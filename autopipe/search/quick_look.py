@@ -7,11 +7,13 @@ takes most of the time. So its predictions order candidates, and decide nothing.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from autopipe.errors import ConfigError
 from autopipe.hardware import machine
 from autopipe.measure import costs, op_costs
 from autopipe.measure.costs import Costs
@@ -45,6 +47,7 @@ class Look:
     ops: tuple[OpCost, ...]
     reads: ReadCosts
     facts: Facts
+    workload: Workload | None = None  # which configurations must be able to feed
 
     @classmethod
     def at(cls, workload: Workload, plan: Plan) -> Look:
@@ -65,7 +68,7 @@ class Look:
             rungs=(alone,),
             bytes_per_image=mean_bytes,
         )
-        return cls(ops=ops, reads=reads, facts=_facts(workload, plan, mean_bytes))
+        return cls(ops=ops, reads=reads, facts=_facts(workload, plan, mean_bytes), workload=workload)
 
     def costs(self, setup: ModelSetup, model_rate: float = _FAST, model_core_seconds: float = 0.0) -> Costs:
         """Return the costs, with the rate of the model in its setup, in images/s."""
@@ -101,7 +104,14 @@ class Look:
         changed = (each.config.model_copy(update=stays) for each in feasible.trim(space, facts).candidates)
         if config is not None:
             changed = (each.keeping(form=config.kept.form, cut=config.kept.cut) for each in changed)
-        return [*{each.key(): each for each in changed if _takes_over(each, facts)}.values()]
+        return [*{each.key(): each for each in changed if _takes_over(each, facts) and self._is_fed(each)}.values()]
+
+    def _is_fed(self, config: PipelineConfig) -> bool:
+        with contextlib.suppress(ConfigError):
+            if self.workload is not None:
+                wrap.require_feedable(self.workload, config, (0, 1))
+            return True
+        return False
 
 
 def _takes_over(config: PipelineConfig, facts: Facts) -> bool:
