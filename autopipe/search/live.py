@@ -32,7 +32,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.ranks import Board, Follower, LeadingLoader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
-from autopipe.search.quick_look import Look, over_epochs, ranked
+from autopipe.search.quick_look import Look, over_epochs, ranked, workers_of
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -359,10 +359,10 @@ class LiveTuner:
                 return costs.predict(config.keeping(in_memory=False), known)
             return over_epochs(config, known, 1 if config.keep == now.keep else _EPOCHS)
 
-        seen = {now.loader.kind: rate / expected(now)}
+        seen = {workers_of(now): rate / expected(now)}
         for config, measured in self._tried.values():
-            kind = config.loader.kind
-            seen[kind] = min(seen.get(kind, math.inf), measured / expected(config))
+            workers = workers_of(config)
+            seen[workers] = min(seen.get(workers, math.inf), measured / expected(config))
         for_later = not self._loader.is_last  # epochs follow, for which a cache may be filled
         candidates = [
             each

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from autopipe.errors import ConfigError
 from autopipe.hardware import machine
@@ -168,20 +168,29 @@ def over_epochs(config: PipelineConfig, known: Costs, epochs: int) -> float:
     return epochs / (1 / filling + (epochs - 1) / filled)
 
 
+Workers: TypeAlias = tuple[str, int | None]
+
+
+def workers_of(config: PipelineConfig) -> Workers:
+    """Return the kind of a loader and the number of its workers."""
+    return config.loader.kind, config.loader.worker_count()
+
+
 def ranked(
     candidates: Iterable[PipelineConfig],
     expected: Callable[[PipelineConfig], float],
     facts: Facts,
-    seen: Mapping[str, float] | None = None,
+    seen: Mapping[Workers, float] | None = None,
 ) -> list[tuple[PipelineConfig, float]]:
     """Return configurations with their predicted images/s, the fastest first; of those alike, the cheapest.
 
-    `seen` is the measured rate of a loader over its prediction, by kind. One of another kind is as much faster than its
-    prediction as any of them, and not slower: what held them back may be their own.
+    `seen` is the measured rate over its prediction, by kind and number of workers. Of others it is taken to be as good
+    as the best of these, and not below 1: what held them back may be their own, and more workers than cores get more
+    of a busy machine.
     """
     seen = seen or {}
     usual = max([1.0, *seen.values()])
-    found = [(each, expected(each) * seen.get(each.loader.kind, usual)) for each in candidates]
+    found = [(each, expected(each) * seen.get(workers_of(each), usual)) for each in candidates]
     best = max((rate for _, rate in found), default=0.0)
 
     def place(pair: tuple[PipelineConfig, float]) -> tuple[float, ...]:

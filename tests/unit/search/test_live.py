@@ -171,6 +171,11 @@ class Training:
         raise AssertionError(self.tuner.changes)
 
 
+def test_more_workers_than_cores_are_tried_where_others_are_slower_than_predicted() -> None:
+    training = Training(lambda config: 0.02 if (config.loader.worker_count() or 0) > 2 else 0.2)
+    training.train(lambda: (training.tuner.config.loader.worker_count() or 0) > 2)
+
+
 def kinds(training: Training) -> set[str]:
     return {each.after.loader.kind for each in training.tuner.changes}
 
