@@ -19,7 +19,7 @@ import pydantic
 from autopipe.artifact.converting import imported
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError
 from autopipe.hardware import machine, processes
-from autopipe.measure.facts import Limits, WrappedDataset
+from autopipe.measure.facts import Description, Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
@@ -46,7 +46,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
     described = searching.description(runner)
     if described.wrapped is not None:
-        configs = _of_a_wrapped_dataset(described.wrapped)
+        configs = _of_a_wrapped_dataset(described, described.wrapped)
     else:
         facts = searching.facts_of(machine.detect(), described, Path.cwd())
         facts = dataclasses.replace(facts, limits=Limits(convert=False))
@@ -55,11 +55,16 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
     return succeeded(runner.verify(configs, {"samples": samples, "random": True}))
 
 
-def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the unchanged configuration, and those with one parameter changed."""
+def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> list[PipelineConfig]:
+    """Return the unchanged configuration, and those with one parameter changed to a value that can be used."""
     as_it_is = wrapped.as_it_is
-    loader = as_it_is.loader.model_dump()
-    changed = [loader | {name: value} for name, values in wrapped.choices.items() for value in values]
+    loader, kind = as_it_is.loader.model_dump(), as_it_is.loader.kind
+    changed = [
+        loader | {name: value}
+        for name, values in wrapped.choices.items()
+        for value in values
+        if described.against(f"{kind}.{name}", value) is None
+    ]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]
     return [as_it_is, *[as_it_is.model_copy(update={"loader": each}) for each in loaders]]
 

@@ -380,10 +380,31 @@ _KEPT_BYTES = 256 << 20  # freed memory at the end of a heap that stays with the
 _LARGEST_HEAP = 64 << 20  # bytes of address space of a thread's heap (HEAP_MAX_SIZE in glibc's malloc/arena.c)
 
 
+KEEPING: Final[Mapping[str, str]] = {
+    "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_MMAP_THRESHOLD),
+    "MALLOC_TRIM_THRESHOLD_": str(_KEPT_BYTES),
+    "MALLOC_TOP_PAD_": str(_LARGEST_HEAP),
+}
+"""Environment variables by which a process that is started keeps freed memory. A forked one does as its parent."""
+
+_keeps = False
+
+
 def keep_freed_memory() -> None:
-    """Have this process keep freed blocks for the next image. Does nothing if the C library is not glibc."""
+    """Have this process keep freed blocks for the next image. Does nothing if the C library is not glibc.
+
+    The process cannot be told to return them again.
+    """
+    global _keeps  # it is about the process
+    _keeps = True
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_TOP_PAD, _LARGEST_HEAP)
+
+
+def keep_again() -> None:
+    """Tell the C library again, if this process keeps freed memory: a dataset of a generator changes that."""
+    if _keeps:
+        keep_freed_memory()

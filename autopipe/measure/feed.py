@@ -134,7 +134,7 @@ def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOption
         loader.batch_size,
         loader.batches_at_once or config.loader.worker_count() or 1,
         wanted,
-        fill_steps=len(loader) if config.kept.in_memory else 1,
+        fill_steps=len(loader) if config.kept.in_memory or config.loader.fills_cache else 1,
         settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
     )
 

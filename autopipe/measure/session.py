@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 from autopipe.errors import BadSampleError, LoaderError, WorkloadError
-from autopipe.hardware import disk, machine, rehearsal
+from autopipe.hardware import disk, machine, processes, rehearsal
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, verify
@@ -43,6 +43,7 @@ from autopipe.measure.outcome import (
 )
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.batching import outside
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
 from autopipe.pipeline.devices import strategy as strategies
@@ -148,6 +149,8 @@ class Session:
         keras.backend.clear_session(free_memory=True)
 
     def _feed(self, config: PipelineConfig, wanted: MeasureOptions, report: Report) -> Feed:
+        if config.loader.keeps_freed_memory:
+            processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
         if self._foreign is not None:
@@ -215,12 +218,13 @@ def measurement(
     if loader is not None:
         filled, share = meter.filled_at or first, feed.part.share
         fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
+        fills = config.kept.in_memory or config.loader.fills_cache or loader.on_device
         if loader.on_device:
             fill_seconds = loader.fill_seconds / share
         of_loader = {
             "data_share": share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
-            "cache_fill_seconds": fill_seconds if config.kept.in_memory or loader.on_device else None,
+            "cache_fill_seconds": fill_seconds if fills else None,
             "data_wait_share": _data_wait_share(reading, alone),
             "conversion": feed.part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
@@ -283,10 +287,10 @@ def _data_wait_share(reading: Reading, alone: float | None) -> float:
 
 def _ran(config: PipelineConfig, usage: Usage) -> Ran:
     """Describe the parts that ran: processes as counted, threads as the loader says."""
-    processes = max(0, (usage.peak_processes or 1) - 1)
+    workers = max(0, (usage.peak_processes or 1) - 1)
     return Ran(
-        threads=0 if processes else config.loader.threads(machine.usable_cores()),
-        processes=processes,
+        threads=0 if workers else config.loader.threads(machine.usable_cores()),
+        processes=workers,
         devices=strategies.names(config.devices),
         backend=keras.backend.backend(),
         versions={name: value for name, value in machine.installed_versions().items() if value},
@@ -303,6 +307,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     looked_at = existing(dict.fromkeys(data_source.files(Subset(workload.data, _LOOKED_AT))))
     resident = disk.share_in_memory(looked_at)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
+    around, against = outside.offered(workload.data) if isinstance(workload.data, WrappedData) else ({}, [])
     return Description(
         **dict(fingerprint.workload_digest(workload, fingerprint.model_digest(model))),
         fixed_bytes=fixed_bytes(workload, plan),
@@ -313,13 +318,13 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         backend=keras.backend.backend(),
         accelerators=strategies.accelerators(),
         virtual_devices=strategies.virtual_devices(),
-        impossible=tuple(_impossible(workload, plan, model)),
+        impossible=(*_impossible(workload, plan, model), *_with_reasons(against)),
         data_digest=data_source.first_digest(workload.data),
         resident_share=resident,
         progressive_share=_progressive_share(workload, plan),
         storage_kind=fingerprint.storage_of(workload.data),
         epochs=workload.epochs,
-        wrapped=None if as_it_is is None else WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload)),
+        wrapped=WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload) | around) if as_it_is else None,
     )
 
 

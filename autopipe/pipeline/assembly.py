@@ -167,7 +167,8 @@ def opener(
     identity = functools.cache(functools.partial(_identity, workload, shard))
 
     def open_loader(config: PipelineConfig) -> Loader:
-        keep_freed_memory(workload)
+        if config.loader.keeps_freed_memory:
+            processes.keep_freed_memory()
         job = _job(workload, config, made_of, order, identity())
         recipe = dataclasses.replace(job.recipe, trace=trace)
         return config.loader.open(dataclasses.replace(job, recipe=recipe, shared=shared))
@@ -176,7 +177,7 @@ def opener(
 
 
 def keep_freed_memory(workload: Workload) -> None:
-    """Have this process keep freed memory for the next batch, unless a wrapped dataset must run unchanged."""
+    """Have this process keep freed memory for the next batch, unless a wrapped dataset may have to run unchanged."""
     if not isinstance(workload.data, WrappedData):
         processes.keep_freed_memory()
 

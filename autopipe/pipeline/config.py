@@ -48,6 +48,7 @@ class LoaderConfig(Strict):
         is_foreign: whether it is foreign code for comparison: it runs in a process of its own and cannot win.
         works_elsewhere: whether its workers run on other cores than the training.
         keeps_on_device: whether it makes all samples as it opens, keeps them on the device and makes batches there.
+        takes_any: whether it has knobs of any name besides its own: the parameters of a function of the user's.
         needs: the extra and the package that it needs.
         spaces: the values of its knobs in shipped search spaces, by the name of the space, as in the file of one.
     """
@@ -59,6 +60,7 @@ class LoaderConfig(Strict):
     is_foreign: ClassVar[bool] = False
     works_elsewhere: ClassVar[bool] = False
     keeps_on_device: ClassVar[bool] = False
+    takes_any: ClassVar[bool] = False
     needs: ClassVar[tuple[str, str] | None] = None
     spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -108,6 +110,16 @@ class LoaderConfig(Strict):
     def whose(self) -> str:
         """The origin of the code that makes the batches."""
         return f"autopipe's loader {self.kind}"
+
+    @property
+    def keeps_freed_memory(self) -> bool:
+        """Whether the C library of the training's process keeps the memory of freed batches for the next ones."""
+        return True
+
+    @property
+    def fills_cache(self) -> bool:
+        """Whether its first epoch fills a cache that is no part of `keep`."""
+        return False
 
     def worker_count(self) -> int | None:
         """The number of workers (threads or processes); None if the loader decides by itself."""
@@ -422,10 +434,11 @@ class PipelineConfig(Strict):
         loader = self.loader
         fields = type(loader).model_fields
         knobs = loader.model_dump(exclude={"kind"})
+        first = None if loader.takes_any else next(iter(knobs), None)
         special = {
             name: value
             for name, value in knobs.items()
-            if name not in fields or name == next(iter(knobs)) or value != fields[name].default
+            if name not in fields or name == first or value != fields[name].default
         }
         inner = ", ".join(f"{name}={value}" for name, value in special.items())
         rest = [
@@ -450,9 +463,9 @@ Params: TypeAlias = dict[str, Value]
 
 
 def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
-    """Return every parameter, with the type that checks its values."""
+    """Return every parameter that does not depend on a function of the user's, with the type that checks its values."""
     fields = {name: field for name, field in PipelineConfig.model_fields.items() if name != "loader"}
-    for kind in LOADERS:
+    for kind in (each for each in LOADERS if not LOADERS[each].takes_any):
         knobs = LOADERS[kind].model_fields.items()
         fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
     # mypy wants types that are written down; these are put together from the plugins that are there.

@@ -48,9 +48,9 @@ def wrap(
             of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in speed
             only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
-        parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,
-            only the number of batches put on the device ahead is tuned, and the result is the gap between the dataset's
-            speed and the model's.
+        parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Beside
+            them, what can be set around the dataset is tuned: whether the process keeps freed memory, OpenCV's threads,
+            the options of a `tf.data.Dataset`, and batches put on the device ahead.
         steps: batches of an epoch, if the dataset has no length, or another one. An epoch then goes on after the one
             before, as in Keras's `fit(dataset, steps_per_epoch=...)`. If the length is unknown, the batches are counted
             once if that takes less than 20 s.
@@ -96,7 +96,7 @@ def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
 
 
 def space(parameters: Mapping[str, Sequence[Value]]) -> Space:
-    """Return the search space of a wrapped dataset with these parameters."""
+    """Return the search space of a wrapped dataset with these parameters, and what can be set around it."""
     from autopipe.pipeline.space import Parameter, Space  # which a training does not need
 
     knobs = (
@@ -199,7 +199,9 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     found: dict[str, Value] = {}
     for name, values in choices.items():
-        if name == "kind" or (name not in known and not takes_any):
+        if name in LOADERS["wrapped"].model_fields:
+            raise WorkloadError(f"`{name}` is autopipe's own setting. Give the function's parameter another name.")
+        if name not in known and not takes_any:
             raise WorkloadError(f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}")
         if not values or not all(isinstance(value, bool | int | float | str) for value in values):
             raise WorkloadError(

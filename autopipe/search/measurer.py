@@ -127,19 +127,20 @@ class TrialMeasurer:
         settings: Settings,
         *,
         rivals: Sequence[Baseline] = (),
-        foreign: Callable[[str], TrialRunner] | None = None,
+        foreign: Callable[[str | None], TrialRunner] | None = None,
         elsewhere: PipelineConfig | None = None,
     ) -> None:
         """Use `runner`, whose workload has this `description`, for a search with these settings.
 
-        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name;
-        None: there are no such baselines. `elsewhere` is a configuration whose workers run on other cores.
+        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name, or
+        by None another one of the workload; without it there are no such baselines. `elsewhere` is a configuration
+        whose workers run on other cores.
         """
         self._runner = runner
         self._settings = settings
         self._foreign = foreign
         self._elsewhere = elsewhere
-        self._runners: dict[str, TrialRunner] = {}
+        self._runners: dict[str | None, TrialRunner] = {}
         self._model_rate: float | None = None
         self._half_width: float | None = None
         self._ends_at: float | None = None
@@ -196,7 +197,7 @@ class TrialMeasurer:
             for runner in self._runners.values():
                 ending.callback(runner.close)
 
-    def _runner_of(self, code: str) -> TrialRunner:
+    def _runner_of(self, code: str | None) -> TrialRunner:
         assert self._foreign is not None  # else such a baseline was not named
         if code not in self._runners:
             self._runners[code] = self._foreign(code)
@@ -246,7 +247,10 @@ class TrialMeasurer:
             options["ends_at"] = self._ends_at
         options.update(self._settings.options(config))
         if not config.loader.is_foreign:
-            return self._in_turn(self._runner, config, options)
+            # A process that keeps freed memory cannot measure the dataset as it is any more: each has its own.
+            other = self._description.wrapped is not None and config.loader.keeps_freed_memory
+            runner = self._runner_of(None) if other and self._foreign is not None else self._runner
+            return self._in_turn(runner, config, options)
         options["model_images_per_second"] = self._model_rate
         return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
 

@@ -316,8 +316,8 @@ def runner_for(
     return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
 
 
-def foreign_runner(runner: TrialRunner, code: str) -> TrialRunner:
-    """Make a runner of foreign code on the workload of `runner`; nothing starts yet."""
+def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:
+    """Make a runner of foreign code on the workload of `runner`; None: of the workload. Nothing starts yet."""
     launch = dataclasses.replace(runner.launch, code=code)
     return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
 

@@ -18,7 +18,7 @@ import keras
 
 from autopipe import frameworks
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose import files, watched
+from autopipe.extensions.diagnose import files, pages, watched
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, outcome
 from autopipe.measure.stats import median
@@ -128,6 +128,7 @@ class Look:
     seconds: float = 10.0  # of training, the compiling of its first step left out
     steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
     alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
+    again: bool = False  # watch as long once more, with freed memory kept from then on, if page faults take time
 
     def is_enough(self, steps: list[Step]) -> bool:
         rest = steps[WARM_UP_STEPS:]
@@ -164,6 +165,7 @@ class Onlooker(keras.callbacks.Callback):
         self._seen: Any = None
         self._owners: Any = None
         self._steps = StepClock()
+        self._pages = pages.Counts(again=self._look.again)
         self._sampler: processes.Sampler | None = None
         self._batch: Any = None
         self._epoch_from = 0
@@ -183,6 +185,7 @@ class Onlooker(keras.callbacks.Callback):
             )
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
+        self._pages = pages.Counts(again=self._look.again)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
@@ -191,6 +194,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._steps.epoch_began()
+        self._pages.restart()
         self._epoch_from = len(self._steps.steps)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -233,11 +237,15 @@ class Onlooker(keras.callbacks.Callback):
         source = _with([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
         result = self._owners(*state, list(source) if fetched else source)
         logs = result[0] if state else result
-        enough = not self._done and self._look.is_enough(self._steps.steps)
+        enough = not self._done and self._look.is_enough(self._steps.steps[self._pages.kept_from or 0 :])
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
             bench.wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
         self._steps.step_ended(self._images)
-        if enough:
+        self._pages.step_ended()
+        if enough and self._pages.look_again(steady(self._steps.steps)):
+            assert self._sampler is not None
+            self._sampler.stop()
+        elif enough:
             self._tell(tuple(result[1:]) if state else ())
             self._steps.pause_ended()
         return result
@@ -256,7 +264,8 @@ class Onlooker(keras.callbacks.Callback):
         self._done = True
         assert self._sampler is not None
         resources = outcome.Resources.of(self._sampler.stop())
-        seen = steady(self._steps.steps)
+        seen = steady(self._steps.steps[: self._pages.kept_from])
+        later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
         rows = _rows(self._batch)
         rates, warnings = self._alone(state)
         source, self._source = self._source, None
@@ -277,6 +286,7 @@ class Onlooker(keras.callbacks.Callback):
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
+            pages=self._pages.found(seen, later),
             resources=resources,
             warnings=(*resources.warnings, *_warnings(seen, self.model), *warnings),
         )

@@ -12,6 +12,7 @@ from typing import Literal
 import pydantic
 from rich.table import Table
 
+from autopipe.extensions.diagnose import pages as page_faults
 from autopipe.measure.outcome import Resources
 from autopipe.reports import terminal, wording
 from autopipe.values import Value
@@ -51,6 +52,7 @@ class Watched(Value):
     without_augmentation_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     cores: float = pydantic.Field(gt=0)  # that the process may use
     resources: Resources = Resources()  # of the process and all it started
+    pages: page_faults.Pages | None = None  # of the process alone
     left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they may write files
     image_files: Progressive | None = (
         None  # those that the data name, and how many are progressive; None if they do not
@@ -152,6 +154,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ),
         ("data", f"{watched.data or 'not seen'} ({watched.backend})"),
     ]
+    found += page_faults.rows(watched.pages) if watched.pages is not None else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.left_out:

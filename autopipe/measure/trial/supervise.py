@@ -49,6 +49,7 @@ def _process_settings(setup: ModelSetup) -> Hashable:
 @dataclasses.dataclass(slots=True)
 class _Tenure:
     settings: Hashable
+    keeps: bool = False  # freed memory, from now on
     trials: int = 0
     first_bytes: int = 0
     last_bytes: int = 0
@@ -137,10 +138,14 @@ class TrialRunner:
         self._end(seconds, politely=not self._loading)
 
     def _request(self, request: protocol.Ask, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
+        keeps = any(config.loader.keeps_freed_memory for config in request.configs)
+        if request.request == "measure" and self._tenure.keeps and not keeps:
+            self.close()  # no process can be told to return freed memory again
         failure, preparing = self._prepare(settings)
         if failure is not None:
             return failure, preparing
         assert self._child is not None  # prepared
+        self._tenure.keeps = self._tenure.keeps or keeps
         if request.request == "measure" and request.configs[0].kept.converts:
             try:
                 folder = self._child.folder_for_sets()

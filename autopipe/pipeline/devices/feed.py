@@ -304,7 +304,7 @@ class _Epochs:
         return len(self.loader)
 
     def __call__(self) -> Iterator[tuple[Any, ...]]:
-        processes.keep_freed_memory()  # once more: a dataset of a generator changes that
+        processes.keep_again()  # which a dataset of a generator changes
         epoch, batches = self._next, self.loader.batches(self._next)
         try:
             for taken, batch in enumerate(batches, start=1):

@@ -115,7 +115,7 @@ def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader
     signature = (*(part for part in parts if part is not None), *weights)
 
     def begun() -> Iterator[tuple[Any, ...]]:
-        processes.keep_freed_memory()  # once more: a dataset of a generator changes that
+        processes.keep_again()  # which a dataset of a generator changes
         return open_epoch()
 
     made = tf.data.Dataset.from_generator(begun, output_signature=signature).unbatch()

@@ -382,6 +382,8 @@ def call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, obj
         f"The dataset is that of {own}, called with the arguments that were measured best.",
         f"Of the file that holds {own}, only that is needed: a file that imports autopipe may do without.",
     ]
+    if around := ", ".join(f"{name}={value}" for name, value in config.loader.around().items()):
+        notes.append(f"autopipe also sets {around} around it; docs/workload.md has the lines that do the same.")
     if config.device_prefetch:
         notes.append(
             f"autopipe's trainer also puts {config.device_prefetch} batches on the device ahead; plain `fit` does not."

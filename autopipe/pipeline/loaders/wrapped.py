@@ -21,6 +21,8 @@ import numpy as np
 import pydantic
 
 from autopipe.errors import ConfigError, LoaderError, shortened
+from autopipe.hardware import processes
+from autopipe.pipeline.batching import outside
 from autopipe.pipeline.batching.datasets import Feeder, flat
 from autopipe.pipeline.config import LoaderConfig, Value
 from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
@@ -30,8 +32,8 @@ from autopipe.workload.sample import Batch
 _BUFFERED = 16  # batches that such a dataset may hold ahead; it does not tell
 
 
-class Wrapped(LoaderConfig):
-    """A wrapped dataset, made with these parameters: `Wrapped(prefetch=2, workers=4)`."""
+class Wrapped(outside.Around):
+    """A wrapped dataset, made with these parameters, and what is set around it: `Wrapped(calls=4, tf_prefetch=2)`."""
 
     model_config = pydantic.ConfigDict(extra="allow")
 
@@ -53,7 +55,7 @@ class Wrapped(LoaderConfig):
         return "yours, by ap.wrap"
 
     def normalised(self) -> Self:
-        return type(self).model_validate(dict(sorted(self.parameters.items())))
+        return type(self).model_validate({**self.around(), **dict(sorted(self.parameters.items()))})
 
     def open(self, job: LoadJob) -> Loader:
         data = job.recipe.source
@@ -62,7 +64,7 @@ class Wrapped(LoaderConfig):
                 f"The `wrapped` loader feeds wrapped datasets only, but the data are {shortened(data)}.",
                 hint="Make the workload by ap.wrap(make_dataset, ...), or use another loader.",
             )
-        return _WrappedLoader(job, data, self.parameters)
+        return _WrappedLoader(job, data, self)
 
 
 class _WrappedLoader(WorkloadLoader):
@@ -70,12 +72,13 @@ class _WrappedLoader(WorkloadLoader):
 
     has_dataset = True
 
-    def __init__(self, job: LoadJob, data: WrappedData, parameters: Mapping[str, Value]) -> None:
+    def __init__(self, job: LoadJob, data: WrappedData, made_by: Wrapped) -> None:
         super().__init__(job, _BUFFERED)
         self.last_batch_samples = None
         self._data = data
-        self._parameters = parameters
-        self._feeder: Feeder | None = data.make(parameters)
+        self._parameters: Mapping[str, Value] = made_by.parameters
+        self._feeder: Feeder | None = data.make(self._parameters)
+        self._end = outside.begin(made_by, self._feeder)
 
     def __len__(self) -> int:
         return self._data.steps
@@ -90,6 +93,7 @@ class _WrappedLoader(WorkloadLoader):
 
     def close(self) -> None:
         self._feeder = None
+        self._end()
 
     def _rest(
         self, elements: Generator[Any, None, None], start: int, form: Callable[[Batch], Batch]
@@ -97,7 +101,9 @@ class _WrappedLoader(WorkloadLoader):
         """Yield the batches of an epoch from batch `start` on; a dataset that goes on does not skip to there."""
         skipped, stop = (0, len(self) - start) if self._open().goes_on else (start, len(self))
         with contextlib.closing(elements):  # here, and not later: the user's `on_epoch_end` may raise
-            for element in itertools.islice(elements, skipped, stop):
+            for number, element in enumerate(itertools.islice(elements, skipped, stop)):
+                if number == 0:
+                    processes.keep_again()  # which a dataset of a generator changes
                 yield form(self._checked(flat(element, self.spec.structure)))
 
     def _open(self) -> Feeder:
@@ -148,6 +154,10 @@ class Foreign(LoaderConfig):
     kind: Literal["foreign"] = "foreign"
     is_foreign: ClassVar[bool] = True
     code: str
+
+    @property
+    def keeps_freed_memory(self) -> bool:
+        return False
 
     @property
     def is_own(self) -> bool:

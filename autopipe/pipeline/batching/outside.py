@@ -1,0 +1,155 @@
+"""What can be set around a dataset of the user's, without a change to the function that makes it.
+
+These settings are knobs of the loader that feeds such a dataset, beside the parameters of its function. None of them
+changes a batch. Nothing here knows the function.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import numpy as np
+import pydantic
+
+from autopipe.errors import ConfigError, shortened
+from autopipe.hardware import machine, processes
+from autopipe.hardware.machine import size_text
+from autopipe.pipeline.batching.datasets import Feeder, parts_of
+from autopipe.pipeline.config import CACHE_SHARE, LoaderConfig, Value
+from autopipe.workload.sample import leaves
+
+if TYPE_CHECKING:
+    from autopipe.pipeline.wrap import WrappedData
+
+_LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
+_FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
+_AHEAD: Final = 4
+_BEHIND_CACHE: Final = 2  # batches ahead, so that the end is reached, and the cache complete, with the last batch taken
+
+
+class Around(LoaderConfig):
+    """The settings around a dataset.
+
+    Attributes:
+        freed_memory: "kept": the C library keeps the memory of freed arrays for the next ones, in this process and in
+            those that it starts from then on. "returned": it is returned to the kernel, as usual.
+        opencv_threads: threads of OpenCV's own pool; 0 leaves their number as it is.
+        tf_cache: "memory" keeps the batches of the first epoch for all others.
+        tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
+        tf_autotune: whether tf.data may change numbers of threads and buffers while it runs.
+        tf_prefetch: batches made ahead, behind all that the function does.
+    """
+
+    takes_any: ClassVar[bool] = True
+
+    freed_memory: Literal["returned", "kept"] = "returned"
+    opencv_threads: int = pydantic.Field(default=0, ge=0, le=1024)
+    tf_cache: Literal["none", "memory"] = "none"
+    tf_threads: int = pydantic.Field(default=0, ge=0, le=1024)
+    tf_autotune: bool = True
+    tf_prefetch: int = pydantic.Field(default=0, ge=0, le=1024)
+
+    @property
+    def keeps_freed_memory(self) -> bool:
+        return self.freed_memory == "kept"
+
+    @property
+    def fills_cache(self) -> bool:
+        return self.tf_cache == "memory"
+
+    def around(self) -> dict[str, Value]:
+        """Return those settings that are not as usual."""
+        named = ((name, getattr(self, name), field.default) for name, field in Around.model_fields.items())
+        return {name: value for name, value, usual in named if name != "kind" and value != usual}
+
+
+def begin(around: Around, dataset: Feeder) -> Callable[[], None]:
+    """Set what is set around a dataset that was made and not begun, and return a function that resets OpenCV's threads.
+
+    The process itself keeps freed memory already, if it is to. Raise ConfigError if a setting is for another dataset.
+    """
+    if around.keeps_freed_memory:
+        os.environ.update(processes.KEEPING)  # for worker processes of the dataset that are not forked
+    if changed := [f"{name}={value!r}" for name, value in around.around().items() if name.startswith("tf_")]:
+        if not hasattr(dataset.dataset, "element_spec"):
+            kind = shortened(dataset.dataset)
+            raise ConfigError(f"{', '.join(changed)} needs a tf.data.Dataset, but the function returned {kind}.")
+        if around.fills_cache and dataset.is_endless:
+            raise ConfigError('A dataset without an end cannot be kept in memory, but got tf_cache="memory".')
+        dataset.dataset = _with_options(around, dataset.dataset)
+    if not around.opencv_threads:
+        return lambda: None
+    import cv2
+
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(around.opencv_threads)
+    return functools.partial(cv2.setNumThreads, before)
+
+
+def _with_options(around: Around, dataset: Any) -> Any:
+    import tensorflow as tf
+
+    options = tf.data.Options()  # what is not set here stays as the function set it
+    if around.tf_threads:
+        options.threading.private_threadpool_size = around.tf_threads
+    if not around.tf_autotune:
+        options.autotune.enabled = False
+    if around.fills_cache:
+        dataset = dataset.cache()
+    if ahead := max(around.tf_prefetch, _BEHIND_CACHE if around.fills_cache else 0):
+        dataset = dataset.prefetch(ahead)
+    return dataset.with_options(options)
+
+
+# -------------------- what a search tries
+
+
+def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple[str, str, str | None]]]:
+    """Return the values of each setting that a search tries, and the reason against one: parameter, value, reason.
+
+    A `tf.data.Dataset` is read twice at once, until its batches differ, to see whether they may be kept.
+    """
+    dataset, cores = data.make(data.defaults), machine.usable_cores()
+    found: dict[str, tuple[Value, ...]] = {"freed_memory": ("returned", "kept")}
+    if cores > 1 and _is_opencv_used():
+        found["opencv_threads"] = (0, 1)
+    if not hasattr(dataset.dataset, "element_spec"):
+        return found, []
+    found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, 4 * cores)}
+    found |= {"tf_autotune": (True, False), "tf_prefetch": (0, _AHEAD)}
+    return found, [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
+
+
+def _is_opencv_used() -> bool:
+    """Return True if a module that is not autopipe's has imported OpenCV by its name."""
+    others = [each for name, each in sys.modules.items() if name.partition(".")[0] not in ("autopipe", "cv2")]
+    return any("cv2" in getattr(each, "__dict__", ()) for each in others)
+
+
+def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
+    """Return the reason why a dataset's batches cannot be kept in memory, or None."""
+    if dataset.is_endless:
+        return "the dataset has no end"
+    needed, free = data.mean_bytes() * len(data), machine.detect_memory().available_bytes
+    if needed > CACHE_SHARE * free:
+        return f"needs {size_text(needed)}, {size_text(free)} free"
+    began = time.monotonic()
+    passes = (dataset.begin("arrays"), dataset.begin("arrays"))
+    for count, (one, other) in enumerate(itertools.zip_longest(*passes), start=1):
+        if one is None or other is None or _bytes(one) != _bytes(other):
+            return "two passes over the dataset differ, because it shuffles or draws random numbers"
+        seconds = time.monotonic() - began
+        if count >= _FIRST_BATCHES and seconds / count * max(count, data.steps) > _LOOK_SECONDS:
+            return f"two passes over the dataset, which would show that it repeats, take over {_LOOK_SECONDS:.0f} s"
+    return None
+
+
+def _bytes(batch: Any) -> list[bytes]:
+    arrays = (np.asarray(part) for slot in parts_of(batch) if slot is not None for part in leaves(slot))
+    return [array.tobytes() for array in arrays]
