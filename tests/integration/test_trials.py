@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -31,11 +32,13 @@ from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.commands import environment
 
 CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1))
+AS_IT_IS = ap.PipelineConfig(loader=Wrapped())
 IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, end_seconds=2.0)
 GONE_SECONDS = 20
 TRAIN = """
@@ -276,8 +279,9 @@ def test_the_usual_batch_sizes_are_those_that_devices_can_share(
         (Recycling(isolation="process"), [CONFIG, CONFIG], [0, 1]),
         (Recycling(trials=2), [CONFIG] * 3, [0, 0, 1]),
         (Recycling(), [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
+        (Recycling(), [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
     ],
-    ids=["warm", "each its own", "so many", "another setting of the process"],
+    ids=["warm", "each its own", "so many", "another setting of the process", "freed memory was kept"],
 )
 def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_replaced(
     launch: Launch, recycling: Recycling, configs: list[ap.PipelineConfig], processes: list[int]
@@ -444,3 +448,51 @@ def test_when_the_study_is_killed_its_trial_goes_too(
     assert left == []
     child.collect(temporary)  # as the next start does
     assert list(temporary.glob(f"{child.PREFIX}*")) == []
+
+
+MAPPED = """
+import ctypes, os, keras, numpy as np
+import autopipe as ap
+
+library = ctypes.CDLL(None)
+library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        if index % 10 == 0:
+            block = library.malloc(ctypes.c_size_t(31 << 20))  # nothing as large was freed before, so glibc maps it
+            mapped = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & 2
+            if not mapped:  # once freed, no more of this size would be
+                library.free(block)
+            with open("seen", "a") as file:
+                print(os.getpid(), "mapped" if mapped else "kept", file=file)
+        return np.zeros((2, 4), np.float32), np.zeros(2)
+
+def build_model():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+workload = ap.wrap(Rows, model=build_model)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
+def test_the_trials_of_a_wrapped_dataset_as_it_is_have_the_c_librarys_defaults_before_and_after_others(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text(MAPPED)
+    keeping = ap.PipelineConfig(loader=Wrapped.model_validate({"freed_memory": "kept"}))
+    options: JsonObject = {"min_seconds": 0.05, "max_seconds": 0.05, "page_cache": "warm"}
+    found = []
+    with TrialRunner(Launch(workload="train.py:workload", directory=tmp_path, sys_path=(str(tmp_path),))) as runner:
+        for config in (AS_IT_IS, keeping, AS_IT_IS):
+            (tmp_path / "seen").write_text("")
+            assert isinstance(runner.measure(config, options), Measurement)
+            lines = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
+            found.append({how for pid, how in lines[-3:] if pid == str(runner.pid)})  # those of the training
+    assert found == [{"mapped"}, {"kept"}, {"mapped"}]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import platform
+import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -236,7 +238,32 @@ def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.Monkey
     called: list[tuple[int, int]] = []
     library = types.SimpleNamespace(mallopt=lambda *setting: called.append(setting))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(processes, "_keeps", False)
+    processes.keep_again()
+    assert called == []  # it was not told to
     processes.keep_freed_memory()
-    assert called == [(-3, 32 << 20), (-1, 256 << 20), (-2, 64 << 20)]
+    wanted = [(-3, 32 << 20), (-1, 256 << 20), (-2, 64 << 20)]
+    assert called == wanted
+    processes.keep_again()
+    assert called == 2 * wanted
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     processes.keep_freed_memory()
+
+
+_IS_MAPPED = """
+import ctypes
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+block = library.malloc(ctypes.c_size_t(16 << 20))
+print(ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & 2)  # IS_MMAPPED of glibc's chunks
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
+def test_a_process_that_is_started_with_the_variables_keeps_freed_memory() -> None:
+    usual = {name: value for name, value in os.environ.items() if name not in processes.KEEPING}
+    found = [
+        subprocess.run([sys.executable, "-c", _IS_MAPPED], env=environment, capture_output=True, timeout=60, check=True)
+        for environment in (usual, usual | dict(processes.KEEPING))
+    ]
+    assert [each.stdout.strip() for each in found] == [b"2", b"0"]

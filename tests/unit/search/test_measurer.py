@@ -33,7 +33,7 @@ class Runner:
     closed = begun = False
     strays = 0.0
 
-    def __init__(self, code: str = "", start: TrialFailure | None = None) -> None:
+    def __init__(self, code: str | None = "", start: TrialFailure | None = None) -> None:
         self.code, self._start = code, start
         self.asked: list[dict[str, Any]] = []
 
@@ -129,6 +129,20 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
 def test_a_wrapped_dataset_is_compared_with_itself() -> None:
     wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={})
     assert [each.name for each in measurer(wrapped=wrapped).baselines()] == ["the dataset as it is"]
+
+
+def test_a_wrapped_dataset_that_keeps_freed_memory_has_another_process_than_as_it_is() -> None:
+    wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={})
+    ours, keeping = Runner(), Runner(code=None)
+    made = measurer(ours, keeping, wrapped=wrapped)
+    for memory in ("returned", "kept", "returned"):
+        made.measure(PipelineConfig(loader=Wrapped.model_validate({"freed_memory": memory})))
+    assert (len(ours.asked), len(keeping.asked)) == (2, 1)
+    made.close()
+    assert keeping.closed
+    alone = Runner()
+    measurer(alone).measure(THREADS)  # all loaders of autopipe's keep it
+    assert len(alone.asked) == 1
 
 
 def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -> None:

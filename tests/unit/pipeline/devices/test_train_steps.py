@@ -51,7 +51,7 @@ def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a loop inside TensorFlow's graph")
 def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[None] = []
-    monkeypatch.setattr(processes, "keep_freed_memory", lambda: told.append(None))
+    monkeypatch.setattr(processes, "keep_again", lambda: told.append(None))
     trained(4)
     assert len(told) == 2  # each epoch
 

@@ -1,0 +1,277 @@
+"""What is set around a user's dataset: the batches stay, the process gets it, and what cannot be is said."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import cv2
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import autopipe as ap
+from autopipe.artifact import factory
+from autopipe.errors import ConfigError, WorkloadError
+from autopipe.hardware import machine, processes
+from autopipe.hardware.machine import Memory
+from autopipe.measure import fingerprint, session
+from autopipe.pipeline import assembly, wrap
+from autopipe.pipeline.batching import outside
+from autopipe.pipeline.config import to_config
+from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
+from autopipe.pipeline.wrap import WrappedData
+from autopipe.search import feasible
+from autopipe.workload.ops.planner import make_plan
+from tests.fakes import profiles
+from tests.fakes.facts import facts
+
+X = np.arange(20, dtype=np.float32).reshape(10, 2)
+Y = np.arange(10)
+
+
+def in_order(calls: int = 1) -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x, y), num_parallel_calls=calls).batch(4)
+
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return X[4 * index :][:4], Y[4 * index :][:4]
+
+
+def build_model() -> keras.Model:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(10, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+def wrapped(function: Callable[..., Any], **more: Any) -> ap.Workload:
+    return wrap.wrap(
+        function, model=build_model, parameters={"calls": [1, 2]} if function is in_order else None, **more
+    )
+
+
+def config(**settings: Any) -> ap.PipelineConfig:
+    return ap.PipelineConfig(loader=Wrapped.model_validate(settings), finish="host", device_prefetch=0)
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """What would have the process of the tests keep freed memory: noted, and not done."""
+    found: list[None] = []
+    monkeypatch.setattr(processes, "keep_freed_memory", lambda: found.append(None))
+    monkeypatch.setattr(processes, "_keeps", False)
+    for name in processes.KEEPING:
+        monkeypatch.setenv(name, "")  # as it was, after the test
+        monkeypatch.delenv(name)
+    return found
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"freed_memory": "kept"},
+    {"opencv_threads": 1},
+    {"tf_cache": "memory"},
+    {"tf_threads": 3},
+    {"tf_autotune": False},
+    {"tf_prefetch": 2},
+    {"tf_cache": "memory", "tf_threads": 1, "tf_autotune": False, "tf_prefetch": 4},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_no_setting_changes_a_batch(settings: dict[str, Any]) -> None:
+    workload = wrapped(in_order)
+    with assembly.build_loader(workload, config(calls=2, **settings)) as loader:
+        for epoch in range(3):
+            batches = list(loader.batches(epoch))
+            np.testing.assert_array_equal(X, np.concatenate([x for x, _ in batches]))
+        elements = list(loader.native_dataset(0, 2))
+    assert [x.shape for x, _ in elements] == [(4, 2), (4, 2), (2, 2)] * 2
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in elements]), np.concatenate([X, X]))
+
+
+def test_options_that_the_function_has_set_stay() -> None:
+    def make() -> Any:
+        options = tf.data.Options()
+        options.deterministic, options.experimental_slack = False, True
+        return in_order().with_options(options)
+
+    dataset = WrappedData(make, {}).make({})
+    outside.begin(Wrapped(tf_threads=3, tf_autotune=False), dataset)
+    found = dataset.dataset.options()
+    assert (found.threading.private_threadpool_size, found.autotune.enabled) == (3, False)
+    assert (found.deterministic, found.experimental_slack) == (False, True)
+
+
+def test_a_cache_makes_its_batches_once_though_no_epoch_is_read_beyond_its_last_batch() -> None:
+    made: list[int] = []
+
+    def make() -> Any:
+        def noted(index: Any) -> Any:
+            made.append(int(index))
+            return X[index]
+
+        dataset = tf.data.Dataset.range(10).map(lambda index: tf.numpy_function(noted, [index], tf.float32))
+        return dataset.map(lambda x: tf.ensure_shape(x, (2,))).batch(2)
+
+    workload = wrapped(make)
+    made.clear()
+    with assembly.build_loader(workload, config(tf_cache="memory")) as loader:
+        for epoch in range(3):
+            assert len(list(loader.batches(epoch))) == 5
+    assert made == list(range(10))
+
+
+def test_opencv_has_its_threads_again_after_the_training() -> None:
+    before = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(4)
+        with assembly.build_loader(wrapped(Rows), config(opencv_threads=1)):
+            assert cv2.getNumThreads() == 1
+        assert cv2.getNumThreads() == 4
+    finally:
+        cv2.setNumThreads(before)
+
+
+# -------------------- freed memory
+
+
+def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset_frees(told: list[None]) -> None:
+    workload, threads = wrapped(Rows), cv2.getNumThreads()
+    with assembly.build_trainer(workload, config()) as trainer:
+        trainer.fit(epochs=1, verbose=0)
+    assert (told, cv2.getNumThreads()) == ([], threads)
+    assert not processes.KEEPING.keys() & os.environ.keys()
+    with assembly.build_loader(workload, config(freed_memory="kept")):
+        assert told != []
+    assert processes.KEEPING.items() <= os.environ.items()  # of workers that are no forks
+
+
+def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_to_do_from_the_first_step(
+    told: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = session.Session(wrapped(Rows, steps=3))
+    options: Any = {"min_seconds": 0.1, "max_seconds": 0.2, "page_cache": "warm"}
+    assert known.measure(config(), options, Mock()).images_per_second.value > 0
+    known.describe(Mock())
+    assert told == []
+    monkeypatch.setattr(session.Bench, "alone", Mock(side_effect=KeyError))
+    with pytest.raises(KeyError):
+        known.measure(config(freed_memory="kept"), options, Mock())
+    assert len(told) == 1  # before the model runs alone
+    known.close()
+
+
+def test_a_tuned_pipeline_sets_what_its_configuration_says(told: list[None]) -> None:
+    workload = wrapped(in_order)
+    best = config(calls=2, freed_memory="kept", opencv_threads=1).model_dump(mode="json")
+    tuned = factory.of_profile(profiles.profile(workload=fingerprint.workload_digest(workload), config=best), workload)
+    before = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(4)
+        with tuned.make_trainer() as trainer:
+            assert (len(told), cv2.getNumThreads()) == (1, 1)
+            trainer.fit(epochs=1, verbose=0)
+    finally:
+        cv2.setNumThreads(before)
+
+
+def test_other_loaders_keep_it_and_foreign_code_does_not() -> None:
+    loaders = [ap.Threads(workers=1), Foreign(code="keras"), Wrapped(), Wrapped(freed_memory="kept")]
+    assert [loader.keeps_freed_memory for loader in loaders] == [True, False, False, True]
+
+
+# -------------------- what a search tries
+
+
+def shuffled() -> Any:
+    return in_order().shuffle(10)
+
+
+def flipped() -> Any:
+    return in_order().map(lambda x, y: (x + tf.random.uniform(()), y))
+
+
+def against(function: Callable[..., Any], **more: Any) -> str | None:
+    _, found = outside.offered(WrappedData(function, {}, **more))
+    return next((reason for name, value, reason in found if (name, value) == ("wrapped.tf_cache", "memory")), None)
+
+
+def test_batches_are_kept_only_if_each_pass_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert against(in_order) is None
+    for random in (shuffled, flipped):
+        assert "two passes over the dataset differ" in str(against(random))
+    assert against(lambda: in_order().repeat(), steps=3) == "the dataset has no end"
+    monkeypatch.setattr(outside, "_FIRST_BATCHES", 1)
+    monkeypatch.setattr(outside, "_LOOK_SECONDS", 0.0)
+    assert "take over 0 s" in str(against(in_order))
+    monkeypatch.setattr(machine, "detect_memory", lambda: Memory(usable_bytes=100, available_bytes=100))
+    assert str(against(in_order)).startswith("needs ")
+
+
+def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    workload = wrapped(shuffled)
+    described = session.describe(workload, make_plan(workload), build_model())
+    assert described.wrapped is not None
+    space = wrap.space(described.wrapped.choices)
+    found = feasible.trim(space, facts(impossible=described.impossible, accelerator=False))
+    loaders = [candidate.config.loader for candidate in found.candidates]
+    assert wrap.as_it_is(workload) == to_config(next(space.grid()))
+    assert len(loaders) == 2 * 2 * 3 * 2 * 2
+    assert {(each.keeps_freed_memory, each.fills_cache) for each in loaders} == {(False, False), (True, False)}
+    assert any("wrapped.tf_cache memory: two passes" in each.reason for each in found.left_out)
+
+
+def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 1)
+    assert outside.offered(WrappedData(Rows, {})) == ({"freed_memory": ("returned", "kept")}, [])
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    assert outside.offered(WrappedData(Rows, {}))[0]["opencv_threads"] == (0, 1)  # this module has imported it
+
+
+# -------------------- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"freed_memory": "keep"}, "`freed_memory` of `Wrapped` is wrong: .*'returned' or 'kept'"),
+        ({"tf_threads": -1}, "`tf_threads` of `Wrapped` is wrong: .*greater than or equal to 0, but got tf_threads=-1"),
+        ({"opencv_threads": 1.5}, "`opencv_threads` of `Wrapped` is wrong"),
+        ({"tf_autotune": "off"}, "`tf_autotune` of `Wrapped` is wrong"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Wrapped.model_validate(settings)
+
+
+def test_a_setting_of_another_kind_of_dataset_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tf_prefetch=2 needs a tf\.data\.Dataset, but the function returned .*Rows"):
+        assembly.build_loader(wrapped(Rows), config(tf_prefetch=2))
+    endless = wrapped(lambda: in_order().repeat(), steps=3)
+    with pytest.raises(ConfigError, match="without an end cannot be kept in memory"):
+        assembly.build_loader(endless, config(tf_cache="memory"))
+
+
+def test_a_parameter_of_the_function_may_not_have_the_name_of_a_setting() -> None:
+    for name in ("kind", *Wrapped().around(), "tf_prefetch", "freed_memory"):
+        with pytest.raises(WorkloadError, match=f"`{name}` is autopipe's own setting"):
+            wrap.wrap(lambda **named: in_order(), model=None, parameters={name: [0]})
+
+
+def test_a_configuration_names_only_what_is_set() -> None:
+    assert config(calls=2).short() == "wrapped(calls=2) finish=host device_prefetch=0"
+    kept = config(calls=2, freed_memory="kept")
+    assert kept.short().startswith("wrapped(freed_memory=kept, calls=2)")
+    assert kept == ap.PipelineConfig.model_validate_json(kept.model_dump_json())
+    assert len({each.key() for each in (config(calls=2), kept, config(calls=2, tf_prefetch=2))}) == 3
+    assert list(itertools.chain(kept.loader.around().items())) == [("freed_memory", "kept")]  # type: ignore[attr-defined]  # of this loader
