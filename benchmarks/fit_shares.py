@@ -35,7 +35,7 @@ import rows
 import small_rows
 
 import autopipe as ap
-from autopipe.hardware import machine
+from autopipe.hardware import machine, processes
 from autopipe.measure.bench import Bench, Probe, ResidentLoader
 from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import StopRule
@@ -156,7 +156,7 @@ class Measured:
     """One row, ready to be measured: its model is compiled, its loader open, its cache full."""
 
     def __init__(self, workload: Workload, config: PipelineConfig) -> None:
-        assembly.keep_freed_memory(workload)
+        processes.keep_freed_memory()
         plan = make_plan(workload)
         self._workload, self._config = workload, config
         self._bench = Bench(workload, plan, 1, "last")

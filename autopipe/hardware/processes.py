@@ -371,20 +371,13 @@ class Sampler:
 # images/s, not 300,000.
 
 
-# From <malloc.h>, https://man7.org/linux/man-pages/man3/mallopt.3.html
-_TRIM_THRESHOLD = -1
-_TOP_PAD = -2
-_MMAP_THRESHOLD = -3
-_LARGEST_MMAP_THRESHOLD = 32 << 20  # bytes; glibc refuses more
-_KEPT_BYTES = 256 << 20  # freed memory at the end of a heap that stays with the process
-_LARGEST_HEAP = 64 << 20  # bytes of address space of a thread's heap (HEAP_MAX_SIZE in glibc's malloc/arena.c)
-
-
-KEEPING: Final[Mapping[str, str]] = {
-    "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_MMAP_THRESHOLD),
-    "MALLOC_TRIM_THRESHOLD_": str(_KEPT_BYTES),
-    "MALLOC_TOP_PAD_": str(_LARGEST_HEAP),
-}
+# Variable of the environment, number in <malloc.h> (https://man7.org/linux/man-pages/man3/mallopt.3.html), and bytes.
+_ALLOCATOR: Final = (
+    ("MALLOC_MMAP_THRESHOLD_", -3, 32 << 20),  # glibc refuses more
+    ("MALLOC_TRIM_THRESHOLD_", -1, 256 << 20),  # freed memory at the end of a heap that stays with the process
+    ("MALLOC_TOP_PAD_", -2, 64 << 20),  # address space of a thread's heap (HEAP_MAX_SIZE in glibc's malloc/arena.c)
+)
+KEEPING: Final[Mapping[str, str]] = {variable: str(size) for variable, _, size in _ALLOCATOR}
 """Environment variables by which a process that is started keeps freed memory. A forked one does as its parent."""
 
 _keeps = False
@@ -399,9 +392,8 @@ def keep_freed_memory() -> None:
     _keeps = True
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_TOP_PAD, _LARGEST_HEAP)
+        for _, number, size in _ALLOCATOR:
+            mallopt(number, size)
 
 
 def keep_again() -> None:

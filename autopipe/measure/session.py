@@ -70,8 +70,8 @@ class Session:
 
         `code` is a form of plain code, as `autopipe eject` writes it, or a function of the user's.
         """
-        if code is None:
-            assembly.keep_freed_memory(workload)  # before the model runs alone, as it is when it trains
+        if code is None and not isinstance(workload.data, WrappedData):  # which may have to run as it is
+            processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
         self._asked = workload
         # Every step of a trial has equal work, and a trial does not write the training's list of samples.
         self._workload = dataclasses.replace(workload, drop_remainder=True, bad_sample_log=os.devnull)

@@ -176,12 +176,6 @@ def opener(
     return open_loader
 
 
-def keep_freed_memory(workload: Workload) -> None:
-    """Have this process keep freed memory for the next batch, unless a wrapped dataset may have to run unchanged."""
-    if not isinstance(workload.data, WrappedData):
-        processes.keep_freed_memory()
-
-
 def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
     """Return a trainer: the workload's model, fed by `config`.
 

@@ -75,11 +75,7 @@ class _Watch:
         left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
         onlooker = Onlooker(
             self._told,
-            Look(
-                seconds=self._arguments.seconds,
-                steps=self._arguments.steps,
-                again=not self._arguments.keep_running,  # which leaves the script as it is
-            ),
+            Look(seconds=self._arguments.seconds, steps=self._arguments.steps, again=not self._arguments.keep_running),
             data=kind_of_data(bound.arguments.get("x")),
             source=bound.arguments.get("x"),
             left_out=left_out,
