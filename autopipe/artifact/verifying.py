@@ -59,12 +59,8 @@ def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> li
     """Return the unchanged configuration, and those with one parameter changed to a value that can be used."""
     as_it_is = wrapped.as_it_is
     loader, kind = as_it_is.loader.model_dump(), as_it_is.loader.kind
-    changed = [
-        loader | {name: value}
-        for name, values in wrapped.choices.items()
-        for value in values
-        if described.against(f"{kind}.{name}", value) is None
-    ]
+    pairs = ((name, value) for name, values in wrapped.choices.items() for value in values)
+    changed = [loader | {name: value} for name, value in pairs if described.against(f"{kind}.{name}", value) is None]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]
     return [as_it_is, *[as_it_is.model_copy(update={"loader": each}) for each in loaders]]
 

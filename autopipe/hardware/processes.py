@@ -384,10 +384,7 @@ _keeps = False
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep freed blocks for the next image. Does nothing if the C library is not glibc.
-
-    The process cannot be told to return them again.
-    """
+    """Have this process keep freed blocks for the next image, for good. Does nothing if the C library is not glibc."""
     global _keeps  # it is about the process
     _keeps = True
     with contextlib.suppress(OSError, AttributeError):

@@ -114,7 +114,7 @@ class LoaderConfig(Strict):
     @property
     def keeps_freed_memory(self) -> bool:
         """Whether the C library of the training's process keeps the memory of freed batches for the next ones."""
-        return True
+        return not self.is_foreign
 
     @property
     def fills_cache(self) -> bool:

@@ -1,7 +1,4 @@
-"""What the kernel does for the memory of a training: page faults and processor time of its process, step by step.
-
-A second look, for which the process keeps freed memory, says what that would bring. `run` makes it.
-"""
+"""Page faults and the kernel's time in the steps of a training, and what a second look with freed memory kept says."""
 
 from __future__ import annotations
 
@@ -49,7 +46,6 @@ class Counts:
         self.restart()
 
     def restart(self) -> None:
-        """Leave out what was used since the last step."""
         self._last = _used()
 
     def step_ended(self) -> None:
@@ -66,10 +62,8 @@ class Counts:
 
     def found(self, seen: Sequence[Step], later: Sequence[Step]) -> Pages:
         """Return the figures of the last steps of the first look, and of those of the second, if there was one."""
-        first = self._of(len(seen), self.kept_from)
-        if not later:
-            return first
-        return first.model_copy(update={"kept": self._of(len(later), None), "gain": compared(seen, later)})
+        kept = {"kept": self._of(len(later), None), "gain": compared(seen, later)} if later else {}
+        return self._of(len(seen), self.kept_from).model_copy(update=kept)
 
     def _of(self, count: int, end: int | None) -> Pages:
         faults, kernel, seconds = map(float, np.sum(self._steps[:end][-count:], axis=0))
@@ -94,12 +88,11 @@ def rows(found: Pages) -> list[tuple[str, str]]:
     if not found.matter:
         return []
     said = f"{found.faults_per_step:,.0f} a step; the kernel takes {found.kernel_share:.0%} of the processor's time"
-    if found.kept is None:
+    if found.kept is None or (gain := found.gain) is None:
         return [("page faults", said)]
     said += f". With freed memory kept: {found.kept.faults_per_step:,.0f} and {found.kept.kernel_share:.0%}"
-    gain = found.gain
-    if gain is None or not gain.decided:
+    if not gain.decided:
         return [("page faults", f"{said}; whether that is faster could not be told")]
     said += f", {wording.times(gain.ratio)} the images/s ({wording.interval(gain.low, gain.high)})"
-    variables = " ".join(f"{name}={value}" for name, value in processes.KEEPING.items())
-    return [("page faults", said), *([("keep memory", f"{variables} python ...")] if gain.faster else [])]
+    to_run = " ".join([*(f"{name}={value}" for name, value in processes.KEEPING.items()), "python ..."])
+    return [("page faults", said), *([("keep memory", to_run)] if gain.faster else [])]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
-_AHEAD: Final = 4
 _BEHIND_CACHE: Final = 2  # batches ahead, so that the end is reached, and the cache complete, with the last batch taken
 
 
@@ -37,8 +36,7 @@ class Around(LoaderConfig):
     """The settings around a dataset.
 
     Attributes:
-        freed_memory: "kept": the C library keeps the memory of freed arrays for the next ones, in this process and in
-            those that it starts from then on. "returned": it is returned to the kernel, as usual.
+        freed_memory: "kept" by the C library for the next arrays, here and in processes that start from then on.
         opencv_threads: threads of OpenCV's own pool; 0 leaves their number as it is.
         tf_cache: "memory" keeps the batches of the first epoch for all others.
         tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
@@ -65,24 +63,22 @@ class Around(LoaderConfig):
 
     def around(self) -> dict[str, Value]:
         """Return those settings that are not as usual."""
-        named = ((name, getattr(self, name), field.default) for name, field in Around.model_fields.items())
-        return {name: value for name, value, usual in named if name != "kind" and value != usual}
+        fields = {name: field.default for name, field in Around.model_fields.items() if name != "kind"}
+        return {name: getattr(self, name) for name, usual in fields.items() if getattr(self, name) != usual}
 
 
 def begin(around: Around, dataset: Feeder) -> Callable[[], None]:
     """Set what is set around a dataset that was made and not begun, and return a function that resets OpenCV's threads.
-
-    The process itself keeps freed memory already, if it is to. Raise ConfigError if a setting is for another dataset.
+    Raise ConfigError if a setting is for another kind of dataset.
     """
     if around.keeps_freed_memory:
         os.environ.update(processes.KEEPING)  # for worker processes of the dataset that are not forked
     if changed := [f"{name}={value!r}" for name, value in around.around().items() if name.startswith("tf_")]:
-        if not hasattr(dataset.dataset, "element_spec"):
-            kind = shortened(dataset.dataset)
-            raise ConfigError(f"{', '.join(changed)} needs a tf.data.Dataset, but the function returned {kind}.")
+        if not hasattr(made := dataset.dataset, "element_spec"):
+            raise ConfigError(f"{', '.join(changed)} needs a tf.data.Dataset, but it is {shortened(made)}.")
         if around.fills_cache and dataset.is_endless:
             raise ConfigError('A dataset without an end cannot be kept in memory, but got tf_cache="memory".')
-        dataset.dataset = _with_options(around, dataset.dataset)
+        dataset.dataset = _with_options(around, made)
     if not around.opencv_threads:
         return lambda: None
     import cv2
@@ -122,7 +118,7 @@ def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple
     if not hasattr(dataset.dataset, "element_spec"):
         return found, []
     found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, 4 * cores)}
-    found |= {"tf_autotune": (True, False), "tf_prefetch": (0, _AHEAD)}
+    found |= {"tf_autotune": (True, False), "tf_prefetch": (0, 4)}
     return found, [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
 
 

@@ -21,7 +21,6 @@ import numpy as np
 import pydantic
 
 from autopipe.errors import ConfigError, LoaderError, shortened
-from autopipe.hardware import processes
 from autopipe.pipeline.batching import outside
 from autopipe.pipeline.batching.datasets import Feeder, flat
 from autopipe.pipeline.config import LoaderConfig, Value
@@ -101,9 +100,7 @@ class _WrappedLoader(WorkloadLoader):
         """Yield the batches of an epoch from batch `start` on; a dataset that goes on does not skip to there."""
         skipped, stop = (0, len(self) - start) if self._open().goes_on else (start, len(self))
         with contextlib.closing(elements):  # here, and not later: the user's `on_epoch_end` may raise
-            for number, element in enumerate(itertools.islice(elements, skipped, stop)):
-                if number == 0:
-                    processes.keep_again()  # which a dataset of a generator changes
+            for element in itertools.islice(elements, skipped, stop):
                 yield form(self._checked(flat(element, self.spec.structure)))
 
     def _open(self) -> Feeder:
@@ -154,10 +151,6 @@ class Foreign(LoaderConfig):
     kind: Literal["foreign"] = "foreign"
     is_foreign: ClassVar[bool] = True
     code: str
-
-    @property
-    def keeps_freed_memory(self) -> bool:
-        return False
 
     @property
     def is_own(self) -> bool:

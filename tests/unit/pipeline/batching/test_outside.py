@@ -20,6 +20,7 @@ from autopipe.errors import ConfigError, WorkloadError
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import Memory
 from autopipe.measure import fingerprint, session
+from autopipe.measure.bench import Bench
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import outside
 from autopipe.pipeline.config import to_config
@@ -162,7 +163,7 @@ def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_
     assert known.measure(config(), options, Mock()).images_per_second.value > 0
     known.describe(Mock())
     assert told == []
-    monkeypatch.setattr(session.Bench, "alone", Mock(side_effect=KeyError))
+    monkeypatch.setattr(Bench, "alone", Mock(side_effect=KeyError))
     with pytest.raises(KeyError):
         known.measure(config(freed_memory="kept"), options, Mock())
     assert len(told) == 1  # before the model runs alone
@@ -270,7 +271,7 @@ def test_a_value_that_cannot_be_is_named(settings: dict[str, Any], said: str) ->
 
 
 def test_a_setting_of_another_kind_of_dataset_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tf_prefetch=2 needs a tf\.data\.Dataset, but the function returned .*Rows"):
+    with pytest.raises(ConfigError, match=r"tf_prefetch=2 needs a tf\.data\.Dataset, but it is .*Rows"):
         assembly.build_loader(wrapped(Rows), config(tf_prefetch=2))
     endless = wrapped(lambda: in_order().repeat(), steps=3)
     with pytest.raises(ConfigError, match="without an end cannot be kept in memory"):
