@@ -6,11 +6,14 @@ the crop that follows it, as in a loader's worker. The figures decide here what 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -21,13 +24,14 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import processes
+from autopipe.measure.lines import Line, Lines, Remedy
 from autopipe.measure.stats import median
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import Value, milliseconds_text
-from autopipe.workload.data.paths import spread
+from autopipe.workload.data.paths import read_file, spread
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops import planner
-from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.decode import Decode, decode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
@@ -411,3 +415,47 @@ def _form(name: str, readings: list[_Reading]) -> Form:
         mean_error=error,
         psnr_decibels=None if squared == 0 else 10 * math.log10(255**2 / squared),
     )
+
+
+# -------------------- a line of the user's own that reads images
+
+_COLOURS_OF_A_MASK = 32  # at most; JPEG would change them
+
+
+def with_reads(found: Lines, shape: Sequence[int | None] | None) -> Lines:
+    """Time the first line that decodes images, and what could stand in its place, on a few of its files.
+
+    `shape` is that of a trained image; None if it is not known. Nothing is timed if the line does not show its files.
+    """
+    line = next((each for each in found.lines if each.remedy is Remedy.DECODE), found.lines[0])
+    size = None if shape is None or len(shape) != 3 or None in shape else (shape[0], shape[1])
+    took: dict[str, list[float]] = {}
+    for path in line.images if line.remedy is Remedy.DECODE else ():
+        with contextlib.suppress(BadSampleError, ImportError, OSError):
+            for name, seconds in _by_turns(_calls(line, os.fsencode(path), size)).items():
+                took.setdefault(name, []).append(seconds)
+    most = max(map(len, took.values()), default=0)
+    return found.model_copy(update={"reads": {name: fmean(each) for name, each in took.items() if len(each) == most}})
+
+
+def _calls(line: Line, file: bytes, size: Any) -> dict[str, Callable[[], object]]:
+    data = read_file(file)
+    is_jpeg, pixels = format_name(data) == "JPEG", decode(data, 3)
+    theirs = cv2.imread if line.reader == "cv2.imread" else _by_pillow
+    calls: dict[str, Callable[[], object]] = {
+        str(line.reader): lambda: theirs(os.fsdecode(file)),
+        "ap.Decode()": lambda: decode(read_file(file), 3),
+    }
+    if is_jpeg and size is not None:
+        calls["ap.Decode(reduce=True) before a resize"] = lambda: decode(read_file(file), 3, least=size)
+    is_mask = len(np.unique(pixels[::3, ::3].reshape(-1, 3), axis=0)) <= _COLOURS_OF_A_MASK
+    for encoder in () if is_jpeg else (_PNG,) if is_mask else (_PNG, _jpeg(95)):
+        calls[f"ap.Decode() of {encoder.name}"] = functools.partial(decode, encoder.encoded(pixels), 3)
+    return calls
+
+
+def _by_pillow(path: str) -> Pixels:
+    from PIL import Image  # which the user's own line uses
+
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))

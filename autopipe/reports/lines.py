@@ -1,0 +1,59 @@
+"""The lines on which making batches spends its time, and a wrapped dataset without its model, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autopipe.measure.lines import Line, Lines, Remedy
+from autopipe.measure.outcome import Measurement
+from autopipe.reports import wording
+from autopipe.reports.terminal import labelled
+
+_NOTEWORTHY = 0.1  # of a line's time
+_REMEDIES = {  # none of which was timed
+    Remedy.DECODE: "`ap.Decode` decodes images",
+    Remedy.MASK_TO_CLASS: "`ap.MaskToClass` finds the classes of all colours in one pass",
+    Remedy.ONE_HOT: "a sparse loss takes class numbers; `ap.OneHot` makes one-hots on the device",
+    Remedy.PROCESSES: "one thread at a time runs Python code; worker processes run it side by side",
+    Remedy.WORKERS: "it waits, and takes no core; more threads (`workers=`, `num_parallel_calls=`) wait side by side",
+    Remedy.LOCK: "threads wait there for each other",
+}
+
+
+def rows(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the lines, and what may help the slow ones; `limits`: whether the training waits for data."""
+    yield "slow lines", "of making data" + ("" if limits else ", which does not limit this training")
+    for line in found.lines:
+        share = "beside" if line.beside else f"{line.seconds / found.seconds:.0%}"
+        yield "", f"{share} {line.file}:{line.line} {line.call or line.code} ({_parts(line)})"
+    told = set()
+    for line in found.lines:
+        remedy = line.remedy if line.seconds >= _NOTEWORTHY * found.seconds else None
+        if remedy is None or remedy in told or (found.forked and remedy is Remedy.PROCESSES):
+            continue
+        told.add(remedy)
+        took = found.reads if remedy is Remedy.DECODE else {}
+        timed = ", ".join(f"{name} {wording.milliseconds(seconds)}" for name, seconds in took.items())
+        text = f"{timed} (a core's time for one of its images)" if timed else f"{_REMEDIES[remedy]} (not timed)"
+        yield "instead", f"of line {line.line}: {text}"
+
+
+def _parts(line: Line) -> str:
+    names = ("processor", "reads and sleeps", "locks", "no free core")
+    shares = zip(names, (*line.shares, 1 - sum(line.shares)), strict=True)
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= _NOTEWORTHY)
+
+
+def alone(found: Sequence[Measurement]) -> RenderableType:
+    """Render a wrapped dataset without its model; the last measurement has the lines."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("the dataset without the model", overflow="fold")
+    table.add_column("images/s", justify="right", no_wrap=True)
+    for each in found[:-1]:
+        table.add_row(wording.config(each.config), wording.rates(each.images_per_second))
+    lines = found[-1].lines
+    return table if lines is None else Group(table, Text(), labelled(rows(lines)))
