@@ -20,7 +20,8 @@ from autopipe import frameworks
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import files, pages, watched
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, outcome
+from autopipe.measure import bench, formats, outcome
+from autopipe.measure.lines import LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.workload.workload import standing_in
@@ -28,6 +29,10 @@ from autopipe.workload.workload import standing_in
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0
 WARM_UP_STEPS = 2  # the first step compiles, and from the second on the queues' initial content is used up
+
+_LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
+
+_UNSEEN = "Lines were seen in no process: those that were not forked from the training's own are not looked at."
 
 _RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
 
@@ -130,11 +135,11 @@ class Look:
     alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
     again: bool = False  # watch as long once more, with freed memory kept from then on, if page faults take time
 
-    def is_enough(self, steps: list[Step]) -> bool:
+    def is_enough(self, steps: list[Step], share: float = 1.0) -> bool:
         rest = steps[WARM_UP_STEPS:]
         if self.steps is not None:
-            return len(rest) >= self.steps
-        return len(rest) >= _FEWEST_STEPS and sum(step.seconds for step in rest) >= self.seconds
+            return len(rest) >= share * self.steps
+        return len(rest) >= share * _FEWEST_STEPS and sum(step.seconds for step in rest) >= share * self.seconds
 
 
 class Onlooker(keras.callbacks.Callback):
@@ -167,6 +172,7 @@ class Onlooker(keras.callbacks.Callback):
         self._steps = StepClock()
         self._pages = pages.Counts(again=self._look.again)
         self._sampler: processes.Sampler | None = None
+        self._lines: LineWatch | None = None
         self._batch: Any = None
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -191,6 +197,7 @@ class Onlooker(keras.callbacks.Callback):
         self.model.train_function = self._step
         self._sampler = processes.Sampler()
         self._sampler.start()
+        self._lines = LineWatch()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._steps.epoch_began()
@@ -216,7 +223,9 @@ class Onlooker(keras.callbacks.Callback):
             self._seen.train_function = self._owners
         if self._sampler is not None:
             self._sampler.stop()
-        self._seen, self._owners, self._sampler, self._batch = None, None, None, None
+        if self._lines is not None:
+            self._lines.stop()
+        self._seen, self._owners, self._sampler, self._lines, self._batch = None, None, None, None, None
 
     def _step(self, *arguments: Any) -> Any:
         """Do a step, and read the clock. Keras does not report the end of a `fit` that ends in here."""
@@ -242,6 +251,8 @@ class Onlooker(keras.callbacks.Callback):
             bench.wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
         self._steps.step_ended(self._images)
         self._pages.step_ended()
+        if not self._done:
+            self._watch_lines()
         if enough and self._pages.look_again(steady(self._steps.steps)):
             assert self._sampler is not None
             self._sampler.stop()
@@ -249,6 +260,13 @@ class Onlooker(keras.callbacks.Callback):
             self._tell(tuple(result[1:]) if state else ())
             self._steps.pause_ended()
         return result
+
+    def _watch_lines(self) -> None:
+        assert self._lines is not None
+        if len(self._steps.steps) == 1:  # the one that compiles
+            self._lines.start()
+        elif self._look.is_enough(self._steps.steps, _LINES_SHARE):
+            self._lines.stop()
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Count the samples of a step, and keep its last batch."""
@@ -263,7 +281,10 @@ class Onlooker(keras.callbacks.Callback):
     def _tell(self, state: tuple[Any, ...]) -> None:
         self._done = True
         assert self._sampler is not None
-        resources = outcome.Resources.of(self._sampler.stop())
+        assert self._lines is not None
+        lines, usage = self._lines.stop(), self._sampler.stop()
+        resources = outcome.Resources.of(usage)
+        unseen = [_UNSEEN] if lines is None and (usage.peak_processes or 1) > 1 else []
         seen = steady(self._steps.steps[: self._pages.kept_from])
         later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
         rows = _rows(self._batch)
@@ -288,7 +309,8 @@ class Onlooker(keras.callbacks.Callback):
             cores=machine.core_time(),
             pages=self._pages.found(seen, later),
             resources=resources,
-            warnings=(*resources.warnings, *_warnings(seen, self.model), *warnings),
+            lines=None if lines is None else formats.with_reads(lines, _shape(self._batch)),
+            warnings=(*resources.warnings, *_warnings(seen, self.model), *unseen, *warnings),
         )
         self._batch = None
         self._told(found)
@@ -322,6 +344,12 @@ def _rows(batch: Any) -> int:
     first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
     parts = getattr(first, "values", None)  # TensorFlow's PerReplica
     return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
+
+
+def _shape(batch: Any) -> tuple[int, ...] | None:
+    """Return the shape of a trained image, if that is what a batch has first."""
+    first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
+    return tuple(getattr(first, "shape", ()))[1:] or None
 
 
 def _placed(leaf: Any) -> Any:

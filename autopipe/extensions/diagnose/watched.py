@@ -13,8 +13,9 @@ import pydantic
 from rich.table import Table
 
 from autopipe.extensions.diagnose import pages as page_faults
+from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources
-from autopipe.reports import terminal, wording
+from autopipe.reports import lines, terminal, wording
 from autopipe.values import Value
 from autopipe.workload.ops.progressive import Progressive
 
@@ -58,6 +59,7 @@ class Watched(Value):
         None  # those that the data name, and how many are progressive; None if they do not
     )
     folder: str | None = None  # the innermost one that holds these files
+    lines: Lines | None = None  # of the user's files, that make the data; None if too little was seen of any
     warnings: tuple[str, ...] = ()  # doubts about the figures
 
     @property
@@ -157,6 +159,8 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     found += page_faults.rows(watched.pages) if watched.pages is not None else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
+    if watched.lines is not None:
+        found += lines.rows(watched.lines, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
     if watched.left_out:
         found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
     found += [("note", warning) for warning in watched.warnings]

@@ -1,0 +1,245 @@
+"""`autopipe diagnose` names the slow line of scripts in which one line was made slow, however they feed Keras."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from autopipe.measure.lines import Lines, Remedy
+from tests.fakes.commands import autopipe
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import gzip
+import json
+import threading
+import time
+
+import cv2
+import keras
+import numpy as np
+
+y = np.zeros((4,), "int32")
+model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+path = "image.png"
+large = np.random.default_rng(0).integers(0, 256, (1000, 1000, 3), "uint8")
+"""
+
+FORMS = {
+    "PyDataset": """
+class Data(keras.utils.PyDataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        return np.stack([np.resize(small(), (8, 8, 3)) for _ in range(4)]).astype("float32"), y
+
+model.fit(Data(workers=WORKERS, use_multiprocessing=FORKS), verbose=0)
+""",
+    "generator": """
+def batches():
+    while True:
+        yield np.stack([np.resize(small(), (8, 8, 3)) for _ in range(4)]).astype("float32"), y
+
+model.fit(batches(), steps_per_epoch=1000, verbose=0)
+""",
+    "from_generator": """
+import tensorflow as tf
+
+def batches():
+    for _ in range(1000):
+        yield np.stack([np.resize(small(), (8, 8, 3)) for _ in range(4)]).astype("float32"), y
+
+signature = (tf.TensorSpec((4, 8, 8, 3), tf.float32), tf.TensorSpec((4,), tf.int32))
+model.fit(tf.data.Dataset.from_generator(batches, output_signature=signature), verbose=0)
+""",
+    "numpy_function": """
+import tensorflow as tf
+
+def sample(index):
+    return np.resize(small(), (8, 8, 3)).astype("float32")
+
+def load(index):
+    image = tf.numpy_function(sample, [index], tf.float32)
+    image.set_shape((8, 8, 3))
+    return image, 0
+
+model.fit(tf.data.Dataset.range(10**6).map(load, num_parallel_calls=2).batch(4), verbose=0)
+""",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slow:
+    """A function `small` of a script; its slow line ends with `# slow`."""
+
+    code: str
+    form: str
+    call: str | None  # as it is named
+    remedy: Remedy | None
+    workers: int = 1
+    forks: bool = False
+
+
+SCRIPTS = {
+    "imread": Slow(
+        """
+def small():
+    image = cv2.imread(path)  # slow
+    return cv2.resize(image, (8, 8))
+""",
+        "PyDataset",
+        "cv2.imread",
+        Remedy.DECODE,
+    ),
+    "colours of a large array": Slow(
+        """
+def small():
+    grey = [cv2.cvtColor(large, cv2.COLOR_RGB2LAB) for _ in range(4)]  # slow
+    return grey[0][::125, ::125]
+""",
+        "PyDataset",
+        "cv2.cvtColor",
+        None,
+        workers=4,
+    ),
+    "a mask compared with colours": Slow(
+        """
+colours = [(number, 0, 0) for number in range(12)]
+
+def small():
+    mask = large[:800, :800]
+    found = []
+    for colour in colours:
+        found.append((mask == colour).all(axis=-1))  # slow
+    return found[0][:8, :8, None]
+""",
+        "PyDataset",
+        None,
+        Remedy.MASK_TO_CLASS,
+        workers=2,
+        forks=True,
+    ),
+    "a loop in Python": Slow(
+        """
+def small():
+    total = 0
+    total = sum(number % 7 for number in range(200_000))  # slow
+    return np.full((8, 8, 3), total % 256)
+""",
+        "generator",
+        None,
+        Remedy.PROCESSES,
+    ),
+    "a read that takes long": Slow(
+        """
+def small():
+    time.sleep(0.02)  # slow
+    return large[:8, :8]
+""",
+        "numpy_function",
+        "time.sleep",
+        Remedy.WORKERS,
+    ),
+    "np.resize": Slow(
+        """
+def small():
+    tiled = np.resize(large, (2000, 2000, 3))  # slow
+    return tiled[:8, :8]
+""",
+        "from_generator",
+        "np.resize",
+        None,
+    ),
+    "Pillow": Slow(
+        """
+from PIL import Image
+
+def small():
+    image = np.asarray(Image.open(path).convert("RGB"))  # slow
+    return cv2.resize(image, (8, 8))
+""",
+        "PyDataset",
+        None,
+        Remedy.DECODE,
+        workers=4,
+    ),
+    "a lock that another thread holds": Slow(
+        """
+lock = threading.Lock()
+
+def holds():
+    while True:
+        with lock:
+            time.sleep(0.02)
+
+threading.Thread(target=holds, daemon=True).start()
+
+def small():
+    with lock:  # slow
+        return large[:8, :8]
+""",
+        "PyDataset",
+        None,
+        Remedy.LOCK,
+        workers=2,
+    ),
+    "JSON": Slow(
+        """
+text = json.dumps([{"x": number, "y": str(number)} for number in range(20_000)])
+
+def small():
+    rows = json.loads(text)  # slow
+    return np.full((8, 8, 3), len(rows) % 256)
+""",
+        "from_generator",
+        "json.loads",
+        Remedy.PROCESSES,
+    ),
+    "gzip": Slow(
+        """
+def small():
+    with open("image.gz", "rb") as file:
+        packed = file.read()
+    data = gzip.decompress(packed)  # slow
+    return np.frombuffer(data, "uint8")[:192]
+""",
+        "PyDataset",
+        "gzip.decompress",
+        None,
+        workers=2,
+        forks=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_line_that_was_made_slow_is_named(name: str, tmp_path: Path) -> None:
+    slow = SCRIPTS[name]
+    if "PIL" in slow.code:
+        pytest.importorskip("PIL")
+    image = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)
+    cv2.imwrite(str(tmp_path / "image.png"), image)
+    (tmp_path / "image.gz").write_bytes(gzip.compress(image.tobytes() * 4, compresslevel=1))
+    form = FORMS[slow.form].replace("WORKERS", str(slow.workers)).replace("FORKS", str(slow.forks))
+    script = HEAD + slow.code + form
+    (tmp_path / "train.py").write_text(script)
+    backend = "jax" if slow.form in ("PyDataset", "generator") else "tensorflow"
+    done = autopipe("diagnose", "--json", "--seconds", "5", "train.py", cwd=tmp_path, backend=backend)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = Lines.model_validate_json(json.dumps(json.loads(done.stdout)["lines"]))
+    first = found.lines[0]
+    assert script.splitlines()[first.line - 1].strip() == first.code
+    assert first.code.endswith("# slow"), found
+    assert (first.file, found.forked) == ("train.py", slow.forks)
+    assert slow.call in (None, first.call)
+    assert first.remedy == slow.remedy, found
+    assert (first.reader in found.reads) == (slow.remedy is Remedy.DECODE)
