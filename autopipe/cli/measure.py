@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:
     from autopipe.measure.facts import Description
+    from autopipe.measure.outcome import Measurement
     from autopipe.measure.trial.supervise import TrialRunner
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.search.settings import Settings
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "keep", "batch_sizes")
 _OF_A_TRIAL = ("page_cache", "seconds", "trace")
+_NO_STEP_SECONDS = 1e-6  # of a model that takes no time
 _NOTHING_MEASURED = 3  # the exit status
 
 
@@ -62,7 +65,10 @@ def measure(
     trace: options.Trace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
-    """Measure one configuration of a workload, on its model."""
+    """Measure one configuration of a workload, on its model.
+
+    A dataset of ap.wrap is read without its model, too, and its slow lines are named.
+    """
     from autopipe.artifact import artifact as files
     from autopipe.artifact import codegen
     from autopipe.cli import output
@@ -101,10 +107,42 @@ def measure(
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
         measurement = measurer.succeeded(runner.measure(config, {**asked, **tracing.options(config)}))
+    alone = _alone(workload, config, described, min(seconds, 2.0))
     if as_json:
-        print(measurement.model_dump_json(indent=2))
+        more = {"alone": [each.model_dump(mode="json") for each in alone]} if alone else {}
+        print(json.dumps({**measurement.model_dump(mode="json"), **more}, indent=2))
     else:
         screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
+        _show_alone(alone)
+
+
+def _alone(
+    workload: options.WorkloadOptions, config: PipelineConfig, described: Description, seconds: float
+) -> list[Measurement]:
+    """Measure a wrapped dataset without its model: with each value of each parameter, and once more with its lines."""
+    from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+    from autopipe.search import measurer
+    from autopipe.search.settings import Settings
+
+    if described.wrapped is None:
+        return []
+    usual, choices = config.loader.model_dump(), described.wrapped.choices
+    others = [{**usual, name: each} for name, values in choices.items() for each in values if each != usual.get(name)]
+    loaders = [type(config.loader).model_validate(each) for each in (usual, *others, usual)]
+    asked = {"min_seconds": seconds, "max_seconds": seconds}
+    with _described(workload, Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS)), []) as (runner, _, _):
+        return [
+            measurer.succeeded(runner.measure(config.model_copy(update={"loader": loader}), {**asked, "lines": last}))
+            for loader, last in ((each, number == len(loaders)) for number, each in enumerate(loaders, 1))
+        ]
+
+
+def _show_alone(found: list[Measurement]) -> None:
+    from autopipe.reports import lines
+
+    if found:
+        print()
+        screen.show(lines.alone(found))
 
 
 @contextlib.contextmanager
@@ -206,7 +244,6 @@ def doctor(
     It counts the cores and the memory that this process may use, by affinity and cgroup.
     """
     import dataclasses
-    import json
 
     from autopipe.hardware import machine
     from autopipe.reports import tables, wording

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self, TypeAlias
 
 import pydantic
 
+from autopipe.measure.lines import Lines
 from autopipe.pipeline.config import OfSetup, PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value
 from autopipe.workload.mode import Mode
@@ -165,6 +166,7 @@ class Measurement(Value):
     page_cache: Literal["warm", "cold"]
     files_ready: bool = True  # there was time to bring all of them there
     ran: Ran
+    lines: Lines | None = None  # of the user's files, if that was asked for, and enough was seen
     # costs of writing the trial's part of the data, if the configuration reads a converted form
     conversion: ConversionCost | None = None
     # of a batch from another machine's worker to this one, with nothing else under way
@@ -288,6 +290,7 @@ class MeasureOptions(StopRule, _OnFiles):
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     folder: str | None = None  # for samples that are converted for it; None: the temporary folder
     trace: str | None = None  # a folder for notes of the timeline; None: no notes
+    lines: bool = False  # watch the lines of the user's files that make batches
 
 
 class CeilingOptions(OfSetup, _OnFiles):

@@ -22,10 +22,11 @@ from autopipe.errors import BadSampleError, LoaderError, WorkloadError
 from autopipe.hardware import disk, machine, processes, rehearsal
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
-from autopipe.measure import ceilings, fingerprint, verify
+from autopipe.measure import ceilings, fingerprint, formats, verify
 from autopipe.measure.bench import Bench, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, Parts, loader_feed
+from autopipe.measure.lines import LineWatch
 from autopipe.measure.meter import Reading
 from autopipe.measure.outcome import (
     CeilingOptions,
@@ -93,14 +94,18 @@ class Session:
         feed, pages = self._feed(config, wanted, report), self._page_cache(wanted.page_cache)
         prepare = functools.partial(pages.prepare, feed.files)
         ready = prepare()
-        with Sampler(nvml=self._nvml) as sampler:
+        watch = LineWatch() if wanted.lines else None
+        with Sampler(nvml=self._nvml) as sampler, watch or contextlib.nullcontext():
             began = time.monotonic()
             with feed.opened() as fed:
                 report.phase(Phase.FIRST_BATCH)
                 fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.once == 2 else None))
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
-        return measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
+        found = measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
+        if watch is None or (lines := watch.stop()) is None:
+            return found
+        return found.model_copy(update={"lines": formats.with_reads(lines, self._plan.finished.x.shape)})
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         wanted = CeilingOptions.model_validate(options)

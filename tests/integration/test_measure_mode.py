@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,35 @@ def test_formats_of_arrays_are_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "image files only" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+WRAPPED = """
+import hashlib
+
+import numpy as np
+
+import autopipe as ap
+
+def make_dataset(times: int = 2):
+    while True:
+        for _ in range(times):
+            hashlib.sha256(bytes(3_000_000))
+        yield np.zeros((4, 2, 2, 3), "float32"), np.zeros(4)
+
+workload = ap.wrap(make_dataset, model=ap.SimulatedAccelerator(0.001), parameters={"times": [1, 2, 4]}, steps=10)
+"""
+
+
+@pytest.mark.slow
+def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WRAPPED)
+    shown = succeeded(autopipe("measure", "train.py:workload", "--seconds", "1", cwd=tmp_path)).stdout
+    assert re.search(r"the dataset without the model +images/s", shown)
+    assert [re.findall(rf"times={times}\b", shown) != [] for times in (1, 2, 4)] == [True, True, True]
+    assert re.search(r"slow lines +of making data *\n +\d+% train\.py:11 hashlib\.sha256", shown), shown
+    document = json.loads(succeeded(autopipe("measure", "train.py:workload", "--json", cwd=tmp_path)).stdout)
+    *others, last = document["alone"]  # the others: also by what can be set around a dataset
+    assert [each["config"]["loader"]["times"] for each in others][:3] == [2, 1, 4]
+    assert last["config"] == document["config"]
+    assert last["lines"] is not None
+    assert [each for each in others if each["lines"] is not None] == []
