@@ -208,6 +208,7 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
         )
         stack.pop_all()  # it is the trainer's from here on
     trainer.setup, trainer.data, trainer.opened = config.model_setup, workload.data, opened
+    trainer.validation = workload.validation
     return trainer
 
 
@@ -247,7 +248,7 @@ def evaluation_loader(
         AutopipeError: any error of `build_loader`.
     """
     with _naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
-        over = _without_chance(workload, data)
+        over = for_evaluation(workload, data)
         config, plan = _config_of_evaluation(config, over, passes)
         loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
         if model is not None:
@@ -258,8 +259,8 @@ def evaluation_loader(
     return loader
 
 
-def _without_chance(workload: Workload, data: Source) -> Workload:
-    """Return the workload over other data, in order: random ops are left out, or replaced."""
+def for_evaluation(workload: Workload, data: Source) -> Workload:
+    """Return the workload over data to validate or predict, in order: random ops are left out, or replaced."""
     instead = (op.without_chance() for op in workload.ops)
     return dataclasses.replace(
         workload,

@@ -34,6 +34,8 @@ class Workload:
         converted: the folder or URL with converted samples, for configurations whose `storage` is not "files". As with
             data, a relative path starts at the script that writes this.
         epochs: how many epochs the training will take, if known; one-time costs are judged by it.
+        validation: the samples that each epoch validates on, in order and without chance. A trainer validates on them
+            unless it is told others, and a tune measures whole epochs with them.
     """
 
     data: Source
@@ -47,16 +49,15 @@ class Workload:
     bad_sample_log: str = "autopipe_bad_samples.jsonl"
     converted: str = "converted"
     epochs: int | None = None
+    validation: Source | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ops", tuple(self.ops))
         if "://" not in os.fspath(self.converted):
             object.__setattr__(self, "converted", located(self.converted, warns=False))
-        if not isinstance(self.data, Source):
-            raise WorkloadError(
-                f"`data` must have `__len__` and `read(index)`, but got {shortened(self.data)}.",
-                hint="Use ap.ImageFolder, ap.ImagePairs, ap.Table, ap.Arrays or ap.TFRecords, or write such a class.",
-            )
+        _require_samples("data", self.data)
+        if self.validation is not None:
+            _require_samples("validation", self.validation)
         for op in self.ops:
             if not isinstance(op, Op):
                 raise WorkloadError(
@@ -74,13 +75,21 @@ class Workload:
         if self.on_bad_sample not in ("error", "skip"):
             raise WorkloadError(f'`on_bad_sample` must be "error" or "skip", but got {self.on_bad_sample!r}.')
         count = len(self.data)
-        if count < 1:
-            raise WorkloadError(f"`data` must hold at least one sample, but {shortened(self.data)} holds none.")
         if self.batch_size > count:
             raise WorkloadError(
                 f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there are {count} samples.",
                 hint=f"Use a batch size of at most {count}.",
             )
+
+
+def _require_samples(name: str, given: Any) -> None:
+    if not isinstance(given, Source):
+        raise WorkloadError(
+            f"`{name}` must have `__len__` and `read(index)`, but got {shortened(given)}.",
+            hint="Use ap.ImageFolder, ap.ImagePairs, ap.Table, ap.Arrays or ap.TFRecords, or write such a class.",
+        )
+    if len(given) < 1:
+        raise WorkloadError(f"`{name}` must hold at least one sample, but {shortened(given)} holds none.")
 
 
 # -------------------- stand in

@@ -187,19 +187,29 @@ def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dt
 
 
 @contextlib.contextmanager
-def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int) -> Iterator[Any]:
+def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int, passes: int = 1) -> Iterator[Any]:
     """Yield Keras's data of the first batches of a loader's epoch 0, from the start whenever Keras opens an epoch.
 
-    For evaluation, in which devices may share out a batch unevenly.
+    For evaluation, in which devices may share out a batch unevenly. If all epochs of the loader are equal, `passes` may
+    be the number of times that they are read: workers then begin the next pass while the model trains.
     """
     placement = dataclasses.replace(placement, even=False)
+    stream: Stream | None = None
+    taken = 0  # batches of the stream
     with contextlib.ExitStack() as opened:
 
+        def count(batch: DeviceBatch) -> DeviceBatch:
+            nonlocal taken
+            taken += 1
+            return batch
+
         def restart() -> Iterator[DeviceBatch]:
-            opened.close()
-            stream = Stream(loader, placement, fault, first=(0, 0), steps=steps)
-            opened.callback(stream.close)
-            return stream.take(steps)
+            nonlocal stream, taken
+            if stream is None or taken % steps or taken >= passes * steps:  # a pass that was left is begun again
+                opened.close()
+                stream, taken = Stream(loader, placement, fault, first=(0, 0), steps=passes * steps), 0
+                opened.callback(stream.close)
+            return map(count, stream.take(steps))
 
         yield frameworks.data_adapter(restart, steps)
 

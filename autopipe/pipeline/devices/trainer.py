@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import numbers
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, Final, Literal, Self
 
 import keras
@@ -70,6 +70,12 @@ def _whole_number(name: str, value: Any, least: int) -> int:
     return number
 
 
+def _validations(epochs: int, arguments: Mapping[str, Any]) -> int:
+    """Return how often a training validates at most."""
+    often = arguments.get("validation_freq", 1)
+    return max(1, len(often) if isinstance(often, Sized) else epochs // max(1, int(often)))
+
+
 # -------------------- trainer
 
 
@@ -91,6 +97,7 @@ class Trainer:
             function, unless the model was compiled for several or a callback looks at each batch.
         promise: the measured speed of this pipeline, for callbacks that compare; None without a measurement.
         data: the samples, for callbacks that look at their files; None if they are not known.
+        validation: the samples that `fit` validates on if it is given none; None for no validation.
         tune: "live" has each `fit` tune the pipeline while it trains; None leaves it as it is.
         live: returns the loader of a trainer as one that tunes itself; None for a trainer that cannot.
         opened: opens a loader of the trainer's batches by another configuration; None for a trainer that cannot.
@@ -99,6 +106,7 @@ class Trainer:
     setup: ModelSetup = ModelSetup()
     promise: Any = None
     data: Source | None = None
+    validation: Source | None = None
     tune: Literal["live"] | None = None
     live: Callable[[Trainer], Loader] | None = None
     opened: Callable[[PipelineConfig], Loader] | None = None
@@ -155,7 +163,7 @@ class Trainer:
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
             validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in order
                 and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into batches
-                of the workload's size unless `validation_batch_size` is given.
+                of the workload's size unless `validation_batch_size` is given. None: the workload's own `validation`.
             callbacks: Keras callbacks, or one.
             tune: "live" tries other configurations of the loader while it trains, if the model waits for data, and
                 keeps what is faster; batches stay the same. None: as the trainer's `tune` says.
@@ -181,6 +189,7 @@ class Trainer:
             if (loaded := self.loader.loaded_state()) is not None:
                 self._first, self._session = (loaded.epoch, loaded.batch), None
             stack.enter_context(self.loader.trained(self._stands))
+            validation = self.validation if validation is None else validation
             self._enter_validation(stack, fault, validation, arguments, epochs)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
@@ -317,7 +326,10 @@ class Trainer:
             return
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
-        arguments["validation_data"] = feed = stack.enter_context(replayed(loader, self._placement, fault, steps))
+        # The epochs of a loader that was made here are equal, and so it goes on from one to the next.
+        passes = _validations(epochs, arguments) if loader is not data and steps == len(loader) else 1
+        feed = stack.enter_context(replayed(loader, self._placement, fault, steps, passes))
+        arguments["validation_data"] = feed
         stack.enter_context(self.steps.validated(feed, loader.finish))
 
     @contextlib.contextmanager

@@ -39,7 +39,9 @@ DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
         ({"on_bad_sample": "ignore"}, "ignore"),
         ({"seed": None}, "`seed` must be a whole number, but got seed=None"),
         ({"seed": 0.5}, r"seed=0\.5"),
-        ({"data": Made(0, int), "batch_size": 1}, "at least one sample"),
+        ({"data": Made(0, int), "batch_size": 1}, "`data` must hold at least one sample"),
+        ({"validation": "val/"}, "`validation` must have `__len__` and `read"),
+        ({"validation": Made(0, int)}, "`validation` must hold at least one sample"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -110,6 +110,21 @@ def test_a_replay_starts_anew_whenever_an_epoch_is_opened() -> None:
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(first, again, strict=True))
 
 
+def test_a_replay_of_several_passes_reads_on_and_begins_a_pass_again_that_was_left() -> None:
+    loader = ArrayLoader(*blobs(12), 4, shuffle=False)
+    with replayed(loader, Placement(Host()), Fault(), 3, passes=3) as feed:
+        feed.on_epoch_begin()
+        for _ in range(2):
+            batches = feed.get_numpy_iterator()
+            assert [next(batches)[0].shape for _ in range(3)] == [(4, 4, 4, 3)] * 3  # as Keras does, not to its end
+        assert loader.asked == [(0, 0, False), (1, 0, False)]
+        next(feed.get_numpy_iterator())
+        assert loader.asked[2:] == [(2, 0, True)]
+        again = [batch[0] for batch in feed.get_numpy_iterator()]
+        assert loader.asked[3:] == [(0, 0, False)]
+    assert np.array_equal(np.concatenate(again), loader.x)
+
+
 @pytest.mark.parametrize("y", [np.array([0, 2, 1]), np.eye(3)[[0, 2, 1]], np.array([[0], [2], [1]])])
 def test_class_weights_are_those_of_the_samples_classes(y: np.ndarray[Any, Any]) -> None:
     assert class_weights(y, {0: 2.0, 1: 3.0}).tolist() == [2.0, 1.0, 3.0]

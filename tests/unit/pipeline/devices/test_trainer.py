@@ -118,6 +118,31 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     assert read == ([2] if kind == "source" else [])
 
 
+@pytest.mark.parametrize(("often", "last"), [(1, 4), (2, 2), ([2, 3], 2)])
+def test_a_loader_made_for_validation_reads_on_from_one_to_the_next(often: Any, last: int) -> None:
+    made: list[ArrayLoader] = []
+
+    def make(data: Any, passes: int) -> ap.Loader:
+        made.append(loader(shuffle=False))
+        return made[-1]
+
+    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=make)
+    history = trainer.fit(epochs=4, validation=unread(), validation_freq=often, verbose=0)
+    assert len(history.history["val_loss"]) == last
+    assert made[0].asked == [(epoch, 0, epoch == last - 1) for epoch in range(last)]
+
+
+def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others() -> None:
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1))
+    data, named = ap.Arrays(X, Y), ap.Arrays(X[:8], Y[:8])
+    workload = ap.Workload(data=data, validation=named, ops=[], batch_size=4, model=classifier)
+    with ap.build_trainer(workload, config) as trainer:
+        (own,) = trainer.fit(verbose=0).history["val_loss"]
+        assert own == pytest.approx(trainer.evaluate(ap.Arrays(X[:8], Y[:8]), verbose=0)[0])
+        (other,) = trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]
+        assert other == pytest.approx(trainer.evaluate(ap.Arrays(X, Y), verbose=0)[0])
+
+
 def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
     source, other = loader(), ArrayLoader(np.zeros((8, 6, 6, 3), np.float32), Y[:8], 4)
     with pytest.raises(ModelError, match=r"shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)"):
