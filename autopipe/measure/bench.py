@@ -7,10 +7,11 @@ the transfer of a batch to the device, and the exchange of gradients between dev
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import keras
@@ -20,7 +21,7 @@ from autopipe import frameworks
 from autopipe.measure import stats
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.meter import Meter
-from autopipe.measure.outcome import Phase, Report, StepTime, StopRule
+from autopipe.measure.outcome import EpochTime, Phase, Report, StepTime, StopRule
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.traced import Spans, TraceLog, noted
@@ -34,7 +35,7 @@ from autopipe.pipeline.loader import Finish, Loader
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
-from autopipe.workload.sample import Batch, Field, SampleSpec
+from autopipe.workload.sample import Batch, Field, SampleSpec, Source
 from autopipe.workload.workload import Workload, standing_in
 
 
@@ -62,6 +63,7 @@ class Probe(keras.callbacks.Callback):
         self._training = False
         self._cpu_began = 0.0
         self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
+        self.over = False  # it has seen enough
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Tell the meter the length of an epoch, if there are several and Keras knows it by now."""
@@ -90,7 +92,8 @@ class Probe(keras.callbacks.Callback):
         wait_for_device(logs)
         measuring, filled = self.meter.began_at is not None, self.meter.filled_at is not None
         if not self.meter.look(time.monotonic(), self._waited()):
-            self.model.stop_training = True
+            self.over = True
+            self.model.stop_training = self.model.stop_evaluating = self.model.stop_predicting = True
         if self._when_filled is not None and not filled:
             self._when_filled()
         cpu = time.process_time()
@@ -105,12 +108,77 @@ class Probe(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.meter.end(time.monotonic(), self._waited())
 
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._earlier, self._steps = self._earlier + self._steps, 0
+
+    on_predict_begin = on_test_begin
+    on_test_batch_end = on_predict_batch_end = on_train_batch_end
+
+    def passes(self, call: Callable[..., object], most: int) -> None:
+        """Call Keras's `evaluate` or `predict` until the probe has seen enough, but not more than `most` times."""
+        for _ in range(most):
+            call(callbacks=[self], verbose=0)
+            if self.over:
+                break
+        self.on_train_end()
+
     def _tell(self, phase: Phase) -> None:
         if self._report is not None:
             self._report.phase(phase)
 
     def _waited(self) -> float:
         return self._loader.waited_seconds if isinstance(self._loader, TimedLoader) else 0.0
+
+
+class EpochWatch(keras.callbacks.Callback):
+    """Times the epochs of a `fit`, each from the end of the one before to its own; the last callback of all."""
+
+    def __init__(self, seconds: float, report: Report, clock: Callable[[], float] = time.monotonic) -> None:
+        """End the training about `seconds` after the first epoch, in which caches fill and functions compile."""
+        super().__init__()
+        self._seconds, self._report, self._clock = seconds, report, clock
+        self._ends: list[float] = []
+        self._marks: dict[str, list[tuple[int, float]]] = {}  # the first and last batch that ended, and when
+        self._found: list[tuple[float, float, float]] = []  # seconds of an epoch, of a step, of one of the validation
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._mark("train", batch)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._mark("test", batch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        now = self._clock()
+        if self._ends:
+            self._found.append((now - self._ends[-1], self._step("train"), self._step("test")))
+        self._ends.append(now)
+        self._marks.clear()
+        if len(self._found) >= _FEWEST_EPOCHS and now - self._ends[0] >= self._seconds:
+            self.model.stop_training = True
+
+    def epoch_time(self, steps: Sequence[int], whole: Sequence[int]) -> EpochTime:
+        """Return the time of an epoch; `steps` and `whole` are the batches of training and validation: those that were
+        taken, and those of all samples.
+        """
+        seconds, step, test = sorted(self._found)[len(self._found) // 2]
+        return EpochTime(
+            training_seconds=whole[0] * step,
+            validation_seconds=whole[1] * test,
+            pause_seconds=max(0.0, seconds - steps[0] * step - steps[1] * test),
+            share=min(1.0, sum(steps) / sum(whole)),
+        )
+
+    def _mark(self, kind: str, batch: int) -> None:
+        marks = self._marks.setdefault(kind, [])
+        marks[1:] = [(batch, self._clock())]
+        self._report.progress(0, 0.0)  # a sign of life
+
+    def _step(self, kind: str) -> float:
+        marks = self._marks.get(kind, [])
+        if len(marks) < 2:  # all batches ended at once: their time counts as a pause
+            return 0.0
+        (first, began), (last, ended) = marks
+        return (ended - began) / max(1, last - first)
 
 
 def wait_for_device(logs: Any) -> None:
@@ -345,15 +413,25 @@ def _of_lists(function: Callable[..., Any], count: int) -> Callable[..., Any]:
 
 
 _ENDLESS = 10**9  # steps; the probe ends the training
+_FEWEST_EPOCHS = 2  # after the first
 _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 
 
 class Bench:
     """Trains on any loader, through the same code path as the user's training."""
 
-    def __init__(self, workload: Workload, plan: Plan, devices: int, channels: Literal["last", "first"]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        plan: Plan,
+        devices: int,
+        channels: Literal["last", "first"],
+        *,
+        mode: Mode = Mode.TRAIN,
+    ) -> None:
         self._workload = workload
         self.plan = plan
+        self._mode = mode
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._notes: list[StepNotes] = []
@@ -369,12 +447,34 @@ class Bench:
         steps: int | None = None,
         epochs: int = 1,
     ) -> None:
-        """Train on `loader` until the probe stops it, for at most `epochs` epochs of `steps` steps."""
+        """Train on `loader` until the probe stops it, for at most `epochs` epochs of `steps` steps; in another mode,
+        evaluate or predict as many batches.
+        """
+        trainer = self.trainer(loader, setup, device_prefetch)
+        if self._mode is Mode.TRAIN:
+            trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
+            return
+        call: Callable[..., object] = trainer.evaluate if self._mode is Mode.EVALUATE else trainer.predict
+        most = max(1, steps // len(loader)) if steps and epochs == 1 else _ENDLESS
+        probe.passes(functools.partial(call, loader), most)
+
+    def trainer(
+        self,
+        loader: Loader,
+        setup: ModelSetup,
+        device_prefetch: int,
+        evaluation_loader: Callable[[Source, int], Loader] | None = None,
+    ) -> Trainer:
         trainer = Trainer(
-            self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
+            self.model,
+            loader,
+            strategy=self.strategy,
+            device_prefetch=device_prefetch,
+            steps=self._steps,
+            evaluation_loader=evaluation_loader,
         )
         trainer.setup = setup
-        trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
+        return trainer
 
     @contextlib.contextmanager
     def noted(self, log: TraceLog | None) -> Iterator[None]:

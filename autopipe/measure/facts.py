@@ -279,6 +279,7 @@ class Description(WorkloadDigest):
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
     epochs: int | None = None
+    validation: int = pydantic.Field(default=0, ge=0)  # samples that each epoch validates on
     wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import importlib.util
 import math
@@ -25,7 +26,7 @@ import keras
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.hardware.disk import Regime
-from autopipe.measure.bench import Bench, Probe, TracedLoader
+from autopipe.measure.bench import Bench, EpochWatch, Probe, TracedLoader
 from autopipe.measure.costs import samples_to_make
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
 from autopipe.measure.outcome import ConversionCost, MeasureOptions
@@ -38,9 +39,10 @@ from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
 from autopipe.pipeline.storage.form import place
 from autopipe.workload.data import source as data_source
+from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at
-from autopipe.workload.sample import SLOTS, Field, leaves, mapped
+from autopipe.workload.sample import SLOTS, Field, Source, leaves, mapped
 from autopipe.workload.workload import Workload
 
 _ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
@@ -227,9 +229,12 @@ class Fed:
 class ForeignCode:
     """One piece of foreign code: plain code by the name of its form, or the user's function."""
 
-    def __init__(self, workload: Workload, plan: Plan, code: str | Callable[[], Any], name: str) -> None:
+    def __init__(
+        self, workload: Workload, plan: Plan, code: str | Callable[[], Any], name: str, mode: Mode = Mode.TRAIN
+    ) -> None:
         """Get the data, and look at the first batch of a user's function called `name`."""
-        self._workload, self._plan = workload, plan
+        self._workload, self._plan, self._mode = workload, plan, mode
+        self._form = code if isinstance(code, str) else None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._compiled: set[int] = set()  # benches, by their identity: a session keeps them
         if isinstance(code, str):
@@ -243,8 +248,36 @@ class ForeignCode:
         """Train one step unless done already, so that compilation is not timed."""
         if id(bench) not in self._compiled:
             with bench.strategy.scope():
-                bench.model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
+                if self._mode is Mode.TRAIN:
+                    bench.model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
+                else:
+                    self._serve(bench, {"steps": 1})(verbose=0)
             self._compiled.add(id(bench))
+
+    def _serve(self, bench: Bench, more: Mapping[str, Any]) -> Callable[..., object]:
+        """Return Keras's `evaluate` or `predict` of the data."""
+        arguments = {**self._fed.arguments, **more}
+        left_out = {"epochs", "steps_per_epoch", "shuffle", *(SLOTS[1:] if self._mode is Mode.PREDICT else ())}
+        if "steps_per_epoch" in arguments:  # the data do not end
+            arguments.setdefault("steps", len(self._workload.data) // self._workload.batch_size)
+        given = {name: value for name, value in arguments.items() if name not in left_out}
+        model = bench.model
+        return functools.partial(model.evaluate if self._mode is Mode.EVALUATE else model.predict, **given)
+
+    def train_epochs(
+        self, bench: Bench, watch: EpochWatch, steps: Sequence[int], validation: Source, *, cut: bool
+    ) -> None:
+        """Train whole epochs, with a validation by the same form of code; with `cut`, some steps of both only. Raise
+        WorkloadError for a user's function, and PlainCodeError if the validation cannot be written so.
+        """
+        if self._form is None:
+            raise WorkloadError("How a user's own baseline validates is not known.")
+        over = assembly.for_evaluation(self._workload, validation)
+        arguments = {**self._fed.arguments, "epochs": _ENDLESS, "validation_data": self._made(self._form, over)}
+        if cut or "steps_per_epoch" in arguments:
+            arguments |= {"steps_per_epoch": steps[0], "validation_steps": steps[1]}
+        with bench.strategy.scope():
+            bench.model.fit(**arguments, callbacks=[watch], verbose=0)
 
     def feed(self, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime) -> Feed:
         workload, fed, alone = self._workload, self._fed, wanted.model_images_per_second
@@ -252,7 +285,10 @@ class ForeignCode:
 
         def train(probe: Probe) -> None:
             with bench.strategy.scope():
-                bench.model.fit(**{"epochs": epochs, **fed.arguments}, callbacks=[probe], verbose=0)
+                if self._mode is Mode.TRAIN:
+                    bench.model.fit(**{"epochs": epochs, **fed.arguments}, callbacks=[probe], verbose=0)
+                else:
+                    probe.passes(self._serve(bench, {}), epochs)
 
         @contextlib.contextmanager
         def opened() -> Iterator[Open]:
@@ -277,14 +313,25 @@ class ForeignCode:
 
     def _plain(self, form: str) -> Any:
         """Write and import the code of `eject`, and call it for the data that it gives to `fit`."""
-        plain = module.module(self._workload, form, plan=self._plan, own=False)
         every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
+        data = self._made(form, self._workload, every)
+        if form == module.CACHED:
+            for _ in data:  # the first epoch, in which the cache fills
+                pass
+            return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
+        return _without_last(data) if form == module.DIRECTORY else data
+
+    def _made(self, form: str, workload: Workload, every: int = 1) -> Any:
+        """Return what the plain code of a workload makes, of one sample in `every`."""
+        plan = self._plan if workload is self._workload else None
+        plain = module.module(workload, form, plan=plan, own=False)
         if every > 1:  # the kept samples take as long to read as a trial can wait
             mapped = "    dataset = dataset.map("
             code = plain.code.replace(mapped, f"    dataset = dataset.shard({every}, 0)\n{mapped}", 1)
             plain = dataclasses.replace(plain, code=code)
-        self._folder = tempfile.TemporaryDirectory(prefix="autopipe-plain-")
-        file = Path(self._folder.name) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="autopipe-plain-")
+        # A file, of which TensorFlow reads the source.
+        file = Path(self._folder.name) / f"plain_{'pipeline' if plan is not None else 'validation'}.py"
         file.write_text(plain.code, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(file.stem, file)
         assert spec is not None
@@ -293,12 +340,7 @@ class ForeignCode:
         vars(made).update(plain.functions)
         spec.loader.exec_module(made)
         make = next(getattr(made, name) for name in ("make_dataset", "Batches", "arrays") if hasattr(made, name))
-        data = make(**plain.given)
-        if form == module.CACHED:
-            for _ in data:  # the first epoch, in which the cache fills
-                pass
-            return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
-        return _without_last(data) if form == module.DIRECTORY else data
+        return make(**plain.given)
 
     def _require_alike(self, made: Any, name: str) -> None:
         batch, spec = _first_batch(made, self._workload.batch_size, name), self._plan.finished

@@ -250,6 +250,22 @@ class StepTime(Value):
         return self.batch_size / self.step_seconds.value
 
 
+class EpochTime(Value):
+    """A whole epoch of a training: its steps, its validation, and all that lies between them."""
+
+    status: Literal["epoch"] = "epoch"
+    schema_version: Literal[1] = 1
+    training_seconds: float = pydantic.Field(ge=0)  # of all steps
+    validation_seconds: float = pydantic.Field(ge=0)  # of all steps of the validation
+    # all that lies between, for the first batches of both say; without callbacks of the user's
+    pause_seconds: float = pydantic.Field(ge=0)
+    share: float = pydantic.Field(default=1.0, gt=0, le=1)  # of the samples that was read; the steps of all follow
+
+    @property
+    def seconds(self) -> float:
+        return self.training_seconds + self.validation_seconds + self.pause_seconds
+
+
 # -------------------- options of a request, beyond the configuration or the setup of the model
 
 Options: TypeAlias = Mapping[str, pydantic.JsonValue]
@@ -302,6 +318,14 @@ class CeilingOptions(OfSetup, _OnFiles):
     elsewhere: PipelineConfig | None = None  # whose workers run elsewhere: count the cores that they have there
     exchange: bool = False  # also measure the exchange of gradients between the devices
     resources: bool = False  # also watch what the model alone takes of the machine
+
+
+class EpochOptions(_OnFiles):
+    """The options of timing whole epochs."""
+
+    seconds: float = pydantic.Field(default=4.0, gt=0)  # duration, about, without the first epoch
+    images_per_second: float = pydantic.Field(gt=0)  # of the training, by which the part of the samples is chosen
+    folder: str | None = None  # as in `MeasureOptions`
 
 
 class StepOptions(OfSetup, _Options):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,13 +24,15 @@ from autopipe.hardware import disk, machine, processes, rehearsal
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, formats, verify
-from autopipe.measure.bench import Bench, Probe, gradient_exchange
+from autopipe.measure.bench import Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
-from autopipe.measure.feed import Feed, ForeignCode, Open, Parts, loader_feed
+from autopipe.measure.feed import Feed, ForeignCode, Open, Part, Parts, loader_feed
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.meter import Reading
 from autopipe.measure.outcome import (
     CeilingOptions,
+    EpochOptions,
+    EpochTime,
     Measurement,
     MeasureOptions,
     Options,
@@ -62,31 +65,55 @@ from autopipe.workload.ops.planner import looked_at, make_plan, normalise
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
+_ENDLESS = 10**9  # epochs; a watch ends the training
+_EPOCHS = 3  # that are timed, about
+_FEWEST_STEPS = 16  # of a part of an epoch
+
 
 class Session:
     """Measures one workload. Implements `autopipe.measure.trial.protocol.Session`."""
 
-    def __init__(self, workload: Workload, code: str | Callable[[], Any] | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        code: str | Callable[[], Any] | None = None,
+        name: str = "",
+        *,
+        mode: Mode = Mode.TRAIN,
+    ) -> None:
         """Measure the workload's configurations; or foreign `code`, called `name`, in a process without our settings.
 
-        `code` is a form of plain code, as `autopipe eject` writes it, or a function of the user's.
+        `code` is a form of plain code, as `autopipe eject` writes it, or a function of the user's. In another `mode`
+        the samples are evaluated or predicted, in order and without chance, as by a trainer.
         """
         if code is None and not isinstance(workload.data, WrappedData):  # which may have to run as it is
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
-        self._asked = workload
+        self._asked, self._mode, self._served = workload, mode, workload
+        if mode is not Mode.TRAIN:
+            if isinstance(workload.data, WrappedData):
+                raise WorkloadError("A wrapped dataset is made for training: it cannot be tuned for evaluation.")
+            self._served = assembly.for_evaluation(workload, workload.data)
         # Every step of a trial has equal work, and a trial does not write the training's list of samples.
-        self._workload = dataclasses.replace(workload, drop_remainder=True, bad_sample_log=os.devnull)
-        self._plan = make_plan(workload)
-        self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan))
+        self._workload = dataclasses.replace(self._served, drop_remainder=True, bad_sample_log=os.devnull)
+        self._plan = make_plan(self._served)
+        self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan, mode=mode))
         self._parts = Parts(self._workload, self._plan)
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._loader: LoaderCeiling | None = None
         self._nvml = Nvml()
-        self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name)
+        self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name, mode)
 
     def describe(self, report: Report) -> Description:
         report.phase(Phase.BUILD)
-        return describe(self._asked, self._plan, self._bench(1, "last").model)
+        found = describe(self._served, self._plan, self._bench(1, "last").model)
+        if self._mode is Mode.TRAIN:
+            return found
+        why = "samples are read once"
+        once: list[tuple[str, str | int, str | None]] = [("keep", place, why) for place in ("memory", "encoded")]
+        once += [("loader", kind, why) for kind in LOADERS if LOADERS[kind].keeps_on_device]
+        once += [("steps_per_execution", 2**each, "only a training runs several") for each in range(1, 11)]
+        own = fingerprint.workload_digest(self._asked, found.model)
+        return found.model_copy(update={**dict(own), "impossible": (*found.impossible, *_with_reasons(once))})
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         report.phase(Phase.BUILD)
@@ -106,6 +133,41 @@ class Session:
         if watch is None or (lines := watch.stop()) is None:
             return found
         return found.model_copy(update={"lines": formats.with_reads(lines, self._plan.finished.x.shape)})
+
+    def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime:
+        """Time epochs with the workload's validation, of all samples or of a part that takes about as long as asked."""
+        wanted, validation = EpochOptions.model_validate(options), self._asked.validation
+        if validation is None:
+            raise WorkloadError("The workload names no `validation`, so that whole epochs cannot be timed.")
+        report.phase(Phase.BUILD)
+        bench, size = self._bench(config.devices, config.channels), self._workload.batch_size
+        whole = [len(self._workload.data) // size, math.ceil(len(validation) / size)]
+        share = wanted.seconds / _EPOCHS * wanted.images_per_second / (sum(whole) * size)
+        steps = [min(count, max(_FEWEST_STEPS, round(share * count))) for count in whole]
+        report.phase(Phase.MEASURE)
+        watch = EpochWatch(wanted.seconds, report)
+        if self._foreign is not None:
+            self._foreign.train_epochs(bench, watch, steps, validation, cut=steps != whole)
+        else:
+            steps[0] = self._train_epochs(config, wanted, watch, steps, report)
+        return watch.epoch_time(steps, whole)
+
+    def _train_epochs(
+        self, config: PipelineConfig, wanted: EpochOptions, watch: EpochWatch, steps: Sequence[int], report: Report
+    ) -> int:
+        """Train whole epochs of a part of the samples, and return its batches: a cache or a set may hold fewer yet."""
+        bench, pages = self._bench(config.devices, config.channels), self._page_cache(wanted.page_cache)
+        validation, size = self._asked.validation, self._workload.batch_size
+        assert validation is not None  # else there is nothing to time
+        self._require_cache_memory(config)
+        workload = self._part(config, pages, wanted.folder, wanted.images_per_second, report).workload
+        if not config.kept.converts and steps[0] * size < len(workload.data):
+            workload = dataclasses.replace(workload, data=Subset(workload.data, steps[0] * size))
+        with assembly.build_loader(workload, config, plan=bench.plan) as loader:
+            over = functools.partial(assembly.evaluation_loader, workload, config, model=bench.model)
+            trainer = bench.trainer(loader, config.model_setup, config.device_prefetch, over)
+            trainer.fit(_ENDLESS, validation=Subset(validation, steps[1] * size), callbacks=[watch], verbose=0)
+            return len(loader)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         wanted = CeilingOptions.model_validate(options)
@@ -168,14 +230,19 @@ class Session:
         pages = self._page_cache(wanted.page_cache)
         if rehearsal.current() is not None:
             self._loader_ceiling(pages, report)  # from then on loaders play what it has measured
+        part = self._part(config, pages, wanted.folder, alone, report)
+        return loader_feed(config, wanted, bench, part, pages.regime)
+
+    def _part(
+        self, config: PipelineConfig, pages: PageCache, folder: str | None, trains: float, report: Report
+    ) -> Part:
         at_once = None if config.kept.converts else config.loader.reads_at_once()
-        part = self._parts.part_for(
+        return self._parts.part_for(
             config,
             makes=lambda: ceilings.made_in_time(self._loader_ceiling(pages, report), at_once or machine.usable_cores()),
-            trains=alone,
-            folder=wanted.folder,
+            trains=trains,
+            folder=folder,
         )
-        return loader_feed(config, wanted, bench, part, pages.regime)
 
     def _loader_ceiling(self, pages: PageCache, report: Report) -> LoaderCeiling:
         if self._loader is None:
@@ -329,6 +396,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         progressive_share=_progressive_share(workload, plan),
         storage_kind=fingerprint.storage_of(workload.data),
         epochs=workload.epochs,
+        validation=0 if workload.validation is None else len(workload.validation),
         wrapped=WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload) | around) if as_it_is else None,
     )
 

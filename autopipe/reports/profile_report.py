@@ -52,6 +52,7 @@ def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
         "images_per_second": profile.winner.images_per_second.model_dump(),
         "trust": verdict.trust_text(result),
         "limit": profile.winner.limit,
+        "epoch": verdict.epoch(result),
         "notes": verdict.notes(result),
         **{
             each.key: {"title": each.title, "rows": [dict(row) for row in each.table.rows]}
@@ -70,7 +71,8 @@ def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
     said = f"{named(artifact)}, {profile.measured_at:%d %B %Y %H:%M} UTC, {wording.machine(profile.hardware)}"
     head = f"<p>{page.words(said)}</p><h1>{page.words(verdict.headline(profile.result))}</h1>"
     limit = profile.winner.limit or ""
-    notes = [each for each in (limit[:1].upper() + limit[1:], *verdict.notes(profile.result)) if each]
+    epoch = f"An epoch takes {told}" if (told := verdict.epoch(profile.result)) else ""
+    notes = [each for each in (limit[:1].upper() + limit[1:], epoch, *verdict.notes(profile.result)) if each]
     body = page.facts(_facts(profile)) + _action(profile, use) + (page.listed(notes) if notes else "")
     live = pick.live_of(artifact, profile.hardware)
     body += "".join(page.section(each) for each in sections(profile, live))
@@ -280,6 +282,7 @@ def _told(profile: Profile) -> list[tuple[str, str]]:
         ("the winner", wording.config(best.config)),
         ("gain", "" if rival is None or times is None else f"{wording.times(times)} {rival.name}"),
         ("of the model alone", "" if share is None else f"{share:.0%}"),
+        ("an epoch with validation", "" if best.epoch is None else wording.seconds(best.epoch.seconds)),
         ("the model alone", "" if alone is None else wording.rates(alone.model_images_per_second)),
     ]
     rates = [(each.name, each.images_per_second) for each in result.baselines]

@@ -40,6 +40,8 @@ def render(result: Result) -> RenderableType:
         grid.add_row("AU", _utilisation(result))
     if gains := verdict.gains(result):
         grid.add_row("Gains", gains)
+    if epoch := verdict.epoch(result):
+        grid.add_row("Epoch", epoch)
     grid.add_row("Trust", verdict.trust_text(result))
     failed = f", {result.failed} failed" if result.failed else ""
     ended = f"({wording.count(len(result.trials), 'trial')}{failed}, {result.seconds:.0f} s)"
@@ -183,8 +185,9 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     the rate), `devices` (for each number of them: whether they are `virtual`, the model alone and the best
     configuration), `rehearsed` (the machine, if it was not there), `accelerator_utilisation` (of a simulated one, 0 to
     1, by pipeline), `conversions` (storage, cut, seconds and bytes to convert, epochs until it pays), `trials`,
-    `failed`, `seconds`, `measuring_seconds` (of all measurements), `stopped`, `trust`, `warnings`, `artifact` (its
-    path).
+    `failed`, `epoch` (of a training with validation, by pipeline: seconds of its steps, its validation and its pauses,
+    and the share of the samples on which steps were timed), `seconds`, `measuring_seconds` (of all measurements),
+    `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
     best = result.winner
     return {
@@ -198,6 +201,7 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
         "rehearsed": result.rehearsed,
         "accelerator_utilisation": result.utilisation or None,
         "conversions": [_conversion(each) for each in result.paybacks],
+        "epoch": _epochs(result),
         "trials": len(result.trials),
         "failed": result.failed,
         "seconds": round(result.seconds, 2),
@@ -206,6 +210,14 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
         "trust": verdict.trust_text(result),
         "warnings": verdict.notes(result),
         "artifact": artifact,
+    }
+
+
+def _epochs(result: Result) -> dict[str, Any]:
+    known = [("best", result.winner), *((each.name, each) for each in result.baselines)]
+    times = [(name, each.epoch) for name, each in known if each is not None and each.epoch is not None]
+    return {
+        name: {"seconds": each.seconds, **each.model_dump(exclude={"status", "schema_version"})} for name, each in times
     }
 
 

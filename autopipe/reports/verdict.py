@@ -21,6 +21,7 @@ from autopipe.measure.stats import student_t_95
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
 from autopipe.search.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
+from autopipe.workload.mode import Mode
 
 _CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none
 _SPENT = 0.5  # of a budget: with the rest of it, the same command again may do nothing
@@ -324,6 +325,21 @@ def gains(result: Result) -> str:
     return ". ".join(filter(None, (", ".join(said), rest)))
 
 
+def epoch(result: Result) -> str:
+    """Return the time of a whole epoch by the winner, and by baselines; empty if it was not measured."""
+    best = result.winner
+    if best is None or best.epoch is None:
+        return ""
+    mine = best.epoch
+    parts = (("steps", mine.training_seconds), ("validation", mine.validation_seconds), ("pauses", mine.pause_seconds))
+    of = ", ".join(f"{name} {wording.seconds(seconds)}" for name, seconds in parts)
+    part = "" if mine.share >= 1 else f"; steps were timed on {mine.share:.0%} of the samples"
+    others = [each for each in result.baselines if each.epoch is not None and each.key != best.key]
+    told = [f"{each.name} {wording.seconds(each.epoch.seconds)}" for each in others if each.epoch is not None]
+    beside = f". For comparison: {wording.listed(told)}" if told else ""
+    return f"{wording.seconds(mine.seconds)} ({of}), without callbacks of your own{part}{beside}"
+
+
 # ---------------------------------------------------------------- notes
 
 
@@ -384,6 +400,11 @@ def _of_the_figures(result: Result) -> Iterator[str]:
         yield (
             f"All figures are of one of {result.hosts} hosts, which share each batch. They do not contain the exchange "
             "of weights between hosts: `autopipe scale --interconnect` computes it."
+        )
+    if result.mode is not Mode.TRAIN:
+        yield (
+            f"All figures are of Keras's `{result.mode}`, which takes each batch once, in order and without chance. "
+            "They say nothing of a training."
         )
     if result.whole_training and result.epochs is not None:
         yield (

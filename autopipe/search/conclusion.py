@@ -188,6 +188,7 @@ def result(
         budget_seconds=settings.budget_seconds,
         epochs=settings.epochs,
         hosts=settings.hosts,
+        mode=settings.mode,
         batch_size=workload.batch_size,
         cache_bytes=workload.fixed_bytes,
         data=workload.data_digest,

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.measure.facts import CODE, Ceiling, Description
-from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.outcome import EpochTime, FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
@@ -25,6 +25,7 @@ from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
+from autopipe.workload.mode import Mode
 
 
 class Effort(enum.StrEnum):
@@ -91,6 +92,7 @@ _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 _GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 _NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
 _MOST_WORKERS = 64  # of a PyDataset whose reads wait
+_MOST_OF_EPOCHS = 3.0  # times the seconds that were asked for, with the first epoch and its compilation
 
 
 def _of_workers(count: int) -> str:
@@ -110,8 +112,9 @@ _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; othe
 
 
 def _may_cache(settings: Settings) -> bool:
-    """True unless the user allows no cache in memory: then other people's is no rival."""
-    return any(Kept.of(str(each)).in_memory for each in settings.limits.only.get("keep", ("memory",)))
+    """True unless the user allows no cache in memory, or samples are read once: then other people's is no rival."""
+    allowed = settings.limits.only.get("keep", ("memory",))
+    return settings.mode is Mode.TRAIN and any(Kept.of(str(each)).in_memory for each in allowed)
 
 
 class TrialMeasurer:
@@ -253,6 +256,15 @@ class TrialMeasurer:
             return self._in_turn(runner, config, options)
         options["model_images_per_second"] = self._model_rate
         return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
+
+    def epoch(self, config: PipelineConfig, seconds: float, images_per_second: float) -> EpochTime | None:
+        """Time whole epochs for about so many seconds; None if that failed, or took far longer."""
+        foreign = config.loader.is_foreign
+        runner = self._runner_of(str(config.loader.model_dump()["code"])) if foreign else self._runner
+        runner.until = time.monotonic() + _MOST_OF_EPOCHS * seconds
+        wanted: JsonObject = {"seconds": seconds, "images_per_second": images_per_second}
+        answer = runner.epoch(config, {**wanted, "page_cache": self._settings.page_cache})
+        return answer if isinstance(answer, EpochTime) else None
 
     def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
         """Run one trial. If the accelerator's memory is too small for all processes, end the others and try again."""

@@ -13,9 +13,10 @@ import pydantic
 
 from autopipe.measure.costs import CostProfile, Kind
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import Resources, TrialFailure
+from autopipe.measure.outcome import EpochTime, Resources, TrialFailure
 from autopipe.measure.stats import Comparison, Ratio
 from autopipe.values import Estimate, JsonObject, Value
+from autopipe.workload.mode import Mode
 
 BLOCKS: Final = (3, 6)
 """Fewest and most rounds of a confirmation run."""
@@ -81,6 +82,7 @@ class Winner(Value):
     limit: str | None = None  # its bottleneck, in words
     limit_kind: Kind | None = None  # None if nothing that was measured comes near its rate
     limit_op: str | None = None  # the op that takes most of it
+    epoch: EpochTime | None = None  # with validation; None if the workload names none, or there was no time
 
 
 class Baseline(Value):
@@ -93,6 +95,7 @@ class Baseline(Value):
     failure: TrialFailure | None = None  # why not, if it failed
     incumbent: bool = False  # it stays unless another one is proved faster
     files_ready: bool = True  # all files were in memory, or out of it, when its trial began
+    epoch: EpochTime | None = None  # with its own validation; None if that was not measured
 
 
 class Contest(Comparison):
@@ -190,6 +193,8 @@ class Result(Value):
     budget_seconds: Amount | None = None
     epochs: int | None = None  # over which one-time costs were charged
     hosts: int = 1  # that share each batch
+    # of the steps that were measured
+    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
     batch_size: int = pydantic.Field(default=1, ge=1)  # one host's part of it
     cache_bytes: int | None = pydantic.Field(default=None, ge=0)  # of a cache of all samples; None if they differ
     data: str | None = None  # a digest of the data

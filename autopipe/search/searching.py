@@ -53,6 +53,7 @@ from autopipe.search.settings import Settings, request_of, simulated_step
 from autopipe.search.trials import NotJoined, OnEvent, WaitingForMachine
 from autopipe.values import count_text
 from autopipe.workload import digests
+from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
 
@@ -135,6 +136,8 @@ _DOUBLED_SECONDS, _DOUBLED_SHARE = 6.0, 0.05  # at most, and of the budget, for 
 _DOUBLED_LEAST_SECONDS = 2.5  # less may not do: it compiles once more, and is measured for a second or two
 _LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
 _BEGINNING_SECONDS = 5.0  # to open both datasets
+_EPOCH_SECONDS, _EPOCH_SHARE = 4.0, 0.03  # at most, and of the budget, to time whole epochs of a configuration
+_RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
 
 def data_warnings() -> Callable[[TrialEvent], None]:
@@ -221,9 +224,12 @@ def _searched(
             measurer.start_all()
         if settings.join:
             completed = joined(completed, hardware, on_event)
-        look = _look_seconds(completed, described)
-        kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + 2 * look)
+        look, epochs = _look_seconds(completed, described), _epoch_seconds(completed, described)
+        later = 2 * look + (1 + _RIVALS_EPOCHS) * epochs
+        kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + later)
         found = study.run(space, measurer, facts, kept, on_event)
+        if epochs:
+            found = _with_epochs(found, measurer, epochs)
     best = found.best_config
     if described.wrapped is not None and best is not None:
         _tell_of_changes(runner, described.wrapped, best, look)
@@ -252,6 +258,36 @@ def _look_seconds(settings: Settings, described: Description) -> float:
     """Return the seconds for reading each of two datasets after the search; 0 if the workload wraps none."""
     share = math.inf if settings.budget_seconds is None else _LOOK_SHARE * settings.budget_seconds
     return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, share)
+
+
+def _epoch_seconds(settings: Settings, described: Description) -> float:
+    """Return the seconds for timing whole epochs of a configuration after the search; 0 if there is no validation."""
+    share = math.inf if settings.budget_seconds is None else _EPOCH_SHARE * settings.budget_seconds
+    whole = settings.mode is Mode.TRAIN and settings.hosts == 1 and not settings.is_simulated
+    return min(_EPOCH_SECONDS, share) if described.validation and whole else 0.0
+
+
+def _with_epochs(found: Searched, measurer: TrialMeasurer, seconds: float) -> Searched:
+    """Return the result with the time of whole epochs, of the winner and of the fastest baselines."""
+    result, winner = found.result, found.result.winner
+    if winner is None or result.interrupted:
+        return found
+    rates = {each.key: each.images_per_second.value for each in result.baselines if each.images_per_second is not None}
+    fastest = sorted(rates, key=lambda key: -rates[key])[:_RIVALS_EPOCHS]
+    rates = {winner.key: winner.images_per_second.value} | {key: rates[key] for key in fastest}
+    configs = {**{each.key: each.config for each in result.baselines}, winner.key: winner.config}
+    try:
+        times = {
+            key: measurer.epoch(PipelineConfig.model_validate(configs[key]), seconds, rate)
+            for key, rate in rates.items()
+        }
+    except KeyboardInterrupt:  # the search is over, and its result is there
+        return found
+    update = {
+        "winner": winner.model_copy(update={"epoch": times[winner.key]}),
+        "baselines": tuple(each.model_copy(update={"epoch": times.get(each.key)}) for each in result.baselines),
+    }
+    return dataclasses.replace(found, result=result.model_copy(update=update))
 
 
 def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float) -> None:
@@ -312,6 +348,7 @@ def runner_for(
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
         hosts=settings.hosts,
+        mode=settings.mode,
     )
     return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
 
@@ -391,6 +428,8 @@ def _measured_as(settings: Settings) -> dict[str, str]:
         found["rehearsal"] = settings.rehearse.text
     if settings.page_cache != "auto":
         found["page cache"] = settings.page_cache
+    if settings.mode is not Mode.TRAIN:
+        found["mode"] = settings.mode.value
     return found
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import pydantic
 
@@ -27,6 +27,7 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import library
 from autopipe.search.result import BLOCKS
 from autopipe.values import Value
+from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:
     from autopipe.search.surrogate import Sampler
@@ -60,6 +61,7 @@ class Settings:
     rehearse: Rehearsal | None = None  # a machine that is not here, in place of this one
     virtual_devices: int = field(default_factory=gpu.asked)  # that the CPU is split into; 0 leaves it whole
     hosts: int = 1  # hosts that share each batch; one host's part of it is tuned
+    mode: Mode = Mode.TRAIN  # of the model's steps: a tune may also be for evaluation or prediction
     epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
     patience: int = 10  # stop after this many trials in a row without a gain beyond the interval
     # a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough if measurements
@@ -135,6 +137,7 @@ class Request(Value):
     rehearse: Rehearsal | None = None  # which a retune does not repeat: it is for the machine that is there
     virtual_devices: int = pydantic.Field(default=0, ge=0)
     hosts: int = pydantic.Field(default=1, ge=1)
+    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
     seed: int = 0
@@ -144,7 +147,7 @@ _RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known co
 _RETUNE_BUDGET: Final = 0.75  # and of its time
 
 _LIMITS: Final = {"memory_bytes": "max_memory_bytes", "workers": "max_workers", "cpu_percent": "max_cpu_percent"}
-_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "hosts", "seed")
+_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "hosts", "mode", "seed")
 
 _OPTIONS: Final = {
     "space": "--space {}",
@@ -156,6 +159,7 @@ _OPTIONS: Final = {
     "rehearse": "--rehearse {}",
     "virtual_devices": "--virtual-devices {}",
     "hosts": "--hosts {}",
+    "mode": "--mode {}",
     "page_cache": "--page-cache {}",
     "isolation": "--isolation {}",
     "seed": "--seed {}",
@@ -233,6 +237,7 @@ def rehearsal(request: Request) -> Settings:
         simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
         virtual_devices=request.virtual_devices,
         hosts=request.hosts,
+        mode=request.mode,
     )
 
 

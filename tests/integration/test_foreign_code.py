@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from autopipe.measure import feed
 from autopipe.measure.session import Session
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
+from autopipe.workload.mode import Mode
 from tests.fakes.images import in_classes
 from tests.fakes.reports import Told
 from tests.integration.test_measure import IMAGES, LABELS, PHASES, QUICK, classifier
@@ -145,3 +147,33 @@ def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> Non
 def test_what_is_wrong_with_the_users_is_said_with_what_to_do(function: Callable[[], Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         Session(workload(), function, "mine")
+
+
+@pytest.mark.parametrize("code", ["tf.data", "tf.data-cache", "keras", "fit"])
+def test_plain_code_validates_in_its_own_form(code: str, tmp_path: Path) -> None:
+    asked = photos(tmp_path / "train", ap.RandomFlip(), batch_size=8) if code == "tf.data-cache" else workload()
+    asked = dataclasses.replace(asked, validation=asked.data)
+    session = Session(asked, code, code)
+    config = ap.PipelineConfig(loader=Foreign(code=code), finish="host")
+    found = session.epoch(config, {"seconds": 0.3, "images_per_second": 1e6}, Told())
+    part = session.epoch(config, {"seconds": 0.3, "images_per_second": 1.0}, Told())  # of which it has too few
+    session.close()
+    assert (found.share, part.share) == (1.0, 1.0)
+    assert min(found.training_seconds, found.validation_seconds, found.pause_seconds) > 0
+
+
+def test_how_a_users_own_baseline_validates_is_not_known() -> None:
+    session = Session(dataclasses.replace(workload(), validation=ap.Arrays(IMAGES, LABELS)), dataset, "own")
+    config = ap.PipelineConfig(loader=Foreign(code="own"), finish="host")
+    with pytest.raises(WorkloadError, match="is not known"):
+        session.epoch(config, {"seconds": 0.3, "images_per_second": 1e6}, Told())
+    session.close()
+
+
+@pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.PREDICT])
+@pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
+def test_plain_code_serves_batches_as_well(code: str, mode: Mode) -> None:
+    session = Session(workload(), code, code, mode=mode)
+    found = measured(session, code)
+    session.close()
+    assert found.images_per_second.value > 0

@@ -312,3 +312,50 @@ def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: Literal["dev
     assert len(traced) <= 2  # once, or once more for the gradient
     assert 0 < found.step_seconds.low <= found.step_seconds.value <= found.step_seconds.high
     assert found.images_per_second == pytest.approx(8 / found.step_seconds.value)
+
+
+EPOCHS: JsonObject = {"seconds": 0.3, "images_per_second": 1e6, "page_cache": "warm"}
+
+
+@pytest.mark.parametrize(
+    ("loader", "keep"), [(ap.Threads(workers=2), "memory"), (ap.Processes(workers=1), "none"), (ap.TfData(), "none")]
+)
+def test_whole_epochs_are_timed_with_the_validation_that_the_workload_names(loader: LoaderConfig, keep: Any) -> None:
+    session = Session(workload(classifier(), validation=ap.Arrays(IMAGES[:20], LABELS[:20])))
+    assert session.describe(Told()).validation == 20
+    found = session.epoch(ap.PipelineConfig(loader=loader, keep=keep), EPOCHS, Told())
+    session.close()
+    assert found.share == 1.0
+    assert min(found.training_seconds, found.validation_seconds, found.pause_seconds) > 0
+
+
+def test_epochs_of_many_samples_are_timed_on_a_part_and_without_validation_there_is_nothing_to_time() -> None:
+    many = ap.Arrays(np.repeat(IMAGES, 20, axis=0), np.repeat(LABELS, 20))
+    session = Session(dataclasses.replace(workload(validation=many), data=many))
+    found = session.epoch(THREADS, {**EPOCHS, "images_per_second": 1000.0}, Told())
+    session.close()
+    assert 0 < found.share < 0.2
+    assert found.training_seconds == pytest.approx(175 * 0.004, rel=0.5)  # of the simulated accelerator
+    plain = Session(workload())
+    with pytest.raises(WorkloadError, match="names no `validation`"):
+        plain.epoch(THREADS, EPOCHS, Told())
+    plain.close()
+
+
+@pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.PREDICT])
+def test_batches_are_served_once_and_without_chance(mode: Mode) -> None:
+    asked, log = workload(classifier()), Told()
+    session = Session(asked, mode=mode)
+    described = session.describe(Told())
+    for config in (THREADS, ap.PipelineConfig(loader=ap.TfData())):
+        log = Told()
+        found = session.measure(config, QUICK, log)
+        assert found.images_per_second.value > 0
+        assert log.phases == PHASES
+    session.close()
+    training = Session(asked)
+    same = training.describe(Told())
+    training.close()
+    assert (described.ops, described.model) == (same.ops, same.model)
+    assert described.against("keep", "memory") == described.against("loader", "resident") == "samples are read once"
+    assert same.against("keep", "memory") is None

@@ -35,6 +35,7 @@ from autopipe.hardware import processes
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.protocol import Channel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
 TAIL_BYTES = 6000
@@ -150,6 +151,7 @@ class Launch:
     sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
     hosts: int = 1  # hosts that share each batch; one host's part of it is measured
+    mode: Mode = Mode.TRAIN  # of the steps that trials measure
     code: str | None = None  # of a session of foreign code; see `autopipe.measure.trial.protocol.Load`
 
 
@@ -202,6 +204,7 @@ class Child:
             sys_path=launch.sys_path,
             simulate=launch.simulate,
             hosts=launch.hosts,
+            mode=launch.mode,
             code=launch.code,
         )
 

@@ -18,7 +18,16 @@ import pydantic
 import pydantic_core
 
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import Measurement, Options, Phase, Report, StepTime, TrialFailure, Verification
+from autopipe.measure.outcome import (
+    EpochTime,
+    Measurement,
+    Options,
+    Phase,
+    Report,
+    StepTime,
+    TrialFailure,
+    Verification,
+)
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.values import JsonObject, Value
@@ -83,6 +92,8 @@ class Session(Protocol):
 
     def ceiling(self, options: Options, report: Report) -> Ceiling: ...
 
+    def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime: ...
+
     def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime: ...
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification: ...
@@ -115,13 +126,14 @@ class Load(Value):
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
     hosts: int = pydantic.Field(default=1, ge=1)  # hosts that share each batch; one host's part of it is measured
+    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN  # of the steps that trials measure
     code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
 
 
 class Ask(Value):
     """Call the method of the session that has this name; the answer is what it returns."""
 
-    request: Literal["describe", "measure", "ceiling", "step_time", "verify"]
+    request: Literal["describe", "measure", "epoch", "ceiling", "step_time", "verify"]
     configs: tuple[PipelineConfig, ...] = ()  # the one to `measure`, or those to `verify`
     mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN  # of `step_time`
     options: JsonObject = pydantic.Field(default_factory=dict)
@@ -142,7 +154,7 @@ class Ready(Value):
     status: Literal["ready"] = "ready"
 
 
-Answer = Ready | Description | Measurement | Ceiling | StepTime | Verification | TrialFailure
+Answer = Ready | Description | Measurement | EpochTime | Ceiling | StepTime | Verification | TrialFailure
 
 
 class PhaseBegan(Value):

@@ -36,6 +36,7 @@ from autopipe.measure.trial.failures import failure_of
 from autopipe.measure.trial.protocol import Channel
 from autopipe.pipeline.batching.rehearsed import Repeated
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
 _PARENT_POLL_SECONDS = 1.0
@@ -108,6 +109,8 @@ class _Server:
                 return self._session.describe(self._report)
             case "measure":
                 return self._session.measure(request.configs[0], request.options, self._report)
+            case "epoch":
+                return self._session.epoch(request.configs[0], request.options, self._report)
             case "ceiling":
                 return self._session.ceiling(request.options, self._report)
             case "step_time":
@@ -128,7 +131,8 @@ class _Server:
             make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
             code = () if request.code is None else (_code(request.code), request.code)
             self._report.phase(Phase.BUILD)
-            self._session = make_session(workload, *code)  # its ops look at the first samples
+            mode = {} if request.mode is Mode.TRAIN else {"mode": request.mode}
+            self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
         return protocol.Ready()
 
 

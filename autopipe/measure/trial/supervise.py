@@ -16,7 +16,16 @@ import pydantic
 from autopipe.errors import TrialError
 from autopipe.hardware import machine, rehearsal
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import FailureKind, Measurement, Options, Phase, StepTime, TrialFailure, Verification
+from autopipe.measure.outcome import (
+    EpochTime,
+    FailureKind,
+    Measurement,
+    Options,
+    Phase,
+    StepTime,
+    TrialFailure,
+    Verification,
+)
 from autopipe.measure.trial import failures, protocol
 from autopipe.measure.trial.child import Child, Launch, uninterrupted
 from autopipe.measure.trial.failures import Deadlines, Watch, asked
@@ -119,6 +128,10 @@ class TrialRunner:
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
+    def epoch(self, config: PipelineConfig, options: Options) -> EpochTime | TrialFailure:
+        request = protocol.Ask(request="epoch", configs=(config,), options=dict(options))
+        return _expected(EpochTime, self._request(request, _process_settings(config.model_setup))[0])
+
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
         request = protocol.Ask(request="ceiling", options={**setup._asdict(), **(options or {})})
         return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
@@ -146,7 +159,7 @@ class TrialRunner:
             return failure, preparing
         assert self._child is not None  # prepared
         self._tenure.keeps = self._tenure.keeps or keeps
-        if request.request == "measure" and request.configs[0].kept.converts:
+        if request.request in ("measure", "epoch") and request.configs[0].kept.converts:
             try:
                 folder = self._child.folder_for_sets()
             except OSError as error:

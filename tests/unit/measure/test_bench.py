@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autopipe.measure import bench
-from autopipe.measure.bench import FirstSteps, Probe, ResidentLoader, any_batch
+from autopipe.measure.bench import EpochWatch, FirstSteps, Probe, ResidentLoader, any_batch
 from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import StopRule
 from autopipe.pipeline.devices import train_steps
@@ -163,3 +163,43 @@ def test_what_is_to_be_done_when_caches_are_full_is_done_once_between_filling_an
         probe.on_train_batch_end(end)
         assert len(done) == (end >= 2)
     assert done == [(False, True)]
+
+
+def watched(*epochs: tuple[float, list[float], list[float]]) -> EpochWatch:
+    """Return a watch after epochs: when each ended, and when its batches of training and validation had."""
+    now = [0.0]
+    watch = EpochWatch(10.0, Told(), clock=lambda: now[0])
+    watch.set_model(types.SimpleNamespace(stop_training=False))
+    for number, (end, trained, validated) in enumerate(epochs):
+        for batch, now[0] in enumerate(trained):
+            watch.on_train_batch_end(batch)
+        for batch, now[0] in enumerate(validated):
+            watch.on_test_batch_end(batch)
+        now[0] = end
+        watch.on_epoch_end(number)
+    return watch
+
+
+FIRST = (100.0, [60.0, 80.0], [90.0])
+EPOCHS = [(110.0, [102.0, 103.0, 104.0], [107.0, 107.5]), (121.0, [112.0, 113.0, 114.0], [117.0, 117.5])]
+
+
+def test_an_epoch_lasts_from_the_end_of_the_one_before_and_the_first_does_not_count() -> None:
+    watch = watched(FIRST, *EPOCHS)
+    assert watch.model.stop_training
+    found = watch.epoch_time([3, 2], [3, 2])
+    assert found.seconds == 11.0  # the longer one of two
+    assert (found.training_seconds, found.validation_seconds, found.pause_seconds) == (3.0, 1.0, 7.0)
+    assert found.share == 1.0
+
+
+def test_of_a_part_of_the_samples_steps_grow_to_those_of_all_and_pauses_do_not() -> None:
+    found = watched(FIRST, *EPOCHS).epoch_time([3, 2], [300, 200])
+    assert (found.training_seconds, found.validation_seconds, found.pause_seconds) == (300.0, 100.0, 7.0)
+    assert found.share == 0.01
+
+
+def test_batches_that_ended_at_once_are_a_pause_and_a_single_epoch_is_not_enough() -> None:
+    watch = watched(FIRST, (130.0, [102.0], [107.0]))
+    assert not watch.model.stop_training
+    assert watch.epoch_time([1, 1], [1, 1]).pause_seconds == 30.0

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.measure.outcome import EpochTime, FailureKind, Phase, TrialFailure
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import text
 from autopipe.search import library, study
 from autopipe.search.result import Payback, Result
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
+from autopipe.workload.mode import Mode
 from tests.fakes.facts import known
 from tests.fakes.findings import payback
 from tests.fakes.reports import printed
@@ -29,6 +30,7 @@ KEYS = [
     "rehearsed",
     "accelerator_utilisation",
     "conversions",
+    "epoch",
     "trials",
     "failed",
     "seconds",
@@ -168,6 +170,26 @@ def test_the_document_has_its_keys_and_is_json(result: Result) -> None:
     (told,) = text.document(result.model_copy(update={"paybacks": (payback(epochs=None),)}), None)["conversions"]
     assert (told["storage"], told["cut"], told["epochs_to_pay"]) == ("array", 2, None)
     assert {"convert_seconds", "images_per_second", "saved_seconds_an_epoch"} <= told.keys()
+
+
+def test_the_time_of_a_whole_epoch_stands_beside_that_of_the_baselines(result: Result) -> None:
+    assert "Epoch" not in said(result)
+    assert text.document(result, None)["epoch"] == {}
+    mine = EpochTime(training_seconds=0.4, validation_seconds=0.05, pause_seconds=0.02, share=0.5)
+    theirs = result.baselines[0].model_copy(update={"epoch": mine.model_copy(update={"pause_seconds": 0.3})})
+    changed = {**of_winner(result, epoch=mine), "baselines": (theirs, *result.baselines[1:])}
+    shown = said(result, **changed)
+    assert "Epoch 0.47 s (steps 0.4 s, validation 0.05 s, pauses 0.02 s), without callbacks of your own" in shown
+    assert "own; steps were timed on 50% of the samples. For comparison: keras 0.75 s" in shown
+    found = text.document(result.model_copy(update=changed), None)["epoch"]
+    assert found["keras"] == {
+        "seconds": 0.75, "training_seconds": 0.4, "validation_seconds": 0.05, "pause_seconds": 0.3, "share": 0.5,
+    }  # fmt: skip
+    assert found["best"]["seconds"] == pytest.approx(0.47)
+
+
+def test_figures_of_prediction_are_named_so(result: Result) -> None:
+    assert "All figures are of Keras's `predict`" in said(result, mode=Mode.PREDICT)
 
 
 def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baseline(result: Result) -> None:

@@ -27,7 +27,15 @@ from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, Tria
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
-from autopipe.measure.outcome import Agreement, FailureKind, Measurement, Phase, TrialFailure, Verification
+from autopipe.measure.outcome import (
+    Agreement,
+    EpochTime,
+    FailureKind,
+    Measurement,
+    Phase,
+    TrialFailure,
+    Verification,
+)
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -39,6 +47,7 @@ from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.values import Estimate, JsonObject
+from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
@@ -225,8 +234,39 @@ def test_twice_the_batch_may_fail(search: Search) -> None:
 
 
 @pytest.mark.parametrize(
+    ("validation", "chosen", "seconds"),
+    [(200, {}, 3.6), (200, {"budget_seconds": 50.0}, 1.5), (0, {}, None), (200, {"mode": Mode.PREDICT}, None)],
+)
+def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines(
+    search: Search, validation: int, chosen: dict[str, Any], seconds: float | None
+) -> None:
+    class Timing(Started):
+        def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+            self.told.clear()
+            return super().measure(config, options)
+
+        def epoch(self, config: PipelineConfig, options: JsonObject) -> EpochTime | TrialFailure:
+            self.told.append(options["seconds"])
+            if config.loader.is_foreign:
+                return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="it cannot validate")
+            return EpochTime(training_seconds=1.0, validation_seconds=0.25, pause_seconds=0.5)
+
+    runner = Timing()
+    site = {"described": DESCRIBED.model_copy(update={"validation": validation})}
+    result = search(runner, site=site, **{"budget_seconds": 120.0, "trials": 8, **chosen})[0].result
+    timed = some(result.winner).epoch
+    if seconds is None:
+        assert (timed, runner.told) == (None, [])
+        return
+    assert runner.told == [pytest.approx(seconds)] * 3
+    assert some(timed).seconds == 1.75
+    assert [each.epoch for each in result.baselines] == [None] * len(result.baselines)
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"mode": Mode.PREDICT}, "mode (mode: nothing there, 'predict' here)"),
         ({"simulate": SimulatedAccelerator(0.005)}, "simulated step (simulated step: '15ms' there, '5ms' her"),
         (
             {"simulate": SimulatedAccelerator(0.015, 400)},
@@ -235,7 +275,7 @@ def test_twice_the_batch_may_fail(search: Search) -> None:
         ({"page_cache": "cold"}, "page cache (page cache: nothing there, 'cold' here)"),
         ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
     ],
-    ids=["step", "step of a batch", "page cache", "what measures nothing else"],
+    ids=["mode", "step", "step of a batch", "page cache", "what measures nothing else"],
 )
 def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     tmp_path: Path, search: Search, change: dict[str, Any], said: str | None
