@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from autopipe import registry
 from autopipe.artifact import codegen, factory, reference, schema
@@ -27,6 +27,7 @@ from autopipe.search.result import Result
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, require_possible
 from autopipe.search.trials import OnEvent
+from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
 _Passed = ParamSpec("_Passed")
@@ -67,6 +68,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     only: Mapping[str, Value | Sequence[Value]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
     rehearse: Rehearsal | None = None,
+    mode: Literal["train", "evaluate", "predict"] = "train",
     on_event: OnEvent | None = None,
 ) -> factory.Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
@@ -87,6 +89,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
             returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
         rehearse: a machine that is not here, to tune for in place of this one.
+        mode: "evaluate" and "predict" tune for serving: the model evaluates or predicts the samples once, in order and
+            without chance, as `make_trainer().predict(samples)` does.
         on_event: gets the events of `autopipe.search.trials`. In a notebook, the default shows a picture of all trials
             so far.
 
@@ -106,6 +110,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
     _require_kinds(workload, space, storage, baseline, rehearse, on_event)
+    asked = {"rehearse": rehearse, "mode": None if mode == "train" else mode}
     settings = Settings(
         space=os.fspath(space),
         storage=storage,
@@ -116,7 +121,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         limits=Limits(only=_held(only)),
         baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
         rehearse=rehearse,
-        command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only, rehearse=rehearse),
+        mode=_mode(mode),
+        command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only, **asked),
     )
     on_event = on_event or notebook.progress(budget)
     result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
@@ -146,6 +152,13 @@ def _require_kinds(
         raise unfit("rehearse", rehearse, "an ap.Rehearsal, or None", hint)
     if not (on_event is None or callable(on_event)):
         raise unfit("on_event", on_event, "a function, or None", "It is called with each event, as by on_event=print.")
+
+
+def _mode(name: str) -> Mode:
+    try:
+        return Mode(name)
+    except ValueError:
+        raise unfit("mode", name, f"one of {', '.join(Mode)}", 'Such as mode="predict".') from None
 
 
 def _held(only: Any) -> dict[str, tuple[Value, ...]]:

@@ -30,6 +30,7 @@ from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
 from autopipe.search.result import Baseline, Winner
 from autopipe.values import rate_text
+from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
@@ -165,14 +166,14 @@ class Tuned:
 
         live.able(trainer, self.workload, self.config, self._keep)
         trainer.tune = tune
-        measured_on, trains_on = self.profile.hardware.keras_backend, keras_backend()
+        measured_on, trains_on, asked = self.profile.hardware.keras_backend, keras_backend(), self.profile.request
         match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
                 warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
-        elif match.level is fingerprint.MatchLevel.SAME and self.profile.request.simulate is None:
-            # figures of another machine, or of a simulated accelerator, promise nothing here
+        elif match.level is fingerprint.MatchLevel.SAME and (asked.simulate, asked.mode) == (None, Mode.TRAIN):
+            # figures of another machine, of a simulated accelerator, or of prediction promise nothing here
             trainer.promise = drift.Promise(profile=self.profile, artifact=self.path or Path("autopipe.json"))
         return trainer
 

@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from autopipe.errors import ConfigError, WorkloadError, shortened
+from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
     from autopipe.artifact.artifact import Stored
@@ -329,6 +330,9 @@ class SearchOptions:
     rehearse: Rehearse = None
     virtual_devices: VirtualDevices = 0
     hosts: Annotated[int, typer.Option(min=1, help="This many hosts share each batch: tune one host's part of it.")] = 1
+    mode: Annotated[
+        Mode, typer.Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
+    ] = Mode.TRAIN
     page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = "auto"
     isolation: Annotated[
         Literal["warm", "process"], typer.Option(help="Run many trials in one process, or each in a fresh one.")
@@ -366,6 +370,7 @@ class SearchOptions:
             epochs=self.epochs,
             virtual_devices=self.virtual_devices,
             hosts=self.hosts,
+            mode=self.mode,
             simulate=simulated(self.simulate_step),
             rehearse=None if self.rehearse is None else option_values.rehearsal(self.rehearse, "--rehearse"),
             page_cache=self.page_cache,

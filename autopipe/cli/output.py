@@ -18,6 +18,7 @@ from autopipe.cli import screen
 from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import assembly
+from autopipe.workload.mode import Mode
 
 _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -108,6 +109,8 @@ def use_beside(artifact: Path, profile: schema.Profile) -> str:
         return ""
     simulated = profile.request.simulate is not None or profile.request.rehearse is not None
     does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
+    if profile.request.mode is not Mode.TRAIN and not simulated:
+        does = f"t.make_trainer().{profile.request.mode}(t.TUNED.workload.data)"
     line = again.python("-c", f"import {module.stem} as t; {does}")
     return f"(cd {shlex.quote(str(module.parent))} && {line})"
 
