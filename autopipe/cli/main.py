@@ -39,7 +39,7 @@ _GROUPS = {
         artifacts.show,
         artifacts.report,
     ),
-    "Look closer": (measure.doctor,),
+    "Look closer": (measure.compare, measure.doctor),
     "Data and files": (data.convert, data.verify, artifacts.eject, artifacts.merge, artifacts.repoint),
 }
 _OTHERS = "More"

@@ -232,6 +232,62 @@ def _say_conversion(workload: Workload, chosen: options.Chosen) -> None:
         screen.say(f"next      {again.autopipe('convert')} {chosen.arguments}")
 
 
+def compare(
+    workloads: Annotated[
+        list[str], typer.Argument(metavar="train.py:workload|autopipe.json ...", help="Workloads, or their artefacts.")
+    ],
+    seconds: Annotated[float, typer.Option(min=0.5, callback=options.finite, help="Most seconds to measure.")] = 5.0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show several workloads side by side, and what limits each.
+
+    The figures are images/s of the model alone, of the loader alone, and of both in training. An artefact is fed by its
+    own configuration, and any other workload by threads, one for each core.
+    """
+    import json
+
+    from autopipe.measure.outcome import Measurement
+    from autopipe.reports import tables
+
+    rows: list[tables.Beside] = []
+    for name in workloads:
+        with _tuned(name) if name.endswith(".json") or Path(name).is_dir() else _usual(name) as (runner, config):
+            ceiling = runner.ceiling(config.model_setup)
+            asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds}
+            rows.append((name, config, ceiling, runner.measure(config, asked)))
+    if as_json:
+        keys = ("config", "alone", "in_training")
+        shown = {name: [each.model_dump(mode="json") for each in row] for name, *row in rows}
+        print(json.dumps({name: dict(zip(keys, row, strict=True)) for name, row in shown.items()}, indent=2))
+    else:
+        screen.show(tables.comparison(rows))
+    if not any(isinstance(measured, Measurement) for *_, measured in rows):
+        raise typer.Exit(_NOTHING_MEASURED)
+
+
+@contextlib.contextmanager
+def _usual(name: str) -> Iterator[tuple[TrialRunner, PipelineConfig]]:
+    from autopipe.search.settings import Settings
+
+    with _described(options.WorkloadOptions(workload=name), Settings(), []) as (runner, _, config):
+        yield runner, config
+
+
+@contextlib.contextmanager
+def _tuned(name: str) -> Iterator[tuple[TrialRunner, PipelineConfig]]:
+    from autopipe.api import loading
+    from autopipe.artifact import artifact as files
+    from autopipe.artifact import pick
+    from autopipe.measure import fingerprint
+    from autopipe.search import searching, settings
+
+    stored = files.stored(loading.located(name))
+    choice = pick.pick(stored.artifact, fingerprint.detect(), name=name)
+    asked = settings.rehearsal(choice.profile.request)
+    with screen.working(f"measuring {name}"), searching.runner_for(stored.workload, asked, screen.warning()) as runner:
+        yield runner, choice.config
+
+
 def doctor(
     data: Annotated[
         str | None,

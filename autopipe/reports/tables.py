@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,7 +18,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.outcome import Agreement, Measurement, StepTime, Verification
+from autopipe.measure.outcome import Agreement, Measurement, StepTime, TrialFailure, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
@@ -111,6 +111,32 @@ def measurement(
     for warning in (*found.warnings, *([] if differ is None else [differ])):
         table.add_row(_NOTE, warning)
     return Group(table, Text(), _costs(limits.costs.of_workers(config))) if ceiling.op_costs else table
+
+
+Beside: TypeAlias = tuple[str, PipelineConfig, Ceiling | TrialFailure, Measurement | TrialFailure]
+"""A workload's name, how it was fed, its parts alone, and both together."""
+
+
+def comparison(rows: Sequence[Beside]) -> Table:
+    """Render `autopipe compare`: a line for each workload."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("images/s", overflow="fold")
+    for column in ("model alone", "loader alone", "in training"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("bottleneck", overflow="fold")
+    for name, config, ceiling, found in rows:
+        if isinstance(ceiling, TrialFailure):
+            table.add_row(name, "", "", "", wording.failed(ceiling))
+            continue
+        alone = (ceiling.model_images_per_second, ceiling.loader_images_per_second)
+        rates = ["" if each is None else wording.rate(each.value) for each in alone]
+        if isinstance(found, TrialFailure):
+            table.add_row(name, *rates, "", wording.failed(found))
+            continue
+        rate = found.images_per_second.value
+        limit = core_bottleneck.bottleneck(cost_model.bounds(ceiling, config), rate).sentence
+        table.add_row(name, *rates, wording.rate(rate), limit)
+    return table
 
 
 def _costs(costs: Costs) -> Table:

@@ -15,8 +15,9 @@ from typing import Self
 import pytest
 
 from autopipe.artifact import artifact as files
-from tests.fakes.commands import Done, autopipe, environment, succeeded
+from tests.fakes.commands import Done, autopipe, environment, python, succeeded
 from tests.fakes.images import in_classes
+from tests.fakes.profiles import of_this_machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -194,3 +195,43 @@ def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resu
     assert [each.winner.config for each in profiles] == [document["config"]]
     fits = autopipe(*again, cwd=home)
     assert (fits.returncode, json.loads(fits.stdout)["retuned"]) == (7, False)
+
+
+SERVED = """
+import tuned_pipeline
+trainer = tuned_pipeline.make_trainer()
+images = tuned_pipeline.TUNED.workload.data
+print(trainer.promise, len(trainer.predict(images, verbose=0)))
+"""
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+def test_a_tune_for_serving_writes_a_pipeline_that_serves(mode: str, home: Path) -> None:
+    out = home / mode
+    tune = ("tune", "train.py:workload", "--space", "space.yaml", "--trials", "5", "--budget", "60s", "--json")
+    found = json.loads(succeeded(autopipe(*tune, "--mode", mode, "--out", out, cwd=home)).stdout)
+    assert any(f"Keras's `{mode}`" in said for said in found["warnings"])
+    assert found["images_per_second"]["value"] > 0
+    assert files.read(out / "autopipe.json").profiles[0].request.mode == mode
+    done = succeeded(python("-c", SERVED, cwd=out))
+    assert done.stdout.split() == ["None", "60"]
+
+
+def test_workloads_stand_side_by_side_with_what_limits_each(home: Path) -> None:
+    (home / "other.py").write_text(TRAIN.replace("Resize(16, 16)", "Resize(16, 16), ap.RandomFlip()"))
+    compared = ("compare", "train.py:workload", "other.py:workload", "--seconds", "0.5")
+    lines = succeeded(autopipe(*compared, cwd=home)).stdout.splitlines()
+    assert lines[0].split() == "images/s model alone loader alone in training bottleneck".split()  # noqa: SIM905
+    assert [line.split()[0] for line in lines[1:] if ":" in line[:20]] == ["train.py:workload", "other.py:workload"]
+    found = json.loads(succeeded(autopipe(*compared, "--json", cwd=home)).stdout)
+    assert list(found) == ["train.py:workload", "other.py:workload"]
+    for row in found.values():
+        assert row["alone"]["model_images_per_second"]["value"] > 0
+        assert row["in_training"]["images_per_second"]["value"] > 0
+
+
+def test_an_artefact_is_compared_by_its_own_configuration(tmp_path: Path) -> None:
+    path = of_this_machine(tmp_path)
+    done = succeeded(autopipe("compare", path, "--seconds", "0.5", "--json", cwd=tmp_path))
+    (row,) = json.loads(done.stdout).values()
+    assert row["config"] == files.read(path).profiles[0].winner.config

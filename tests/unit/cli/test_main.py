@@ -26,7 +26,7 @@ from tests.unit.cli.conftest import Autopipe
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
 
 ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
-OF_CORE = "check convert doctor eject measure merge repoint report retune schema show tune verify".split()  # noqa: SIM905
+OF_CORE = "check compare convert doctor eject measure merge repoint report retune schema show tune verify".split()  # noqa: SIM905
 COMMANDS = sorted([*OF_CORE, *(entry.name for entry in registry.declared("autopipe.commands"))])
 
 
