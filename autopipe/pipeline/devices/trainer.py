@@ -326,8 +326,10 @@ class Trainer:
             return
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
-        # The epochs of a loader that was made here are equal, and so it goes on from one to the next.
-        passes = _validations(epochs, arguments) if loader is not data and steps == len(loader) else 1
+        # The epochs of a loader that was made here are equal, so that it may go on from one to the next. A model that
+        # trains on the same cores would be slowed down by it (benchmarks/RESULTS.md).
+        reads_on = loader is not data and steps == len(loader) and self._placement.strategy.looks_ahead
+        passes = _validations(epochs, arguments) if reads_on else 1
         feed = stack.enter_context(replayed(loader, self._placement, fault, steps, passes))
         arguments["validation_data"] = feed
         stack.enter_context(self.steps.validated(feed, loader.finish))

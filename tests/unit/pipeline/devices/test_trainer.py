@@ -12,6 +12,7 @@ import autopipe as ap
 from autopipe.errors import LoaderError, ModelError, OpError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.callbacks import EpochMonitor, listed
+from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import LoadJob
 from autopipe.workload.op import Op
 from tests.fakes.loader import ArrayLoader, blobs
@@ -118,18 +119,22 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     assert read == ([2] if kind == "source" else [])
 
 
+@pytest.mark.parametrize("ahead", [True, False], ids=["accelerator", "same cores"])
 @pytest.mark.parametrize(("often", "last"), [(1, 4), (2, 2), ([2, 3], 2)])
-def test_a_loader_made_for_validation_reads_on_from_one_to_the_next(often: Any, last: int) -> None:
+def test_beside_an_accelerator_a_loader_made_for_validation_reads_on(often: Any, last: int, ahead: bool) -> None:
+    strategy = SingleDevice()
+    strategy.looks_ahead = ahead
     made: list[ArrayLoader] = []
 
     def make(data: Any, passes: int) -> ap.Loader:
         made.append(loader(shuffle=False))
         return made[-1]
 
-    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=make)
+    trainer = ap.Trainer(classifier(), loader(), strategy=strategy, evaluation_loader=make)
     history = trainer.fit(epochs=4, validation=unread(), validation_freq=often, verbose=0)
     assert len(history.history["val_loss"]) == last
-    assert made[0].asked == [(epoch, 0, epoch == last - 1) for epoch in range(last)]
+    on, anew = [(epoch, 0, epoch == last - 1) for epoch in range(last)], [(0, 0, True)] * last
+    assert made[0].asked == (on if ahead else anew)
 
 
 def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others() -> None:
