@@ -152,7 +152,7 @@ class TrialRunner:
 
     def _request(self, request: protocol.Ask, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
         keeps = any(config.loader.keeps_freed_memory for config in request.configs)
-        if request.request == "measure" and self._tenure.keeps and not keeps:
+        if request.request in ("measure", "epoch") and self._tenure.keeps and not keeps:
             self.close()  # no process can be told to return freed memory again
         failure, preparing = self._prepare(settings)
         if failure is not None:
