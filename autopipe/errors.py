@@ -29,8 +29,11 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import sysconfig
+import traceback
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 
 class AutopipeError(Exception):
@@ -168,6 +171,17 @@ def worker_failure(error: BaseException) -> AutopipeError:
     failure = LoaderError(f"A worker failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+_NOT_OWN: Final = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<")
+
+
+def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
+    """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
+    shown = (own or frames if or_any else own)[-most:]
+    return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown]
 
 
 def near(word: str, candidates: Iterable[str]) -> str:

@@ -11,14 +11,11 @@ import math
 import os
 import re
 import signal
-import sysconfig
-import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from autopipe import errors
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, users_lines
 from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 
@@ -192,11 +189,6 @@ _GRAPH = "Graph execution error:"  # begins TensorFlow's text, with the place in
 _AROUND = re.compile(
     rf"{_GRAPH}|Detected at node |\s+File \"|<stack traces unavailable>|\s*\[\[|\d+ root error|.*most recent call last"
 )
-_NOT_OWN = (
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-    str(Path(errors.__file__).parent),
-    "<",
-)
 
 _TOO_FEW_OUTPUTS = re.compile(r"Received a label value of \S+ which is outside the valid range")  # TensorFlow's loss
 
@@ -239,14 +231,6 @@ def _told(text: str) -> str:
         return text
     lines = [line for line in text.splitlines() if line.strip() and not _AROUND.match(line)]
     return re.sub(r"\s*\[Op:.*\]$", "", "\n".join(lines)) or text
-
-
-def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
-    """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
-    shown = (own or frames if or_any else own)[-most:]
-    return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown]
 
 
 def kind_of(error: BaseException, phase: Phase) -> FailureKind:
