@@ -113,9 +113,10 @@ def _stacked(batches: Iterator[Any], count: int) -> Iterator[Any]:
     return stack(batches, count, stack_fn=jax.numpy.stack)  # type: ignore[no-any-return]  # Keras has no types
 
 
-def py_dataset_adapter(dataset: Any) -> Any:
+def py_dataset_adapter(dataset: Any, *, shuffle: bool = False) -> Any:
     """Return the object by which `fit` reads a `keras.utils.PyDataset`."""
-    return _imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter")(dataset)
+    adapter = _imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter")
+    return adapter(dataset, shuffle=shuffle)
 
 
 def layers(model: Any) -> list[Any]:

@@ -181,11 +181,27 @@ def is_claimed() -> bool:
     return _claims > 0
 
 
+_opencv_threads: int | None = None  # that OpenCV had
+
+
 def one_opencv_thread() -> None:
     """Have OpenCV work in the calling thread: loaders share whole samples out, and its own pool would compete."""
     import cv2
 
+    global _opencv_threads  # it is about the process
+    if _opencv_threads is None:
+        _opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(0)
+
+
+def opencv_as_it_was() -> None:
+    """Give OpenCV the threads back that `one_opencv_thread` has taken."""
+    global _opencv_threads
+    if _opencv_threads is not None:
+        import cv2
+
+        cv2.setNumThreads(_opencv_threads)
+        _opencv_threads = None
 
 
 # -------------------- usage: samples of a process tree, and the figures derived from them

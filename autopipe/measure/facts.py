@@ -237,6 +237,7 @@ class WrappedDataset(Value):
 
     as_it_is: PipelineConfig  # the configuration that makes it as it is today
     choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
+    with_workers: bool = False  # loaders whose workers make its batches are tried, or named with the reason against it
 
 
 class WorkloadDigest(Value):

@@ -67,7 +67,10 @@ class Look:
         The first epoch is read to its end, but not for longer than `seconds`, and others equally far.
         """
         dataset = self._made()
-        first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
+        try:
+            first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
+        except LoaderError:  # workers cannot be forked here
+            return None
         later = self._epochs(dataset, len(first))
         repeated = _repeated(later, first)
         if not _differ(repeated, len(later), 0, len(later)):

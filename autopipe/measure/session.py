@@ -397,8 +397,12 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         storage_kind=fingerprint.storage_of(workload.data),
         epochs=workload.epochs,
         validation=0 if workload.validation is None else len(workload.validation),
-        wrapped=WrappedDataset(as_it_is=as_it_is, choices=wrap.choices(workload) | around) if as_it_is else None,
+        wrapped=None if as_it_is is None else _wrapped(workload.data, as_it_is, around),
     )
+
+
+def _wrapped(data: Any, as_it_is: PipelineConfig, around: dict[str, Any]) -> WrappedDataset:
+    return WrappedDataset(as_it_is=as_it_is, choices=data.choices | around, with_workers=data.with_workers)
 
 
 def fixed_bytes(workload: Workload, plan: Plan) -> int | None:
@@ -434,7 +438,7 @@ def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
             ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
         )
     for kind in LOADERS:
-        found.append(("loader", kind, LOADERS[kind].missing()))
+        found.append(("loader", kind, LOADERS[kind].missing() or LOADERS[kind].against(workload.data)))
         for (name, value), reason in LOADERS[kind].impossible(plan).items():
             found.append((name, value, reason))
         if workload.on_bad_sample == "skip" and not LOADERS[kind].skips_bad_samples:

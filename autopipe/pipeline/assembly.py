@@ -362,6 +362,9 @@ def _job(
 def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan) -> Recipe:
     """Return the recipe of a workload's samples in a configuration."""
     source, done = _kept(workload, config, plan)
+    if isinstance(source, WrappedData) and config.loader.kind != "wrapped":
+        dataset = source.make(source.defaults | config.arguments).dataset
+        source = source.indexed(dataset, whole=workload.drop_remainder)
     recipe, kept = Recipe.of(workload, plan, source=source, done=done, finish=config.finish), config.kept
     if config.loader.keeps_on_device:
         return dataclasses.replace(recipe, cached=1.0, kept_bytes=kept_bytes(recipe))

@@ -27,6 +27,7 @@ from autopipe.values import Strict
 if TYPE_CHECKING:
     from autopipe.pipeline.loader import Loader, LoadJob
     from autopipe.workload.op import Plan
+    from autopipe.workload.sample import Source
 
 
 CACHE_SHARE = 0.9
@@ -97,6 +98,11 @@ class LoaderConfig(Strict):
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
         """List the settings, by name and value, that cannot be used for a workload of this plan, with reasons."""
         return {}
+
+    @classmethod
+    def against(cls, data: Source) -> str | None:
+        """Return the reason why its workers cannot make samples, or batches, of these data; None if they can."""
+        return None
 
     def pixels_differ(self) -> str | None:
         """Return a sentence for the user on how its pixels differ from those of other loaders; None if they do not."""
@@ -379,6 +385,7 @@ class PipelineConfig(Strict):
         devices: how many devices train; the global batch stays that of the workload.
         steps_per_execution: batches that are trained by one call of the model's function, as in Keras's `compile`; 1
             leaves it as the model was compiled. Weights come out the same; callbacks are called once a call.
+        arguments: those of a wrapped dataset's function, for a loader whose workers make its batches.
     """
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
@@ -388,6 +395,7 @@ class PipelineConfig(Strict):
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
     devices: int = pydantic.Field(default=1, ge=1)
     steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024)
+    arguments: dict[str, bool | int | float | str] = pydantic.Field(default_factory=dict)
 
     @pydantic.field_validator("loader", mode="before")
     @classmethod
@@ -444,7 +452,7 @@ class PipelineConfig(Strict):
         rest = [
             f"{name}={getattr(self, name)}"
             for name, field in PipelineConfig.model_fields.items()
-            if name != "loader" and getattr(self, name) != field.default
+            if name != "loader" and getattr(self, name) != field.get_default(call_default_factory=True)
         ]
         return " ".join([f"{loader.kind}({inner})", *rest])
 
@@ -460,11 +468,12 @@ class PipelineConfig(Strict):
 
 Value: TypeAlias = str | int | float | bool
 Params: TypeAlias = dict[str, Value]
+ARGUMENTS: Final = "arguments"
 
 
 def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
     """Return every parameter that does not depend on a function of the user's, with the type that checks its values."""
-    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name != "loader"}
+    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name not in ("loader", ARGUMENTS)}
     for kind in (each for each in LOADERS if not LOADERS[each].takes_any):
         knobs = LOADERS[kind].model_fields.items()
         fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
@@ -489,20 +498,22 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
     params = modern(params)
     kind = params["loader"]
     loader: dict[str, Value] = {"kind": kind}
+    arguments: dict[str, Value] = {}
     rest: dict[str, Any] = {}
     for name, value in params.items():
         owner, dot, knob = name.partition(".")
-        if dot and owner == kind:
-            loader[knob] = value
+        if dot and owner in (kind, ARGUMENTS):
+            (loader if owner == kind else arguments)[knob] = value
         elif name != "loader":
             rest[name] = value
-    return PipelineConfig.model_validate({**rest, "loader": loader})
+    return PipelineConfig.model_validate({**rest, "loader": loader, ARGUMENTS: arguments})
 
 
 def from_config(config: PipelineConfig) -> Params:
     """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
     plain: dict[str, Any] = config.model_dump(mode="json")
-    loader = plain.pop("loader")
+    loader, arguments = plain.pop("loader"), plain.pop(ARGUMENTS)
     kind = loader.pop("kind")
+    plain |= {f"{ARGUMENTS}.{name}": value for name, value in arguments.items()}
     knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set
     return {"loader": kind, **knobs, **plain}

@@ -1,66 +1,83 @@
-"""`ap.wrap`: tune a tf.data pipeline, a `keras.utils.PyDataset`, or another iterable of batches, as it is.
+"""`ap.wrap`: tune a tf.data pipeline, a `keras.utils.PyDataset`, or another dataset of batches, as it is.
 
 A wrapped dataset is a workload whose data are its function (`WrappedData`) and whose op list is empty. The function's
-parameters are the knobs of a loader (`loaders.wrapped`); their values in `wrap` make the search space (`space`), in the
-place of a file. Caches, storages, finish and channels do not apply; `device_prefetch` does. The baseline is the dataset
-with its function's own defaults (`as_it_is`). Autopipe cannot make such a dataset repeat its batches, resume exactly in
-mid-epoch, or share it out. `batching.datasets` reads it.
+parameters, and Keras's own knobs of a `PyDataset`, are the knobs of a loader (`loaders.wrapped`); their values in
+`wrap` make the search space (`space`), in the place of a file. If `dataset[i]` is a batch, workers of ours make the
+batches as well. Caches, storages, finish and channels do not apply; `device_prefetch` does. The baseline is the dataset
+with its own settings (`as_it_is`). Autopipe cannot share such a dataset out, or make one without an index repeat its
+batches or resume exactly in mid-epoch. `batching.datasets` and `batching.indexed` read it.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from autopipe.errors import AutopipeError, ConfigError, WorkloadError, near, shortened
+from autopipe.errors import AutopipeError, ConfigError, LoaderError, WorkloadError, near, shortened
+from autopipe.hardware import machine
+from autopipe.pipeline.batching import pickling
 from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch
-from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
+from autopipe.pipeline.batching.indexed import Indexed
+from autopipe.pipeline.config import ARGUMENTS, LOADERS, PipelineConfig, Value
 from autopipe.workload.sample import label, paths_of
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
     from autopipe.pipeline.space import Space
 
+OF_DATASETS: Final = "wrapped"
+"""The name of the space of wrapped datasets, in `LoaderConfig.spaces` of loaders whose workers make `dataset[i]`."""
 _COUNT_SECONDS = 20.0
 _DEVICE_PREFETCH: Final = (0, 2)
+_KNOBS: Final = ("workers", "use_multiprocessing", "max_queue_size")  # of Keras's own reader of a PyDataset
 
 
-def wrap(
-    make_dataset: Callable[..., Any],
+def wrap(  # noqa: PLR0913  the entry point
+    dataset: Any,
     *,
     model: Callable[[], Any] | Any,
     parameters: Mapping[str, Sequence[Value]] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
 ) -> Workload:
     """Return a workload that trains on a user's own dataset.
 
     Args:
-        make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, or
-            another iterable of batches, such as a torch `DataLoader`, whose workers must not be forked
-            (`multiprocessing_context="forkserver"`). They are x, (x, y) or (x, y, sample_weight); for a model of
-            several inputs or targets, x and y are tuples or dictionaries of arrays. It is called with a value for each
-            of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in speed
-            only.
+        dataset: a `keras.utils.PyDataset`, or another object of which `dataset[i]` is a batch for each number below
+            `len(dataset)`. Or a function that returns one, or other batches: a `tf.data.Dataset`, a generator, a Grain
+            dataset, or another iterable, such as a torch `DataLoader`, whose workers must not be forked
+            (`multiprocessing_context="forkserver"`). Batches are x, (x, y) or (x, y, sample_weight); for a model of
+            several inputs or targets, x and y are tuples or dictionaries of arrays. The function is called with a value
+            for each of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in
+            speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
-        parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Beside
-            them, what can be set around the dataset is tuned: whether the process keeps freed memory, OpenCV's threads,
-            the options of a `tf.data.Dataset`, and batches put on the device ahead.
+        parameters: the values to try for each parameter of the function: numbers, texts or truth values. Without any,
+            those of a `PyDataset` are Keras's own: `workers`, `use_multiprocessing` and `max_queue_size`. If
+            `dataset[i]` is a batch, threads and processes of autopipe are tried as well. Beside them, what can be set
+            around the dataset is tuned: whether the process keeps freed memory, OpenCV's threads, the options of a
+            `tf.data.Dataset`, and batches put on the device ahead.
         steps: batches of an epoch, if the dataset has no length, or another one. An epoch then goes on after the one
             before, as in Keras's `fit(dataset, steps_per_epoch=...)`. If the length is unknown, the batches are counted
             once if that takes less than 20 s.
         epochs: how many epochs the training will take, if known.
+        shuffle: as in Keras's `fit`: whether each epoch has another order of the batches of a `PyDataset`. Other
+            datasets have their own order.
+        seed: of that order, and of the random numbers that worker processes draw.
 
     Raises:
         WorkloadError: the function has no such parameter, raises, or returns no dataset of batches.
 
     Example:
         ```python
+        workload = ap.wrap(Photos("train", workers=8), model=build_model)    # a PyDataset
+
         def make_dataset(num_parallel_calls=2, prefetch=1):
             dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
             return dataset.map(load, num_parallel_calls=num_parallel_calls).batch(32).prefetch(prefetch)
@@ -73,13 +90,17 @@ def wrap(
         ap.tune(workload).make_trainer().fit(epochs=3)
         ```
     """
-    if not callable(make_dataset):
+    is_itself = not callable(dataset) and hasattr(type(dataset), "__getitem__")
+    if not callable(dataset) and not is_itself:
+        hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(
-            f"`make_dataset` must be a function that returns a dataset, but got {shortened(make_dataset)}.",
-            hint="Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...).",
+            f"`dataset` must have an index, dataset[i], or be a function that returns a dataset, but got "
+            f"{shortened(dataset)}.",
+            hint=f"{hint} {_ONE_READER}" if isinstance(dataset, types.GeneratorType) else hint,
         )
-    data = WrappedData(make_dataset, parameters or {}, steps)
-    return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, shuffle=False, epochs=epochs)
+    function = _Itself(dataset) if is_itself else dataset
+    data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
+    return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
 def as_it_is(workload: Workload) -> PipelineConfig | None:
@@ -95,18 +116,35 @@ def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
     return dict(workload.data.choices) if isinstance(workload.data, WrappedData) else {}
 
 
-def space(parameters: Mapping[str, Sequence[Value]]) -> Space:
-    """Return the search space of a wrapped dataset with these parameters, and what can be set around it."""
-    from autopipe.pipeline.space import Parameter, Space  # which a training does not need
+def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] | None = None) -> Space:
+    """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
 
+    With the `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only
+    the parameters of the function count.
+    """
+    from autopipe.pipeline.space import Parameter, ParameterSpec, Space, SpaceSpec, resolve  # not for a training
+
+    kinds = [] if bounds is None else [kind for kind in LOADERS if OF_DATASETS in LOADERS[kind].spaces]
+    written: dict[str, Any] = {"loader": ["wrapped", *kinds]}
+    for kind in kinds:
+        for name, values in LOADERS[kind].spaces[OF_DATASETS].items():
+            each = values if isinstance(values, Mapping) else {"choices": values}
+            written[f"{kind}.{name}"] = {**each, "when": {"loader": kind}}
+    specs = {name: ParameterSpec.model_validate(each) for name, each in written.items()}
+    loader, *others = resolve(SpaceSpec(schema_version=1, parameters=specs), bounds or {})
+
+    owners = {"wrapped": ("wrapped",), ARGUMENTS: tuple(kinds)}
     knobs = (
-        Parameter(name=f"wrapped.{name}", values=tuple(values), when=(("loader", ("wrapped",)),))
+        Parameter(name=f"{owner}.{name}", values=tuple(values), when=(("loader", loaders),))
+        for owner, loaders in owners.items()
         for name, values in parameters.items()
+        if owner != ARGUMENTS or (kinds and name not in (*_KNOBS, *LOADERS["wrapped"].model_fields))
     )
     return Space(
         (
-            Parameter(name="loader", values=("wrapped",)),
+            loader,
             *knobs,
+            *others,
             Parameter(name="finish", values=("host",)),
             Parameter(name="device_prefetch", values=_DEVICE_PREFETCH),
         )
@@ -114,6 +152,24 @@ def space(parameters: Mapping[str, Sequence[Value]]) -> Space:
 
 
 # -------------------- data: the function in the place of samples
+
+
+class _Itself:
+    """A dataset in the place of a function that makes it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.__name__ = type(dataset).__name__
+
+    def __call__(self) -> Any:
+        return self.dataset
+
+
+_ONE_READER: Final = (
+    "A generator has one reader. Workers can make its batches if it becomes a class: "
+    "`class Batches(keras.utils.PyDataset)` with `def __len__(self): return STEPS` and "
+    "`def __getitem__(self, i): return make_batch(i)`."
+)
 
 
 class WrappedData:
@@ -124,35 +180,107 @@ class WrappedData:
     """
 
     def __init__(
-        self, function: Callable[..., Any], choices: Mapping[str, Sequence[Value]], steps: int | None = None
+        self,
+        function: Callable[..., Any],
+        choices: Mapping[str, Sequence[Value]],
+        steps: int | None = None,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
     ) -> None:
-        """Make the dataset with the function's defaults, and look at its first batch.
+        """Make the dataset with the function's defaults, and look at its first batches.
 
         Without a length, `steps` is needed; if the length is unknown, the batches are counted if that is quick.
         """
         self.function = function  # makes the dataset
+        self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
+        self.wanted_steps = steps  # batches of an epoch, if given
         # The values that each of its parameters may take in a search.
         self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
-        self.wanted_steps = steps  # batches of an epoch, if given
         dataset = self.make(self.defaults)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
-        self._batch, self.structure, self._like = first_batch(dataset)
-        self.batch_size = len(self._batch[0])
+        self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
+        self.is_itself = isinstance(function, _Itself)  # whether the user gave the dataset, and no function
+        self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
+        self._batch, self.like, self._last = first_batch(dataset)
+        self.structure, self.batch_size = self.like.structure, self.like.batch_size
+        self._add_knobs(dataset.dataset)
+
+    def _add_knobs(self, dataset: Any) -> None:
+        """Have Keras's own knobs of a PyDataset tried, those that were named or, if nothing was, all."""
+        present: dict[str, Any] = {name: getattr(dataset, name, None) for name in _KNOBS}
+        if None in present.values() or not self.by_index:
+            if named := self._knobs_in(self.choices):
+                raise WorkloadError(f"`{_name(self.function)}` has no parameter `{min(named)}`.")
+            return
+        if not self.choices:
+            cores = machine.usable_cores()
+            tried: dict[str, set[int]] = {
+                "workers": {1, cores},
+                "use_multiprocessing": {False, True},
+                "max_queue_size": {10},
+            }
+            self.choices = {name: tuple(sorted(values | {present[name]})) for name, values in tried.items()}
+        self.defaults |= {name: present[name] for name in self._knobs_in(self.choices)}
+
+    def _knobs_in(self, parameters: Mapping[str, Any]) -> set[str]:
+        """Return those parameters that are no function's, but Keras's own knobs."""
+        return {name for name in parameters if name in _KNOBS and not _takes(self.function, name)}
 
     def make(self, parameters: Mapping[str, Value]) -> Feeder:
         """Raise WorkloadError if the function raises, or returns no dataset."""
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
-        made = functools.partial(self.function, **parameters)
+        knobs = self._knobs_in(parameters)
+        own = {name: value for name, value in parameters.items() if name not in knobs}
+
+        def made() -> Any:
+            dataset = self.function(**own)
+            for name in knobs:
+                setattr(dataset, name, parameters[name])
+            return dataset
+
         try:
-            return feeder(made(), call, self.wanted_steps, made)
+            return feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
         except AutopipeError:
             raise
         except Exception as error:
             raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
 
+    def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
+        """Return the batches of a dataset that was made by their index, for workers.
+
+        If all must be `whole`, a last one that is short is left out.
+        """
+        return Indexed(
+            dataset,
+            self.like,
+            steps=self.steps - (whole and self._last < self.batch_size),
+            seed=self.seed,
+            shuffle=self.shuffle and all(hasattr(dataset, name) for name in _KNOBS),
+            by_keras=by_keras,
+        )
+
+    @property
+    def with_workers(self) -> bool:
+        """True if loaders with workers are tried, or named with the reason against them."""
+        return self.by_index or self._is_generator
+
+    @property
+    def why_one_reader(self) -> str:
+        """The reason why workers cannot make the batches of a dataset without an index."""
+        return _ONE_READER if self._is_generator else "the dataset has no index: dataset[i] is no batch of it"
+
+    def why_unpicklable(self) -> str | None:
+        """Return the reason why the dataset cannot be sent to another process, if so."""
+        try:
+            pickling.apart(self.make(self.defaults).dataset)
+        except LoaderError as error:
+            return error.message
+        return None
+
     def __len__(self) -> int:
-        return self.steps * self.batch_size
+        return (self.steps - 1) * self.batch_size + self._last
 
     def __repr__(self) -> str:
         return f"WrappedData({_name(self.function)}: {self.steps} batches of {self.batch_size})"
@@ -174,20 +302,8 @@ class WrappedData:
             for path, part in zip(paths_of(self.structure), self._batch, strict=True)
             if part is not None
         )
-        return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}"
-
-    def unlike(self, batch: Sequence[Any]) -> int | None:
-        """Return the number of a part of x whose shape is not that in the first batch; None if all have it.
-
-        The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
-        length.
-        """
-        for number, like in self._like.items():
-            rows, *shape = batch[number].shape
-            fits = len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
-            if rows > self.batch_size or not fits:
-                return number
-        return None
+        order = " shuffled" if self.by_index and self.shuffle else ""
+        return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}{order}"
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
@@ -196,17 +312,18 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
     A default that cannot be written down (None, say) is left to the function.
     """
     known = inspect.signature(function).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     found: dict[str, Value] = {}
     for name, values in choices.items():
         if name in LOADERS["wrapped"].model_fields:
             raise WorkloadError(f"`{name}` is autopipe's own setting. Give the function's parameter another name.")
-        if name not in known and not takes_any:
+        if not (_takes(function, name) or name in _KNOBS):
             raise WorkloadError(f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}")
         if not values or not all(isinstance(value, bool | int | float | str) for value in values):
             raise WorkloadError(
                 f"`{name}` must have some values to try (numbers, texts, truth values), but got {values!r}."
             )
+        if not _takes(function, name):
+            continue
         default: Any = _plain(known[name].default) if name in known else inspect.Parameter.empty
         if default is inspect.Parameter.empty:
             found[name] = values[0]
@@ -215,8 +332,15 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
     return found
 
 
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    known = inspect.signature(function).parameters
+    return name in known or any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+
+
 def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
     steps = wanted if wanted is not None else dataset.length
+    if dataset.length == 0:
+        raise WorkloadError(f"The dataset of `{_name(data.function)}` holds no batch: its length is 0.")
     if steps is None and not dataset.is_endless:
         steps = _counted(data.make(data.defaults))
     if steps is None or steps < 1:
@@ -249,9 +373,20 @@ def _name(function: Callable[..., Any]) -> str:
 def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int, int]) -> None:
     """Raise ConfigError if a configuration cannot feed a workload, or this process, `(i, n)` of n, its part of it."""
     if isinstance(workload.data, WrappedData) and config.loader.kind != "wrapped":
+        if OF_DATASETS not in config.loader.spaces or not workload.data.by_index:
+            raise ConfigError(
+                f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",
+                hint="Use the `wrapped` loader with the parameters of its function.",
+            )
+        if config.keep != "none" or config.loader.reads_ahead():
+            raise ConfigError(
+                "The samples of a wrapped dataset cannot be kept, or read ahead: only its whole batches are known.",
+                hint='Use keep="none" and read_ahead=0.',
+            )
+    if config.arguments and (config.loader.kind == "wrapped" or not isinstance(workload.data, WrappedData)):
         raise ConfigError(
-            f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",
-            hint="Use the `wrapped` loader with the parameters of its function.",
+            f"`arguments` are for workers that make the batches of a wrapped dataset, but got {config.arguments}.",
+            hint="Give those of the `wrapped` loader to it: Wrapped(NAME=VALUE).",
         )
     if isinstance(workload.data, WrappedData) and rank != (0, 1):
         raise ConfigError(

@@ -209,7 +209,10 @@ def _searched(
 ) -> tuple[Searched, Settings]:
     described, hardware = site.described, site.hardware
     facts = facts_of(site.machine, described, site.folder, simulated=settings.is_simulated)
-    space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
+    if described.wrapped is None:
+        space = site.space(bounds(facts))
+    else:
+        space = wrap.space(described.wrapped.choices, bounds(facts) if described.wrapped.with_workers else None)
     # What other code makes itself cannot be rehearsed, nor what reads another form of the samples.
     foreign = functools.partial(foreign_runner, runner) if settings.rehearse is None else None
     if settings.rehearse is not None:
@@ -293,7 +296,7 @@ def _with_epochs(found: Searched, measurer: TrialMeasurer, seconds: float) -> Se
 def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float) -> None:
     """Warn if the best arguments of a wrapped dataset change the training."""
     before, after = wrapped.as_it_is.loader.model_dump(), best.loader.model_dump()
-    changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before[name])
+    changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before.get(name))
     if not changed:
         return
     runner.until = time.monotonic() + 2 * seconds + _BEGINNING_SECONDS

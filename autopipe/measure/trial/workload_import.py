@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from autopipe.errors import AutopipeError, WorkloadError, near, shortened
-from autopipe.measure.trial.failures import users_lines
+from autopipe.errors import AutopipeError, WorkloadError, near, shortened, users_lines
 from autopipe.workload.workload import Workload
 
 _FRAMES = 3
@@ -192,7 +191,9 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
 
 def _hint(value: object, attribute: str) -> str:
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
-    if kinds & {"tensorflow.DatasetV2", "keras.PyDataset"}:
+    if "keras.PyDataset" in kinds:
+        return f"This is a dataset of your own. Write workload = ap.wrap({attribute}, model=build_model)."
+    if "tensorflow.DatasetV2" in kinds:
         return (
             "This is a dataset of your own. Put what makes it into a function, make_dataset(), and write"
             " workload = ap.wrap(make_dataset, model=build_model, parameters={...}): examples/existing_tfdata."

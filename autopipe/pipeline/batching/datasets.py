@@ -1,24 +1,27 @@
 """Reads a foreign dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or another
 iterable of batches: a generator, a Grain dataset.
 
-Nothing here changes the batches or knows the dataset's function; `autopipe.pipeline.wrap` does.
+Nothing here changes the batches or knows the dataset's function; `autopipe.pipeline.wrap` does. Workers that make
+batches by their index are in `indexed`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from autopipe import frameworks
+from autopipe import errors, frameworks
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.pipeline.batching import stream
 from autopipe.workload.ops.planner import normalise
-from autopipe.workload.sample import SLOTS, Structure, keyed, leaves, mapped, paths_of
+from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
 
 
 def parts_of(element: Any) -> tuple[Any, ...]:
@@ -68,8 +71,17 @@ Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
 _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
 
 
+def has_index(dataset: Any) -> bool:
+    """Return True if `dataset[i]` gives an object of `len(dataset)`: a batch, if it is a dataset of batches."""
+    kind = type(dataset)
+    return not isinstance(dataset, _NO_DATASETS) and hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+
+
 class Feeder:
     """A dataset of any kind, read epoch by epoch: from its start, or, if it goes on, from the end of the last epoch."""
+
+    by_index = False
+    """Whether an epoch is `dataset[i]` of each number below its length."""
 
     def __init__(self, length: int | None, *, goes_on: bool, is_endless: bool) -> None:
         self.length = length  # batches of an epoch; None if unknown or endless
@@ -130,15 +142,14 @@ class _Tensors(Feeder):
 class _Sequence(Feeder):
     """A `keras.utils.PyDataset`, read by Keras's own adapter."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._forks = dataset.use_multiprocessing and dataset.workers > 0
-        self._require_safe_fork()
-        self._adapter = frameworks.py_dataset_adapter(dataset)
+    def __init__(self, dataset: Any, steps: int | None, *, shuffle: bool) -> None:
+        self._adapter = frameworks.py_dataset_adapter(dataset, shuffle=shuffle)
         self._tensors: Any = None
         count = self._adapter.num_batches
         # Without a length, Keras reads on for ever.
         super().__init__(None if count is None else int(count), goes_on=count is None, is_endless=count is None)
         self.dataset = dataset
+        self.by_index = count is not None and steps in (None, count)
 
     def begin(self, form: Form) -> Iterable[Any]:
         if form == "arrays":
@@ -148,31 +159,34 @@ class _Sequence(Feeder):
         return self._tensors  # type: ignore[no-any-return]
 
     def epoch(self, form: Form) -> Generator[Any, None, None]:
-        self._require_safe_fork()
+        if forks(self.dataset):
+            stream.require_safe_fork()
         self._adapter.on_epoch_begin()
         try:
             yield from super().epoch(form)
         finally:
             self._adapter.on_epoch_end()
 
-    def _require_safe_fork(self) -> None:
-        if self._forks:
-            stream.require_safe_fork()
+
+def forks(dataset: Any) -> bool:
+    """Return True for a `PyDataset` whose batches Keras has made by processes that it forks."""
+    return bool(getattr(dataset, "use_multiprocessing", False)) and dataset.workers > 0
 
 
 class _Iterable(Feeder):
     """Any iterable of batches."""
 
-    def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
+    def __init__(self, dataset: Any, again: Callable[[], Any], steps: int | None) -> None:
         stream.require_safe_workers(dataset)
         self._again = again
         try:
-            count = len(dataset)  # type: ignore[arg-type]  # not all have one
+            count = len(dataset)  # not all have one
         except TypeError:
             count = -1
         length = count if 0 <= count < _ENDLESS else None
         super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
         self.dataset = dataset
+        self.by_index = has_index(dataset) and not self.goes_on
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
 
@@ -184,25 +198,26 @@ class _Iterable(Feeder):
         stream.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
             self.dataset = dataset
-        return map(self._own, dataset)
+        return map(self._own, map(dataset.__getitem__, range(self.length or 0)) if self.by_index else dataset)
 
     def _own(self, element: Any) -> tuple[Any, ...]:
         copy = np.asarray if self._owned else np.array
         return tuple(None if slot is None else mapped(copy, slot) for slot in parts_of(element))
 
 
-def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any]) -> Feeder:
+def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any], *, shuffle: bool = False) -> Feeder:
     """Return the reader of a dataset that `call` returned, in which an epoch has `steps` batches, or all of them.
 
-    `again` makes the dataset once more, if it can be read only once. Raise WorkloadError if it is no dataset.
+    `again` makes the dataset once more, if it can be read only once. With `shuffle`, Keras draws the order of a
+    PyDataset's batches anew in each epoch. Raise WorkloadError if it is no dataset.
     """
     # Imported already, if the dataset is one of theirs.
     tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
     if tensorflow is not None and isinstance(dataset, tensorflow.data.Dataset):
         return _Tensors(dataset, steps)
     if keras is not None and isinstance(dataset, keras.utils.PyDataset):
-        return _Sequence(dataset)
-    if isinstance(dataset, Iterable) and not isinstance(dataset, _NO_DATASETS):
+        return _Sequence(dataset, steps, shuffle=shuffle)
+    if has_index(dataset) or (isinstance(dataset, Iterable) and not isinstance(dataset, _NO_DATASETS)):
         return _Iterable(dataset, again, steps)
     raise WorkloadError(
         f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or "
@@ -215,24 +230,112 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any])
     )
 
 
-def first_batch(dataset: Feeder) -> tuple[tuple[Any, ...], Structure | None, dict[int, tuple[int | None, ...]]]:
-    """Return the parts of the first batch, their structure, and the common shape of samples for each part of x. Raise
-    WorkloadError if it gives no such batches, or other than dense arrays of numbers.
+# -------------------- what all batches of a dataset are like
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Like:
+    """What all batches of a dataset are like, by its first ones."""
+
+    batch_size: int
+    structure: Structure | None
+    dtypes: tuple[np.dtype[Any] | None, ...]  # of each part
+    shapes: Mapping[int, tuple[int | None, ...]]  # of a sample's parts in x, by number; axes of any length are None
+
+    def unlike(self, batch: Batch) -> int | None:
+        """Return the number of a part of x whose shape is not that in the first batch; None if all have it.
+
+        The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
+        length.
+        """
+        for number, like in self.shapes.items():
+            rows, *shape = batch[number].shape
+            fits = len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
+            if rows > self.batch_size or not fits:
+                return number
+        return None
+
+    def checked(self, element: Any, call: str) -> Batch:
+        """Return the parts of the batch that `call` returned as arrays. Raise WorkloadError if it is unlike others."""
+        batch = tuple(None if part is None else np.asarray(part) for part in flat(element, self.structure))
+        labels = tuple(map(label, paths_of(self.structure)))
+        rows = {name: len(part) for name, part in zip(labels, batch, strict=True) if part is not None}
+        if len(set(rows.values())) > 1:
+            listed = ", ".join(f"{count} in {name}" for name, count in rows.items())
+            raise WorkloadError(
+                f"`{call}` must be a batch with as many samples in each of its parts, but there are {listed}.",
+                hint="`dataset[i]` returns a whole batch, and not one sample.",
+            )
+        unlike = self.unlike(batch)
+        for number, (name, part, dtype) in enumerate(zip(labels, batch, self.dtypes, strict=True)):
+            if (part is None) != (dtype is None):
+                there = "has no" if part is None else "has a"
+                raise WorkloadError(f"All batches must have the parts of the first one, but `{call}` {there} {name}.")
+            if part is not None and (part.dtype != dtype or number == unlike):
+                axes = (self.batch_size, *self.shapes.get(number, part.shape[1:]))
+                like = ", ".join("any" if axis is None else str(axis) for axis in axes)
+                raise WorkloadError(
+                    f"All batches must be like the first one, in which {name} is ({like}) {dtype}, but in `{call}` it "
+                    f"is {part.shape} {part.dtype}.",
+                    hint="Pad, crop or convert it in `__getitem__`. Only an axis in which the first two batches differ "
+                    "may be of any length, and a batch may have fewer samples than the first.",
+                )
+        return batch
+
+
+def batch_at(dataset: Any, index: int, length: int) -> Any:
+    """Return `dataset[index]`; raise WorkloadError, with the index and the user's line, if that raises."""
+    try:
+        return dataset[index]
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        if isinstance(error, errors.AutopipeError | MemoryError):
+            raise
+        call = f"{type(dataset).__name__}[{index}]"
+        said = f"`{call}` raised {type(error).__name__}: {error}"
+        said += "".join(f" ({line.strip()})" for line in errors.users_lines(error))
+        hint = "Call it by hand to see the whole traceback."
+        if isinstance(error, IndexError):
+            said += f"; `__len__` says that there are {length} batches"
+            hint = f"If there are fewer, let `__len__` return their number. {hint}"
+        raise WorkloadError(f"{said}.", hint=hint) from error
+
+
+def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:
+    """Return the first batch, what others are like, and the number of samples in the last one, if it was looked at.
+
+    Raise WorkloadError if it gives no such batches, or other than dense arrays of numbers.
     """
     shapes = dataset.shapes()
-    with contextlib.closing(dataset.epoch("arrays")) as batches:
-        # What a PyDataset gives, its batches tell, and of them the first two, as to Keras.
-        read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
+    if dataset.by_index:
+        length = dataset.length or 0
+        at = [number for number in dict.fromkeys((0, 1, length - 1)) if 0 <= number < length]
+        read = [parts_of(batch_at(dataset.dataset, number, length)) for number in at]
+    else:
+        with contextlib.closing(dataset.epoch("arrays")) as batches:
+            # What an endless PyDataset gives, its batches tell, and of them the first two, as to Keras.
+            read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
     first = read[0] if read else parts_of(None)
     for part in (part for slot in first if slot is not None for part in leaves(slot)):
         if (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
             raise _not_dense(f"{type(part).__name__} of {array.dtype}")
     structure = Structure.of(first, lambda path, part: len(part.shape) == _AXES_OF_IMAGES)
     if shapes is None:
-        shapes = {key: _common([keyed(x)[key] for x, *_ in read]) for key in keyed(first[0])}
-    arrays = tuple(None if part is None else np.asarray(part) for part in flat(first, structure))
+        shapes = {key: _common([keyed(x)[key] for x, *_ in read[:2]]) for key in keyed(first[0])}
+    arrays: Batch = tuple(None if part is None else np.asarray(part) for part in flat(first, structure))
     inputs = {number: key for number, (slot, key) in enumerate(paths_of(structure)) if slot == "x"}
-    return arrays, structure, {number: tuple(shapes[key][1:]) for number, key in inputs.items()}
+    like = Like(
+        batch_size=len(arrays[0]),
+        structure=structure,
+        dtypes=tuple(None if part is None else part.dtype for part in arrays),
+        shapes={number: tuple(shapes[key][1:]) for number, key in inputs.items()},
+    )
+    if not dataset.by_index:
+        return arrays, like, like.batch_size
+    name = type(dataset.dataset).__name__
+    looked_at = [like.checked(batch, f"{name}[{number}]") for number, batch in zip(at, read, strict=True)]
+    return arrays, like, len(looked_at[-1][0])
 
 
 def _common(arrays: Sequence[Any]) -> list[int | None]:

@@ -28,7 +28,7 @@ from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
 from autopipe.workload.ops.planner import joined, read_sample, run, sample_place
-from autopipe.workload.sample import Batch, Sample, SampleSpec, has_room
+from autopipe.workload.sample import Batch, Sample, SampleSpec, Source, has_room
 
 _log = logging.getLogger(__name__)
 _NO_NUMBERS = np.empty(0)
@@ -114,6 +114,10 @@ class Kernel:
     @property
     def spec(self) -> SampleSpec:
         return self._recipe.spec
+
+    @property
+    def source(self) -> Source:
+        return self._recipe.source
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         if self._ahead is not None:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
+import operator
+import os
 import pickle
+import random
 import sys
 import traceback
-from types import ModuleType
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+import numpy as np
 
-from autopipe.errors import AutopipeError, LoaderError, worker_failure
+from autopipe.errors import AutopipeError, LoaderError, shortened, worker_failure
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.op import Op
 
@@ -31,10 +37,7 @@ def pickled(made: Recipe | Conversion, loader: str) -> bytes:
     LoaderError if a part of it does not pickle.
     """
     try:
-        with contextlib.ExitStack() as by_value:
-            for module in _users_modules(made):
-                cloudpickle.register_pickle_by_value(module)
-                by_value.callback(cloudpickle.unregister_pickle_by_value, module)
+        with _by_value(_parts_of(made)):
             body = cloudpickle.dumps(made)
     except Exception:  # noqa: BLE001  # a user's module may fail in any way; a reference may still work
         try:
@@ -87,15 +90,125 @@ class RemoteTraceback(Exception):
     """Shows the traceback of another process as the cause of the error raised here."""
 
 
-def _users_modules(made: Recipe | Conversion) -> list[ModuleType]:
-    """Return the modules of the source, the ops and mapped functions that are in no installed package."""
+def _parts_of(made: Recipe | Conversion) -> list[Any]:
+    """Return the class of the source, those of the ops, and mapped functions."""
     things: list[Any] = [type(made.source)]
     for step in made.steps:
         op: Any = step.op
         while isinstance(op, Op):  # one that acts on some parts of a sample holds another
             things += [type(op), getattr(op, "function", None)]
             op = getattr(op, "op", None)
+    return things
+
+
+@contextlib.contextmanager
+def _by_value(things: Iterable[Any]) -> Iterator[None]:
+    """Pickle classes and functions by value in the block, if they are of modules that are in no installed package."""
     names = {getattr(thing, "__module__", None) for thing in things}
     own = [name for name in names if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")]
     modules = [sys.modules[name] for name in own if name in sys.modules]
-    return [each for each in modules if "site-packages" not in (getattr(each, "__file__", None) or "site-packages")]
+    with contextlib.ExitStack() as undo:
+        for module in modules:
+            if "site-packages" not in (getattr(module, "__file__", None) or "site-packages"):
+                cloudpickle.register_pickle_by_value(module)
+                undo.callback(cloudpickle.unregister_pickle_by_value, module)
+        yield
+
+
+# -------------------- a user's dataset, for workers that make batches by their index
+
+
+def apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
+    """Return a user's dataset pickled, and apart from that the memory of its arrays as it lies.
+
+    A process that unpickles it needs no framework to have Keras's base class. Raise LoaderError, which names the
+    attribute, if the dataset does not pickle.
+    """
+    try:
+        return _apart(dataset)
+    except Exception as error:
+        name = type(dataset).__name__
+        raise LoaderError(
+            f"`{name}` must be pickled for worker processes, but {_culprit(dataset) or f'`{name}`'} cannot be: "
+            f"{type(error).__name__}: {error}.",
+            hint="Open files and the like in `__getitem__`, or leave them out in `__getstate__`; or use `Threads`.",
+        ) from error
+
+
+def _apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
+    held = list(getattr(dataset, "__dict__", {}).values())
+    try:
+        with _by_value([*type(dataset).__mro__, *held, *map(type, held)]):
+            return _dumped(dataset)
+    except Exception:  # noqa: BLE001  # a user's module may fail in any way; a reference may still work
+        return _dumped(dataset)
+
+
+def _dumped(dataset: Any) -> tuple[bytes, list[memoryview]]:
+    buffers: list[pickle.PickleBuffer] = []
+    with io.BytesIO() as file:
+        _Pickler(file, pickle.HIGHEST_PROTOCOL, buffers.append).dump(dataset)
+        return file.getvalue(), [buffer.raw() for buffer in buffers]
+
+
+def _culprit(dataset: Any) -> str | None:
+    for name, value in getattr(dataset, "__dict__", {}).items():
+        try:
+            _apart(value)
+        except Exception:  # noqa: BLE001  # an object may refuse in any way
+            return f"`{type(dataset).__name__}.{name}`, {shortened(value)},"
+    return None
+
+
+class _Pickler(cloudpickle.Pickler):
+    def reducer_override(self, made: Any) -> Any:
+        keras = sys.modules.get("keras")
+        if keras is not None and made is keras.utils.PyDataset:
+            return _base, ()
+        if isinstance(made, np.random.Generator | np.random.RandomState | random.Random):
+            return generator, (pickle.dumps(made),)
+        if isinstance(made, types.CodeType):  # whose file cloudpickle leaves out, so that no traceback shows its lines
+            rebuild, parts = self.dispatch_table[types.CodeType](made)
+            file = os.path.abspath(made.co_filename)  # noqa: PTH100  # "<stdin>" is no path
+            return rebuild, tuple(file if part == "<dynamic-code>" else part for part in parts)
+        return super().reducer_override(made)
+
+
+class PyDataset:
+    """Stands for Keras's class of this name in workers, which import no framework for it."""
+
+    workers = property(operator.attrgetter("_workers"))
+    use_multiprocessing = property(operator.attrgetter("_use_multiprocessing"))
+    max_queue_size = property(operator.attrgetter("_max_queue_size"))
+    num_batches = property(len)
+
+    def on_epoch_begin(self) -> None:
+        pass
+
+    def on_epoch_end(self) -> None:
+        pass
+
+
+def _base() -> type[PyDataset]:
+    return PyDataset
+
+
+def generator(packed: bytes) -> Any:
+    """Return a random generator that was pickled."""
+    return pickle.loads(packed)  # noqa: S301  # from the owner of this process
+
+
+class DatasetUnpickler(pickle.Unpickler):
+    """Unpickles a dataset, and notes its random generators, each with its pickle."""
+
+    def __init__(self, body: bytes, buffers: Sequence[memoryview]) -> None:
+        super().__init__(io.BytesIO(body), buffers=buffers)
+        self.generators: list[tuple[Any, bytes]] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self._noted if (module, name) == (__name__, generator.__name__) else super().find_class(module, name)
+
+    def _noted(self, packed: bytes) -> Any:
+        made = generator(packed)
+        self.generators.append((made, packed))
+        return made

@@ -33,10 +33,12 @@ from numpy.typing import NDArray
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
+from autopipe.pipeline.batching.indexed import WITHOUT_DEVICES, Indexed, kernel_of, settle
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
 from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.loader import Recipe
+from autopipe.workload.sample import Batch
 
 # -------------------- messages
 # They go over a pair of sockets that keep packets apart; a long message goes in several. Linux takes no packet above
@@ -105,7 +107,12 @@ class Nursery:
         self._recipe = SharedBlock(len(packed))
         self._recipe.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
         self._cache = cache
-        self._modules = {type(each).__module__ for each in (recipe.source, *(step.op for step in recipe.steps))}
+        modules = {type(each).__module__ for each in (recipe.source, *(step.op for step in recipe.steps))}
+        self._modules = {name for name in modules if name.startswith("autopipe.")}
+        self._indexed = recipe.source if isinstance(recipe.source, Indexed) else None
+        if self._indexed is not None:
+            self._indexed.pack()
+            self._modules |= self._indexed.preloads()
         self._lock = threading.Lock()
         self._channel: socket.socket  # of the process
         self._process: subprocess.Popen[bytes] | None = None
@@ -133,6 +140,15 @@ class Nursery:
                 return None if _runs(pid) else -signal.SIGKILL
         return status
 
+    def dataset(self) -> SharedBlock | None:
+        """Return the pickled dataset that makes the batches, if one does, as it is in this epoch."""
+        return None if self._indexed is None else self._indexed.block
+
+    def shown(self, epoch: int, indices: NDArray[np.int64]) -> str:
+        """Return the name of a batch in messages."""
+        named = f"the samples {_shown(indices)}" if self._indexed is None else self._indexed.shown(epoch, indices)
+        return f"{named} of epoch {epoch}"
+
     def retire(self) -> None:
         """Note that a worker will not be started again; the last one closes the nursery."""
         self._workers -= 1
@@ -155,6 +171,7 @@ class Nursery:
             descriptors.append(self._cache.block.descriptor)
         command = [sys.executable, "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
         environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment |= {} if self._indexed is None else WITHOUT_DEVICES
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -163,7 +180,7 @@ class Nursery:
         except OSError:
             self._channel.close()
             raise
-        send(self._channel, pickle.dumps([name for name in sorted(self._modules) if name.startswith("autopipe.")]))
+        send(self._channel, pickle.dumps(sorted(self._modules)))
 
     def _asked(self, question: tuple[str, int], descriptors: Sequence[int] = ()) -> Any:
         send(self._channel, pickle.dumps(question), descriptors)
@@ -197,7 +214,7 @@ class WorkerProcess:
     def forget(self, indices: NDArray[np.int64]) -> None:
         self._tell("forget", indices)
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
         """Have a batch filled. A worker that dies is replaced and the batch made anew.
 
         Raises:
@@ -211,10 +228,11 @@ class WorkerProcess:
             except (EOFError, OSError):
                 endings.append(self._replace())
                 continue
-            return list(answered(answer))
+            made: list[BadSample] | Batch = answered(answer)
+            return made
         raise WorkerDiedError(
             f"A worker process {_ending(endings[0])} {_DEATHS_ALLOWED} times on one batch, "
-            f"with the samples {_shown(indices)} of epoch {epoch}.",
+            f"with {self._nursery.shown(epoch, indices)}.",
             hint=_advice(endings[0]),
         )
 
@@ -237,12 +255,17 @@ class WorkerProcess:
             self._socket.close()
             raise _cannot_start(error) from error
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
+        self._dataset: SharedBlock | None = None  # that the process has
 
     def _tell(self, what: str, indices: NDArray[np.int64]) -> None:
         with contextlib.suppress(OSError):  # it has died, which the next batch finds out
             send(self._socket, pickle.dumps((what, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
+        dataset = self._nursery.dataset()
+        if dataset is not None and dataset is not self._dataset:
+            send(self._socket, pickle.dumps(("dataset", dataset.size)), [dataset.descriptor])
+            self._dataset = dataset
         gone = [number for number, reference in self._mapped.items() if reference() is None]
         for number in gone:
             del self._mapped[number]
@@ -386,12 +409,17 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     try:
         recipe = traced(unpickled(_content(_mapped(recipe_number))))
         cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
-        kernel = Kernel(recipe, cache, readers)
+        kernel = kernel_of(recipe, cache, readers)
+        if isinstance(recipe.source, Indexed):
+            settle()
     except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
         for _ in tasks:
             _answer(channel, pickle.dumps(RemoteFailure.of(error)))
     else:
         _serve(channel, tasks, kernel)
+        if isinstance(recipe.source, Indexed):  # a thread or exit handler of the user's may never end
+            sys.stdout.flush()
+            os._exit(0)
 
 
 def _end_with(owner: int) -> None:
@@ -425,6 +453,10 @@ def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], ker
     blocks: dict[int, SharedBlock] = {}
     for message, descriptors in tasks:
         what, *told = pickle.loads(message)  # noqa: S301  # from the owner
+        if what == "dataset":
+            assert isinstance(kernel.source, Indexed)
+            kernel.source.unpack(told[0], descriptors[0])
+            continue
         if what != "fill":
             (kernel.begin if what == "begin" else kernel.forget)(np.frombuffer(told[0], np.int64))
             continue

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError, LoaderError, WorkloadError
-from autopipe.hardware import gpu
+from autopipe.errors import AutopipeError, LoaderError
 from autopipe.pipeline.loader import Owner, closed
 from autopipe.workload.order import BatchOrder
 
@@ -43,13 +42,8 @@ def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None
         ) from error
 
 
-_RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: children must not inherit their threads
-
-
 def require_safe_fork() -> None:
-    """Refuse to let a PyDataset fork its workers. Raise LoaderError if processes are not forked here, or a framework
-    has run in this one, and WorkloadError if a training will have run one by then.
-    """
+    """Raise LoaderError unless a PyDataset may fork its workers here: no framework has run in this process."""
     instead = "Make the PyDataset with use_multiprocessing=False: its workers are threads then."
     if (method := _start_method()) != "fork":
         raise LoaderError(
@@ -57,12 +51,6 @@ def require_safe_fork() -> None:
             hint=instead,
         )
     _require_nothing_running("`use_multiprocessing` of Keras", instead)
-    if (running := _RUN.get(str(gpu.keras_backend()))) is not None:
-        raise WorkloadError(
-            f"`use_multiprocessing` of Keras forks, and children forked after {running} has run hang: a training runs "
-            "it before it reads the first batch.",
-            hint=instead,
-        )
 
 
 def require_safe_workers(dataset: Any) -> None:
@@ -191,6 +179,11 @@ class BatchStream(Generic[T]):
         with self._lock:
             self._end = self._given
             return self._end
+
+    def forget(self) -> None:
+        """Have all batches that are made ahead made anew."""
+        with self._lock:
+            self._last_epoch = -1
 
     def go_on(self) -> None:
         """Give out tasks again."""

@@ -13,8 +13,8 @@ import dataclasses
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pydantic
@@ -24,16 +24,19 @@ from autopipe.errors import LoaderError, worker_failure
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot, SlotPool
+from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
 from autopipe.pipeline.batching.stream import BatchStream, Task, starting
 from autopipe.pipeline.batching.traced import TracedStream
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, at_a_time
-from autopipe.workload.sample import Batch
+from autopipe.pipeline.wrap import OF_DATASETS, WrappedData
+from autopipe.workload.sample import Batch, Source
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
-Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: the error that ended a group early
+# The bad samples; or the batch itself, if it does not fit the slot. The last: the error that ended a group early.
+Filled = tuple[Slot, int, list[BadSample] | Batch, BaseException | None]
 
 
 class Filler(Protocol):
@@ -50,8 +53,10 @@ class Filler(Protocol):
         """Drop the preparation of a batch that is no longer wanted."""
         ...
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        """Write the samples of `indices` into the slot and return those that were replaced."""
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
+        """Write the samples of `indices` into the slot and return those that were replaced; or return a batch of
+        another shape than the slot's.
+        """
         ...
 
     def stop(self) -> None:
@@ -69,7 +74,7 @@ class ThreadFiller:
         self.begin, self.forget = kernel.begin, kernel.forget
         self.stop = kernel.close  # a worker's thread ends by itself after the batch that it is at
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
         return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
 
 
@@ -79,6 +84,16 @@ class StreamingConfig(LoaderConfig):
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
     read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        OF_DATASETS: {"workers": {"range": [1, "max(4, 2*cores)"], "log": True}, "queue_size": [4, 16]}
+    }
+
+    @classmethod
+    def against(cls, data: Source) -> str | None:
+        if isinstance(data, WrappedData) and not data.by_index:
+            return data.why_one_reader
+        return None
 
     def worker_count(self) -> int:
         return self.workers
@@ -166,7 +181,21 @@ class StreamingLoader(WorkloadLoader):
         self._left = 0
         if start >= len(self):
             return
+        source = self._job.recipe.source
+        if not isinstance(source, Indexed):
+            yield from self._made(epoch, start, last=last)
+            return
+        with source.epoch() as changed:
+            if changed:
+                self._stream.forget()
+            yield from self._made(epoch, start, last=last or source.begins_anew)
+
+    def _made(self, epoch: int, start: int, *, last: bool) -> Iterator[Batch]:
         for slot, rows, bad, failure in self._stream.take_epoch(epoch, start, last=last):
+            if isinstance(bad, tuple):
+                self._pool.release(slot)
+                yield bad
+                continue
             made = self._pool.lend(slot, rows)
             self._ledger.record(epoch, bad)
             if rows <= self.batch_size:

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from autopipe.errors import ConfigError
 from autopipe.hardware import disk
+from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.stream import BatchStream, Task
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Recipe
@@ -209,7 +210,7 @@ class Spans(threading.local):
 
 def traced(recipe: Recipe) -> Recipe:
     """Return the recipe with its reads and ops noted, if tracing is on."""
-    if recipe.trace is None:
+    if recipe.trace is None or isinstance(recipe.source, Indexed):
         return recipe
     log = TraceLog(recipe.trace)
     steps = tuple(_traced_step(step, log) for step in recipe.steps)

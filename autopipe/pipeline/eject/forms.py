@@ -371,12 +371,21 @@ def call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, obj
     form: its code would know the first batch alone.
     """
     own = own_name("make_dataset", data.function)
-    if isinstance(config, str) or not isinstance(config.loader, Wrapped):
+    if isinstance(config, str):
         raise PlainCodeError(
             f"`{own}` makes the batches, and autopipe does not know how",
             hint="`autopipe eject` without --to writes its call with the arguments that a tune found best.",
         )
+    if not isinstance(config.loader, Wrapped):
+        raise PlainCodeError(
+            f"autopipe's workers make the batches of `{own}`, and plain Keras has no such workers",
+            hint="Train with make_trainer() of the tuned pipeline.",
+        )
     arguments = ", ".join(f"{name}={value!r}" for name, value in config.loader.parameters.items())
+    if data.is_itself:
+        raise PlainCodeError(
+            f"the dataset itself was wrapped, and no function that makes a `{own}`", hint=f"Make it with {arguments}."
+        )
     steps = "" if data.wanted_steps is None else f", steps_per_epoch={data.wanted_steps}"
     notes = [
         f"The dataset is that of {own}, called with the arguments that were measured best.",

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.indexed import kernel_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
 from autopipe.pipeline.batching.readahead import readers_of
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
 from autopipe.pipeline.loader import LoadJob
+from autopipe.pipeline.wrap import WrappedData
+from autopipe.workload.sample import Source
 
 
 class Processes(StreamingConfig):
@@ -31,6 +34,10 @@ class Processes(StreamingConfig):
     kind: Literal["processes"] = "processes"
     rank: ClassVar[int] = 1
 
+    @classmethod
+    def against(cls, data: Source) -> str | None:
+        return super().against(data) or (data.why_unpicklable() if isinstance(data, WrappedData) else None)
+
     def shares_lock(self) -> bool:
         return self.workers == 1
 
@@ -43,7 +50,7 @@ class Processes(StreamingConfig):
     def _fillers(
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
-        kernel, nursery = Kernel(job.recipe, cache), Nursery(job.recipe, cache, self.workers)
+        kernel, nursery = kernel_of(job.recipe, cache), Nursery(job.recipe, cache, self.workers)
         undo.callback(nursery.close)
         fillers = []
         for readers in readers_of(self.read_ahead, self.workers):

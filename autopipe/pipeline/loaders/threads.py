@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.indexed import kernel_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig, ThreadFiller
 from autopipe.pipeline.batching.traced import traced
@@ -38,6 +39,6 @@ class Threads(StreamingConfig):
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
         processes.one_opencv_thread()
-        kernel = Kernel(traced(job.recipe), cache, self.read_ahead)
+        kernel = kernel_of(traced(job.recipe), cache, self.read_ahead)
         undo.callback(kernel.close)
         return kernel, [ThreadFiller(kernel)] * self.workers

@@ -7,12 +7,15 @@ their names.
 A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on after the one
 before, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose epochs
 are a part of it, which is begun anew at its end. It cannot seek: for any epoch and batch, the next ones are handed
-over, and a resumed training begins the dataset anew.
+over, and a resumed training begins the dataset anew. If Keras forks processes for a `PyDataset`
+(`use_multiprocessing=True`), it does so in a process of its own, because children forked after a framework has run
+hang.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -21,14 +24,19 @@ import numpy as np
 import pydantic
 
 from autopipe.errors import ConfigError, LoaderError, shortened
+from autopipe.hardware import processes
 from autopipe.pipeline.batching import outside
-from autopipe.pipeline.batching.datasets import Feeder, flat
+from autopipe.pipeline.batching.datasets import Feeder, flat, forks
+from autopipe.pipeline.batching.indexed import Indexed
+from autopipe.pipeline.batching.process import Nursery, WorkerProcess
+from autopipe.pipeline.batching.streaming import StreamingLoader
 from autopipe.pipeline.config import LoaderConfig, Value
 from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.sample import Batch
 
 _BUFFERED = 16  # batches that such a dataset may hold ahead; it does not tell
+_FROM_KERAS = 2  # batches that wait here if Keras's own processes make them, which have a queue of their own
 
 
 class Wrapped(outside.Around):
@@ -63,7 +71,24 @@ class Wrapped(outside.Around):
                 f"The `wrapped` loader feeds wrapped datasets only, but the data are {shortened(data)}.",
                 hint="Make the workload by ap.wrap(make_dataset, ...), or use another loader.",
             )
-        return _WrappedLoader(job, data, self)
+        processes.opencv_as_it_was()
+        feeder = data.make(self.parameters)
+        if data.by_index and forks(feeder.dataset):
+            return _forked(job, data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True))
+        return _WrappedLoader(job, data, self, feeder)
+
+
+def _forked(job: LoadJob, source: Indexed) -> Loader:
+    job = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, source=source))
+    with contextlib.ExitStack() as undo:
+        nursery = Nursery(job.recipe, None)
+        undo.callback(nursery.close)
+        worker = WorkerProcess(nursery)
+        undo.callback(worker.stop)
+        loader = StreamingLoader(job, [worker], _FROM_KERAS)
+        loader.batches_at_once = source.dataset.workers
+        undo.pop_all()
+    return loader
 
 
 class _WrappedLoader(WorkloadLoader):
@@ -71,13 +96,13 @@ class _WrappedLoader(WorkloadLoader):
 
     has_dataset = True
 
-    def __init__(self, job: LoadJob, data: WrappedData, made_by: Wrapped) -> None:
+    def __init__(self, job: LoadJob, data: WrappedData, made_by: Wrapped, feeder: Feeder) -> None:
         super().__init__(job, _BUFFERED)
         self.last_batch_samples = None
         self._data = data
         self._parameters: Mapping[str, Value] = made_by.parameters
-        self._feeder: Feeder | None = data.make(self._parameters)
-        self._end = outside.begin(made_by, self._feeder)
+        self._feeder: Feeder | None = feeder
+        self._end = outside.begin(made_by, feeder)
 
     def __len__(self) -> int:
         return self._data.steps
@@ -109,7 +134,7 @@ class _WrappedLoader(WorkloadLoader):
         return self._feeder
 
     def _checked(self, batch: Batch) -> Batch:
-        if (number := self._data.unlike(batch)) is not None:
+        if (number := self._data.like.unlike(batch)) is not None:
             field = self.spec.columns[number]
             first = (self.batch_size, *((field and field.shape) or ()))
             other = tuple(batch[number].shape)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import itertools
@@ -63,7 +64,7 @@ def make_sequence(workers: int = 1) -> Any:
 
 
 def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> ap.Workload:
-    return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps)
+    return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps, shuffle=False)
 
 
 def as_it_is(workload: ap.Workload) -> ap.PipelineConfig:
@@ -202,7 +203,7 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
         (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y, Y)), "must give batches"),
         (lambda calls: tf.data.Dataset.from_tensors(({"a": {"b": X}}, Y)), "must give batches"),
         (lambda calls: count_up().take(5).filter(lambda x, y: False), "must give batches"),
-        (tf.data.Dataset.range(3), r"`make_dataset` must be a function.*pass the function"),
+        (tf.data.Dataset.range(3), r"`dataset` must have an index, dataset\[i\], or be a function.*pass the function"),
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
@@ -392,9 +393,9 @@ def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
 
 def test_shapes_that_change_by_themselves_do_not_blame_parameters() -> None:
     def growing(index: int) -> tuple[Any, Any]:
-        return np.ones((2, 3 if index < 2 else 4), np.float32), np.zeros(2)
+        return np.ones((2, 4 if index == 2 else 3), np.float32), np.zeros(2)
 
-    workload = _wrapped(lambda calls=1: Items(3, growing))
+    workload = _wrapped(lambda calls=1: Items(4, growing))
     with opened(workload) as loader, pytest.raises(LoaderError, match=r"shape \(2, 3\)") as error:
         list(loader.batches(0))
     assert "parameters" not in str(error.value)
@@ -454,25 +455,68 @@ class Own(DataLoader):
     __module__ = __name__
 
 
-FORKING = functools.partial(Items, 3, rows, workers=2, use_multiprocessing=True)
+def endless_forks(calls: int = 1) -> Any:
+    return Counted(workers=2, use_multiprocessing=True)
 
 
 @pytest.mark.parametrize(
-    ("make", "running", "kind", "said", "instead"),
+    ("make", "said", "instead"),
     [
-        (FORKING, "JAX", LoaderError, "forked after JAX has run", "use_multiprocessing=False"),
-        (FORKING, None, WorkloadError, "a training runs it before it reads", "use_multiprocessing=False"),
-        (lambda: DataLoader(2), "JAX", LoaderError, "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
-        (lambda: Own(2), "JAX", LoaderError, "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
+        (endless_forks, "forked after JAX has run", "use_multiprocessing=False"),
+        (lambda calls=1: DataLoader(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
+        (lambda calls=1: Own(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
     ],
 )
 def test_what_would_fork_after_a_framework_has_run_is_refused(
-    monkeypatch: pytest.MonkeyPatch, make: Any, running: str | None, kind: Any, said: str, instead: str
+    monkeypatch: pytest.MonkeyPatch, make: Any, said: str, instead: str
 ) -> None:
-    monkeypatch.setattr(frameworks, "running_framework", lambda: running)
-    with pytest.raises(kind, match=said) as error:
-        _wrapped(lambda calls=1: make())
-    assert instead in error.value.hint
+    monkeypatch.setattr(frameworks, "running_framework", lambda: "JAX")
+    with pytest.raises(LoaderError, match=said) as error:
+        _wrapped(make, steps=3)
+    assert instead in str(error.value.hint)
+
+
+def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers() -> None:
+    workload = wrap.wrap(Items(3, rows, workers=8, use_multiprocessing=True), model=None)
+    knobs = {"max_queue_size": 10, "use_multiprocessing": True, "workers": 8}
+    assert as_it_is(workload).loader == Wrapped.model_validate(knobs)
+    assert wrap.choices(workload)["use_multiprocessing"] == (False, True)
+    assert {1, 8} <= set(wrap.choices(workload)["workers"])
+    configs = [to_config(params) for params in wrap.space(wrap.choices(workload), {"cores": 2}).grid()]
+    counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
+    assert counts == {"wrapped": len(wrap.choices(workload)["workers"]) * 2, "threads": 8, "processes": 8}
+    assert as_it_is(workload).key() in {config.key() for config in configs}
+
+
+def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
+    def make(add: int = 0, workers: int = 1) -> Any:
+        return Items(3, lambda index: (X[4 * index :][:4] + add, Y[4 * index :][:4]), workers=workers)
+
+    workload = wrap.wrap(make, model=None, parameters={"add": [0, 5], "workers": [1, 2]}, shuffle=False)
+    configs = [to_config(params) for params in wrap.space(wrap.choices(workload), {"cores": 1}).grid()]
+    kinds = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
+    assert kinds == {"wrapped": 4, "threads": 2 * 8, "processes": 2 * 8}
+    assert {to_config(from_config(each)).key() for each in configs} == {each.key() for each in configs}
+    for loader in (
+        {"loader": Wrapped.model_validate({"add": 5})},
+        {"loader": ap.Threads(workers=1), "arguments": {"add": 5}},
+    ):
+        with assembly.build_loader(workload, ap.PipelineConfig(finish="host", **loader)) as made:
+            np.testing.assert_array_equal(np.concatenate([x for x, _ in made.batches(0)]), X + 5)
+    plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
+    with pytest.raises(ConfigError, match="`arguments` are for workers"):
+        assembly.build_loader(plain, ap.PipelineConfig(loader=ap.Threads(workers=1), arguments={"add": 5}))
+
+
+def test_the_values_of_keras_knobs_may_be_given() -> None:
+    dataset = Items(3, rows)
+    workload = wrap.wrap(dataset, model=None, parameters={"workers": [1, 4]}, shuffle=False)
+    assert wrap.choices(workload) == {"workers": (1, 4)}
+    config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 4}), finish="host")
+    with assembly.build_loader(workload, config) as loader:
+        assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
+    with pytest.raises(WorkloadError, match="`Items` has no parameter `worker`"):
+        wrap.wrap(dataset, model=None, parameters={"worker": [1, 4]})
 
 
 def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monkeypatch: pytest.MonkeyPatch) -> None:

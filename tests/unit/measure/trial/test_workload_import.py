@@ -112,7 +112,7 @@ def test_a_dataset_of_the_users_own_is_shown_the_way_to_wrap(write: Write) -> No
     write("dataset.py", "import keras\nclass Photos(keras.utils.PyDataset):\n    pass\nphotos = Photos()\n")
     with pytest.raises(WorkloadError, match="must be a Workload") as error:
         load_workload("dataset.py:photos")
-    assert "ap.wrap(make_dataset" in str(error.value.hint)
+    assert "ap.wrap(photos, model=build_model)" in str(error.value.hint)
 
 
 def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,254 @@
+"""What goes wrong in a dataset of the user's that has an index of batches: one sentence, no hang, nothing is left."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import pytest
+
+import autopipe as ap
+from autopipe.errors import LoaderError, WorkerDiedError, WorkloadError
+from autopipe.measure import session
+from autopipe.pipeline import wrap
+from autopipe.pipeline.batching import indexed
+from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.workload.ops.planner import make_plan
+
+THREADS, PROCESSES = ap.Threads(workers=2, queue_size=2), ap.Processes(workers=2, queue_size=2)
+KERAS = Wrapped.model_validate({"workers": 2, "use_multiprocessing": True, "max_queue_size": 10})
+GONE_SECONDS = 30
+of_both = pytest.mark.parametrize("loader", [THREADS, PROCESSES], ids=["threads", "processes"])
+
+
+class Batches(keras.utils.PyDataset):
+    """Ten batches of four; `spoil` gets the index and the batch of some of them."""
+
+    def __init__(self, spoil: Callable[[int, Any], Any] | None = None, at: int = 5, **knobs: Any) -> None:
+        super().__init__(**knobs)
+        self.spoil, self.at = spoil, at
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        batch = np.full((4, 2), index, np.float32), np.full(4, index)
+        return self.spoil(index, batch) if self.spoil is not None and index == self.at else batch
+
+
+def wrapped(dataset: Any) -> ap.Workload:
+    return wrap.wrap(dataset, model=None, shuffle=False)
+
+
+def opened(dataset: Any, loader: LoaderConfig) -> ap.Loader:
+    return ap.build_loader(wrapped(dataset), ap.PipelineConfig(loader=loader, finish="host", device_prefetch=0))
+
+
+def indices(loader: ap.Loader, epoch: int = 0) -> list[int]:
+    return [int(x[0, 0]) for x, _ in loader.batches(epoch)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=GONE_SECONDS)
+    assert not [process for process in left if "resource_tracker" not in " ".join(process.cmdline())]
+
+
+def raises(index: int, batch: Any) -> Any:
+    raise ValueError("no image")
+
+
+def ends(index: int, batch: Any) -> Any:
+    raise IndexError("list index out of range")
+
+
+SPOILT = {
+    "raises": (
+        raises,
+        r"`Batches\[5\]` raised ValueError: no image \(test_wrapped_faults\.py, line \d+, in raises: raise Value.*\)",
+    ),
+    "lies": (ends, r"`Batches\[5\]` raised IndexError: .*; `__len__` says that there are 10 batches"),
+    "exits": (lambda i, b: exit(3), r"`Batches\[5\]` raised SystemExit: 3"),
+    "another shape": (lambda i, b: (b[0][:, :1], b[1]), r"x is \(4, 2\) float32, but in `Batches\[5\]` it is \(4, 1\)"),
+    "another dtype": (
+        lambda i, b: (b[0].astype(float), b[1]),
+        r"x is \(4, 2\) float32, but in `Batches\[5\]` it is \(4, 2\) float64",
+    ),
+    "ragged": (lambda i, b: (b[0], b[1][:3]), r"`Batches\[5\]` must be a batch .*there are 4 in x, 3 in y"),
+    "no batch": (lambda i, b: None, "must give batches x"),
+    "another structure": (lambda i, b: (b[0],), r"the parts of the first one, but `Batches\[5\]` has no y"),
+}
+
+
+@of_both
+@pytest.mark.parametrize("fault", SPOILT)
+def test_a_bad_batch_is_named_by_its_index_where_it_comes(loader: LoaderConfig, fault: str) -> None:
+    spoil, said = SPOILT[fault]
+    found: list[int] = []
+    with opened(Batches(spoil), loader) as made, pytest.raises(WorkloadError, match=said) as error:
+        found.extend(int(x[0, 0]) for x, _ in made.batches(0))
+    assert found == [0, 1, 2, 3, 4]
+    assert error.value.hint or fault == "another structure"
+
+
+def test_a_bad_first_or_last_batch_is_named_when_the_dataset_is_wrapped() -> None:
+    for at in (0, 9):
+        with pytest.raises(WorkloadError, match=rf"`Batches\[{at}\]` raised ValueError"):
+            wrapped(Batches(raises, at))
+
+
+def test_a_dataset_without_a_batch_is_refused() -> None:
+    class Empty(Batches):
+        def __len__(self) -> int:
+            return 0
+
+    with pytest.raises(WorkloadError, match="`Empty` holds no batch: its length is 0"):
+        wrapped(Empty())
+
+
+def test_a_generator_is_told_how_it_gets_workers() -> None:
+    with pytest.raises(WorkloadError) as error:
+        wrapped(Batches()[index] for index in range(3))
+    assert "one reader" in str(error.value.hint)
+    assert "def __getitem__(self, i)" in str(error.value.hint)
+
+
+class Holding(Batches):
+    """Holds something that no process can send to another."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+
+@pytest.mark.parametrize("held", [threading.Lock(), io.BufferedReader(io.FileIO(os.devnull))], ids=["lock", "file"])
+def test_what_does_not_pickle_is_named_and_leaves_threads_in_the_search(held: Any) -> None:
+    workload = wrapped(Holding(held))
+    with pytest.raises(LoaderError, match=r"`Holding\.held`, <.*>, cannot be: TypeError: cannot pickle"):
+        opened(Holding(held), PROCESSES)
+    with opened(Holding(held), THREADS) as made:
+        assert indices(made) == list(range(10))
+    against = {each.value: each.reason for each in session.impossible_to_feed(workload, make_plan(workload))}
+    assert "`Holding.held`" in against["processes"]
+    assert "threads" not in against
+
+
+def test_a_lambda_and_a_nested_class_travel() -> None:
+    class Nested(Batches):
+        pass
+
+    with opened(Nested(lambda index, batch: (batch[0] + 100, batch[1])), PROCESSES) as made:
+        assert indices(made) == [0, 1, 2, 3, 4, 105, 6, 7, 8, 9]
+
+
+def _only_once(marker: str) -> bool:
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def test_a_killed_worker_is_replaced_and_has_the_dataset_of_this_epoch(tmp_path: Path) -> None:
+    marker, here = str(tmp_path / "died"), os.getpid()
+
+    class Shifting(Batches):
+        shift = 0
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 6 and self.shift == 100 and os.getpid() != here and _only_once(marker):
+                os.kill(os.getpid(), signal.SIGKILL)
+            x, y = super().__getitem__(index)
+            return x + self.shift, y
+
+        def on_epoch_end(self) -> None:
+            self.shift += 100
+
+    with opened(Shifting(), PROCESSES) as made:
+        assert indices(made, 0) == list(range(10))
+        assert indices(made, 1) == list(range(100, 110))
+        assert made.lost_workers() == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (lambda: os._exit(3), r"exit status 3, 3 times on one batch, with `Batches\[5\]` of epoch 0"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"SIGKILL 3 times on one batch, with `Batches\[5\]` of epoch 0"),
+    ],
+    ids=["exits", "killed"],
+)
+def test_a_batch_that_ends_its_workers_is_named(end: Callable[[], object], said: str) -> None:
+    with opened(Batches(lambda index, batch: end()), PROCESSES) as made, pytest.raises(WorkerDiedError, match=said):
+        indices(made)
+
+
+def test_what_a_worker_prints_is_seen_and_what_it_forks_ends_with_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    note = tmp_path / "pid"
+
+    def forks(index: int, batch: Any) -> Any:
+        print("here I am")  # noqa: T201  # as people look for a fault
+        if (child := os.fork()) == 0:
+            time.sleep(600)
+            os._exit(0)
+        note.write_text(str(child))
+        return batch
+
+    with opened(Batches(forks), PROCESSES) as made:
+        assert indices(made) == list(range(10))
+        child = psutil.Process(int(note.read_text()))
+    assert psutil.wait_procs([child], timeout=GONE_SECONDS)[1] == []
+    assert "here I am" in capfd.readouterr().out
+
+
+@pytest.mark.slow  # here and below: it has to import Keras
+def test_a_process_of_keras_that_dies_is_a_deadline_and_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = os.getpid()
+
+    def dies(index: int, batch: Any) -> Any:
+        if os.getpid() != here:
+            os._exit(1)
+        return batch
+
+    monkeypatch.setattr(indexed, "_KERAS_SECONDS", 3.0)
+    with (
+        opened(Batches(dies), KERAS) as made,
+        pytest.raises(LoaderError, match=r"gave no batch of `Batches` for 3 s\..*hangs or has died"),
+    ):
+        indices(made)
+
+
+@pytest.mark.slow
+def test_keras_own_processes_end_with_the_loader() -> None:
+    class Many(Batches):
+        def __len__(self) -> int:
+            return 10**6
+
+    with opened(Many(), KERAS) as made:
+        next(made.batches(0))
+        family = psutil.Process().children(recursive=True)
+        assert len(family) >= 4  # those that fork, read, and two workers
+    _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
+    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.slow
+def test_an_error_in_a_process_of_keras_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    with opened(Batches(raises), KERAS) as made, pytest.raises(WorkloadError, match="raised ValueError in a process"):
+        indices(made)
+    assert not re.search("Traceback", capfd.readouterr().err)
