@@ -1,4 +1,4 @@
-"""Make the demo set of examples/photos here: demo/CLASS/NUMBER.jpg beside this file."""
+"""Make the demo set of examples/segmentation here: demo/images, demo/masks and demo/palette.csv beside this file."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     sys.argv[1:1] = ["--out", str(HERE / "demo")]
-    runpy.run_path(str(HERE.parent / "photos" / "make_demo.py"), run_name="__main__")
+    runpy.run_path(str(HERE.parent / "segmentation" / "make_demo.py"), run_name="__main__")

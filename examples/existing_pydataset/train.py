@@ -1,12 +1,12 @@
-"""Tune a `keras.utils.PyDataset` that exists already, as it is: `ap.wrap` around a function that makes it.
+"""Segment images by a `keras.utils.PyDataset` as people write it: PNG pairs by OpenCV, masks in colours to one-hots.
 
     pip install '.[demo]'                                    # scikit-image, which the demo set is made of
-    python examples/existing_pydataset/make_demo.py          # a demo set; or PHOTOS=/path/to/yours
+    python examples/existing_pydataset/make_demo.py          # a demo set; or CAMVID=/path/to/yours
     python examples/existing_pydataset/train.py              # trains as it is
-    autopipe tune examples/existing_pydataset/train.py:workload --out tuned-pydataset
+    autopipe tune examples/existing_pydataset/train_tuned.py:workload --out tuned-pydataset
+    python examples/existing_pydataset/train_tuned.py        # trains with the result
 
-The function takes what tuning may change as parameters; their defaults are how the dataset was used before.
-`train.py:one_hots` and `train.py:masks` are the same with targets that are arrays.
+`train_tuned.py` is this script with four lines changed. The folder is laid out as in examples/segmentation.
 """
 
 from __future__ import annotations
@@ -20,102 +20,62 @@ import keras  # noqa: TID253  # the dataset is a class of Keras
 import numpy as np
 from keras import layers  # noqa: TID253
 
-import autopipe as ap
-
-PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).resolve().parent / "demo"))
-BATCH_SIZE = 32
-SIZE = 160
+CAMVID = Path(os.environ.get("CAMVID", Path(__file__).resolve().parent / "demo"))
+SIZE = 512
 
 
-class Photos(keras.utils.PyDataset):
-    """Batches of photos with labels, one-hots of them or masks, as anybody would write it."""
+class Pairs(keras.utils.PyDataset):
+    """Batches of images and one-hots of their masks."""
 
-    def __init__(self, target: str = "label", **knobs: Any) -> None:
+    def __init__(self, folder: Path, batch_size: int = 3, **knobs: Any) -> None:
         super().__init__(**knobs)
-        self.target = target
-        self.classes = sorted(entry.name for entry in PHOTOS.iterdir() if entry.is_dir())
-        self.samples = [
-            (path, label) for label, name in enumerate(self.classes) for path in sorted((PHOTOS / name).glob("*.jpg"))
-        ]
-        self.random = np.random.default_rng(0)
-        self.on_epoch_end()
+        self.images = sorted((folder / "images").glob("*.png"))
+        self.masks = sorted((folder / "masks").glob("*.png"))
+        self.colours = np.loadtxt(folder / "palette.csv", dtype=np.uint8, delimiter=",")
+        self.order = np.arange(len(self.images))
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
-        return len(self.samples) // BATCH_SIZE
+        return len(self.images) // self.batch_size
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        chosen = [self.samples[number] for number in self.order[index * BATCH_SIZE :][:BATCH_SIZE]]
-        images = np.stack([_read(path) for path, _ in chosen]).astype("float32") / 255
-        labels = np.array([label for _, label in chosen])
-        if self.target == "mask":  # of what is bright: (32, 160, 160, 1)
-            return images, (images.mean(axis=-1, keepdims=True) > 0.5).astype("float32")
-        return images, np.eye(len(self.classes))[labels] if self.target == "one-hot" else labels
+        images, masks = [], []
+        for number in self.order[index * self.batch_size : (index + 1) * self.batch_size]:
+            image, mask = read(self.images[number]), read(self.masks[number])
+            top = np.random.randint(image.shape[0] - SIZE + 1)
+            left = np.random.randint(image.shape[1] - SIZE + 1)
+            images.append(image[top : top + SIZE, left : left + SIZE])
+            mask = mask[top : top + SIZE, left : left + SIZE]
+            masks.append(np.stack([(mask == colour).all(-1) for colour in self.colours], axis=-1))
+        return np.array(images, np.float32) / 255, np.array(masks, np.float32)
 
     def on_epoch_end(self) -> None:
         """Draw a new order."""
-        self.order = self.random.permutation(len(self.samples))
+        np.random.shuffle(self.order)
 
 
-def _read(path: Path) -> Any:
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
-    if image is None:
-        raise ValueError(f"{path} is no image")
-    return cv2.resize(image, (SIZE, SIZE))
+def read(path: Path) -> Any:
+    """Return a picture as RGB."""
+    picture: Any = cv2.imread(str(path))
+    return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
 
 
-def make_dataset(workers: int = 1, max_queue_size: int = 10) -> Photos:
-    """Return the dataset with Keras's own knobs."""
-    return Photos(workers=workers, max_queue_size=max_queue_size)
-
-
-def make_one_hots(workers: int = 1, max_queue_size: int = 10) -> Photos:
-    """Return the same with one-hots, each a vector."""
-    return Photos("one-hot", workers=workers, max_queue_size=max_queue_size)
-
-
-def make_masks(workers: int = 1, max_queue_size: int = 10) -> Photos:
-    """Return the same with masks, each as large as its photo."""
-    return Photos("mask", workers=workers, max_queue_size=max_queue_size)
-
-
-def build_model(loss: str = "sparse_categorical_crossentropy") -> Any:
-    """Return a small compiled CNN."""
-    model = keras.Sequential(
-        [
-            keras.Input((SIZE, SIZE, 3)),
-            layers.Conv2D(16, 3, strides=4, activation="relu"),
-            layers.Conv2D(32, 3, strides=2, activation="relu"),
-            layers.GlobalAveragePooling2D(),
-            layers.Dense(sum(entry.is_dir() for entry in PHOTOS.iterdir()), activation="softmax"),
-        ]
-    )
-    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
-    return model
-
-
-def build_classifier() -> Any:
-    """Return the CNN for one-hots."""
-    return build_model("categorical_crossentropy")
-
-
-def build_segmenter() -> Any:
-    """Return a small compiled network from a photo to its mask."""
+def build_model() -> Any:
+    """Return a small compiled network from an image to the classes of its pixels."""
     model = keras.Sequential(
         [
             keras.Input((SIZE, SIZE, 3)),
             layers.Conv2D(16, 3, strides=4, padding="same", activation="relu"),
-            layers.Conv2D(1, 1, activation="sigmoid"),
-            layers.UpSampling2D(4),
+            layers.Conv2D(32, 3, strides=2, padding="same", activation="relu"),
+            layers.Conv2D(32, 1),
+            layers.UpSampling2D(8),
         ]
     )
-    model.compile(optimizer="adam", loss="binary_crossentropy")
+    model.compile(optimizer="adam", loss=keras.losses.CategoricalCrossentropy(from_logits=True))
     return model
 
 
-PARAMETERS = {"workers": [1, 2, 4], "max_queue_size": [4, 10]}
-workload = ap.wrap(make_dataset, model=build_model, parameters=PARAMETERS)
-one_hots = ap.wrap(make_one_hots, model=build_classifier, parameters=PARAMETERS)
-masks = ap.wrap(make_masks, model=build_segmenter, parameters=PARAMETERS)
+dataset = Pairs(CAMVID, workers=8, use_multiprocessing=True)
 
 if __name__ == "__main__":
-    build_model().fit(make_dataset(), epochs=2)
+    build_model().fit(dataset, epochs=2)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.commands import ROOT, python, succeeded
 
-ON_JAX = ("photos", "custom_source", "existing_pydataset", "two_inputs")  # it is imported in a second
+ON_JAX = ("photos", "custom_source", "two_inputs")  # it is imported in a second
 EXAMPLES = sorted(
     path.parent
     for path in (ROOT / "examples").glob("*/train.py")
@@ -28,11 +28,29 @@ def test_an_example_trains_without_the_tuner(example: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("example", ["existing_pydataset", "existing_tfdata"])
 @pytest.mark.parametrize("target", ["one_hots", "masks"])
-def test_a_dataset_of_ones_own_may_have_arrays_for_targets(example: str, target: str) -> None:
-    script = _with_demo(ROOT / "examples" / example) / "train.py"
+def test_a_dataset_of_ones_own_may_have_arrays_for_targets(target: str) -> None:
+    script = _with_demo(ROOT / "examples" / "existing_tfdata") / "train.py"
     assert "images/s" in _run(script, "-m", "autopipe", "measure", f"{script}:{target}", "--seconds", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("loader", ["wrapped", "threads", "processes"])
+def test_a_py_dataset_that_uses_multiprocessing_is_measured_in_each_way(loader: str) -> None:
+    script = _with_demo(ROOT / "examples" / "existing_pydataset") / "train_tuned.py"
+    chosen = () if loader == "wrapped" else ("--set", f"loader={loader}", "--set", f"{loader}.workers=2")
+    line = ("-m", "autopipe", "measure", f"{script}:workload", "--seconds", "1", *chosen)
+    assert "images/s" in _run(script, *line)
+
+
+def test_a_py_dataset_is_tuned_by_six_lines_of_its_script_at_most() -> None:
+    plain, tuned = (
+        (ROOT / "examples" / "existing_pydataset" / name).read_text().split('"""', 2)[2].splitlines()
+        for name in ("train.py", "train_tuned.py")
+    )
+    changed = [line for line in list(difflib.unified_diff(plain, tuned, n=0))[2:] if line[0] in "+-"]
+    assert 0 < len([line for line in changed if line[1:].strip()]) <= 6
 
 
 def test_a_model_of_two_inputs_takes_ten_lines_that_differ_from_plain_keras() -> None:
