@@ -154,7 +154,7 @@ class Budget:
         session, settings, tried = self._session, self._settings, self._session.tried()
         if all(candidate.key in tried for candidate in session.trimmed.candidates):
             return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
-        beyond = self._beyond_baselines()
+        beyond = self._session.beyond_baselines()
         ran = len(session.ended_rows())
         if ran >= settings.trials and (beyond or session.best() is not None):
             return Stop(reason=Reason.TRIALS, message=_trials_used(settings.trials, ran))
@@ -188,14 +188,11 @@ class Budget:
         left_out = max(0, theirs - confirmation.MOST_OF_OTHERS)
         return (self._settings.finalists + len(self._session.baselines) - left_out) * self._settings.blocks[0]
 
-    def _beyond_baselines(self) -> bool:
-        return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in self._session.ended_rows())
-
     def nothing_to_confirm(self, stop: Stop) -> bool:
         """True if a baseline is at the ceiling: then only the gain over a required baseline is claimed."""
         if stop.reason is not Reason.CEILING:
             return False
-        return self._theirs_is_as_fast() or not self._beyond_baselines()
+        return self._theirs_is_as_fast() or not self._session.beyond_baselines()
 
     # ------------------------------------------------------------ at the ceiling
 

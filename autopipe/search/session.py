@@ -129,7 +129,7 @@ class Session:
         if origin.asker is Asker.BASELINE:
             needed, share = key in self.required or not self.record.rows(), 0.5
         else:
-            needed, share = self.best() is None, 1.0
+            needed, share = self.best() is None or not self.beyond_baselines(), 1.0
         no_end = self.settings.budget_seconds is None or needed
         allowed = math.inf if no_end else share * self.seconds_left(proving=origin.asker is Asker.PROOF)
         self.measurer.allow(None if no_end else allowed)
@@ -147,6 +147,10 @@ class Session:
 
     def ended_rows(self) -> list[Row]:
         return [row for row in self.search_rows() if row.outcome is not None]
+
+    def beyond_baselines(self) -> bool:
+        """Return True if another configuration than the baselines has run."""
+        return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in self.ended_rows())
 
     def points(self) -> dict[str, Point]:
         rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]

@@ -317,6 +317,17 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
     assert cut.key not in {each.key for each in ended.result.baselines}
 
 
+def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(space: Space) -> None:
+    class Slow(Lasting):
+        """Each trial takes longer than the budget."""
+
+        def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+            return 30.0
+
+    ended = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=20.0, blocks=(0, 0))
+    assert [row.origin.asker for row in ended.rows if isinstance(row.outcome, Measurement)][-1] is Asker.SEED
+
+
 @pytest.mark.parametrize("required", [False, True])
 def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beaten(
     space: Space, *, required: bool
