@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
+import platform
 import re
 import signal
 import threading
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import keras
 import numpy as np
 import psutil
@@ -19,12 +22,14 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import LoaderError, WorkerDiedError, WorkloadError
+from autopipe.hardware import processes as hardware
 from autopipe.measure import session
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import indexed
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes.commands import python, succeeded
 
 THREADS, PROCESSES = ap.Threads(workers=2, queue_size=2), ap.Processes(workers=2, queue_size=2)
 KERAS = Wrapped.model_validate({"workers": 2, "use_multiprocessing": True, "max_queue_size": 10})
@@ -252,3 +257,29 @@ def test_an_error_in_a_process_of_keras_is_told(capfd: pytest.CaptureFixture[str
     with opened(Batches(raises), KERAS) as made, pytest.raises(WorkloadError, match="raised ValueError in a process"):
         indices(made)
     assert not re.search("Traceback", capfd.readouterr().err)
+
+
+class Around(Batches):
+    """Its batches say what the process that makes them is like."""
+
+    def __getitem__(self, index: int) -> Any:
+        library = ctypes.CDLL(None)
+        library.malloc.restype = ctypes.c_void_p
+        block = library.malloc(ctypes.c_size_t(31 << 20))  # glibc maps one as large, unless it keeps freed memory
+        mapped = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & 2
+        return np.array([[mapped, cv2.getNumThreads()]], np.float32), np.zeros(1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
+def test_keras_own_processes_are_as_without_autopipe_but_for_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in hardware.KEEPING:  # which would be left there
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    asked = KERAS.model_copy(update={"freed_memory": "kept", "opencv_threads": 1})
+    found = []
+    for loader in (KERAS, asked):
+        with opened(Around(), loader) as made:
+            found.append({tuple(map(float, x[0])) for x, _ in made.batches(0)})
+    usual = int(succeeded(python("-c", "import cv2; print(cv2.getNumThreads())")).stdout)
+    assert found == [{(2.0, float(usual))}, {(0.0, 1.0)}]

@@ -24,7 +24,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -98,10 +99,18 @@ _LOG = logging.getLogger(__name__)
 class Nursery:
     """Starts the worker processes of one loader."""
 
-    def __init__(self, recipe: Recipe, cache: MemoryCache | None, workers: int = 1) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        cache: MemoryCache | None,
+        workers: int = 1,
+        *,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Pickle the recipe into a block that `workers` map; raise LoaderError if a part of it does not pickle. No
-        process is started before the first worker.
+        process is started before the first worker. `environment` is added to that of this process.
         """
+        self._environment = environment
         self._workers = workers  # that have not retired
         packed = pickled(recipe, "Processes")
         self._recipe = SharedBlock(len(packed))
@@ -170,8 +179,10 @@ class Nursery:
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
         command = [sys.executable, "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
-        environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         environment |= {} if self._indexed is None else WITHOUT_DEVICES
+        environment |= {} if _is_as_it_is(self._indexed) else _ONE_THREAD
+        environment |= self._environment
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -363,8 +374,6 @@ _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still
 def main() -> None:
     """Fork workers for one owner, until it has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    processes.one_opencv_thread()
-    processes.keep_freed_memory()
     channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
@@ -408,6 +417,9 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         recipe = traced(unpickled(_content(_mapped(recipe_number))))
+        if not _is_as_it_is(recipe.source):
+            processes.one_opencv_thread()
+            processes.keep_freed_memory()
         cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
         kernel = kernel_of(recipe, cache, readers)
         if isinstance(recipe.source, Indexed):
@@ -420,6 +432,11 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
         if isinstance(recipe.source, Indexed):  # a thread or exit handler of the user's may never end
             sys.stdout.flush()
             os._exit(0)
+
+
+def _is_as_it_is(source: object) -> bool:
+    """Return True for a dataset that Keras's own processes make, as they do without autopipe."""
+    return isinstance(source, Indexed) and source.by_keras
 
 
 def _end_with(owner: int) -> None:

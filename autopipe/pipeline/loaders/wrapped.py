@@ -74,14 +74,17 @@ class Wrapped(outside.Around):
         processes.opencv_as_it_was()
         feeder = data.make(self.parameters)
         if data.by_index and forks(feeder.dataset):
-            return _forked(job, data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True))
+            outside.begin(self, feeder)()  # whose part in the environment passes to the processes
+            threads = {"OPENCV_FOR_THREADS_NUM": str(self.opencv_threads)} if self.opencv_threads else {}
+            source = data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True)
+            return _forked(job, source, threads)
         return _WrappedLoader(job, data, self, feeder)
 
 
-def _forked(job: LoadJob, source: Indexed) -> Loader:
+def _forked(job: LoadJob, source: Indexed, environment: Mapping[str, str]) -> Loader:
     job = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, source=source))
     with contextlib.ExitStack() as undo:
-        nursery = Nursery(job.recipe, None)
+        nursery = Nursery(job.recipe, None, environment=environment)
         undo.callback(nursery.close)
         worker = WorkerProcess(nursery)
         undo.callback(worker.stop)
