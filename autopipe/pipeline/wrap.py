@@ -111,6 +111,12 @@ def as_it_is(workload: Workload) -> PipelineConfig | None:
     return PipelineConfig(loader=loader, finish="host", device_prefetch=0)
 
 
+def has_hooks(workload: Workload) -> bool:
+    """Return True for a wrapped dataset that its epochs change, so that one object of it has to make a whole epoch."""
+    data = workload.data
+    return isinstance(data, WrappedData) and data.indexed(data.make(data.defaults).dataset, whole=False).begins_anew
+
+
 def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
     """Return the values of a wrapped dataset's parameters; empty for any other workload."""
     return dict(workload.data.choices) if isinstance(workload.data, WrappedData) else {}

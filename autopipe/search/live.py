@@ -522,11 +522,12 @@ def follow(
 ) -> Loader:
     """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
 
-    A user's dataset that is read as it is stays so, with a line in the log. `opened` opens another configuration. Of
-    processes that train together, which have a `board`, process 0 decides, and the others follow.
+    A user's dataset that is read as it is, or that its epochs change, keeps its loader, as the log says. `opened` opens
+    another configuration. Of processes that train together, which have a `board`, process 0 decides, and the others
+    follow.
     """
     own = wrap.as_it_is(workload)
-    if own is not None and own.loader.kind == config.loader.kind:
+    if own is not None and (own.loader.kind == config.loader.kind or wrap.has_hooks(workload)):
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
     if board is not None and board.rank[0] > 0:

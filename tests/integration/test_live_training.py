@@ -219,3 +219,28 @@ def test_a_wrapped_dataset_is_trained_as_it_is(caplog: pytest.LogCaptureFixture)
         trainer.fit(epochs=2, verbose=0)
         assert not isinstance(trainer.loader, SwitchingLoader)
     assert "as it is" in caplog.text
+
+
+class Rows:
+    """Two batches by their index."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((4, 8, 8, 3), index, np.float32), np.zeros(4)
+
+
+class Reordered(Rows):
+    def on_epoch_end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("dataset", "may_change"), [(Rows(), True), (Reordered(), False)])
+def test_the_loader_of_a_dataset_with_an_index_may_change_unless_its_epochs_change_it(
+    dataset: Any, may_change: bool
+) -> None:
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host", device_prefetch=0)
+    with ap.build_trainer(ap.wrap(dataset, model=model), config, tune="live") as trainer:
+        trainer.fit(epochs=2, verbose=0)
+        assert isinstance(trainer.loader, SwitchingLoader) is may_change
