@@ -456,6 +456,10 @@ class PipelineConfig(Strict):
         ]
         return " ".join([f"{loader.kind}({inner})", *rest])
 
+    def __hash__(self) -> int:
+        values = {**self.__dict__, ARGUMENTS: tuple(sorted(self.arguments.items()))}
+        return hash(tuple(values.values()))
+
     def key(self) -> str:
         """Return a short name of it, the same on every machine."""
         settings = {"kind": self.loader.kind, **self.model_dump(mode="json", exclude_defaults=True)}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopipe.errors import ConfigError
-from autopipe.pipeline.config import Kept, ModelSetup, OfSetup, PipelineConfig
+from autopipe.pipeline.config import Kept, ModelSetup, OfSetup, PipelineConfig, Value
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
@@ -38,6 +38,12 @@ def test_what_means_nothing_beside_the_rest_is_at_its_default() -> None:
     kept = PipelineConfig(loader=Threads(workers=2, read_ahead=20), keep="array + memory:50.0%")
     assert kept == PipelineConfig(loader=Threads(workers=2), keep="array+memory:50%")
     assert kept.keeping(in_memory=False) == PipelineConfig(loader=Threads(workers=2), keep="array")
+
+
+def test_equal_configurations_have_one_hash_whatever_the_order_of_arguments() -> None:
+    given: list[dict[str, Value]] = [{"size": 3, "fast": True}, {"fast": True, "size": 3}, {}]
+    made = {PipelineConfig(loader=Threads(workers=1), arguments=each) for each in given}
+    assert len(made) == 2
 
 
 def test_a_key_is_the_same_in_every_release_and_tells_apart_what_counts() -> None:
