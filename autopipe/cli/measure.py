@@ -126,7 +126,7 @@ def _alone(
 
     if described.wrapped is None:
         return []
-    usual, choices = config.loader.model_dump(), described.wrapped.choices
+    usual, choices = config.loader.model_dump(), described.wrapped.choices if config.loader.takes_any else {}
     others = [{**usual, name: each} for name, values in choices.items() for each in values if each != usual.get(name)]
     loaders = [type(config.loader).model_validate(each) for each in (usual, *others, usual)]
     asked = {"min_seconds": seconds, "max_seconds": seconds}

@@ -89,7 +89,8 @@ def _forked(job: LoadJob, source: Indexed, environment: Mapping[str, str]) -> Lo
         worker = WorkerProcess(nursery)
         undo.callback(worker.stop)
         loader = StreamingLoader(job, [worker], _FROM_KERAS)
-        loader.batches_at_once = source.dataset.workers
+        # Its workers and its queue, which is unseen, give as many without a pause.
+        loader.batches_at_once = min(len(loader), source.dataset.workers + source.dataset.max_queue_size)
         undo.pop_all()
     return loader
 
