@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -407,6 +408,16 @@ class Clocked(keras.callbacks.Callback):
     def ended_at(self) -> float:
         return self._times[-1]
 
+    def course(self, step: float = 0.5) -> dict[str, Any]:
+        """Return the images/s of each step of so many seconds, and when each configuration began."""
+        first = self._times[0]
+        counts = np.histogram(np.array(self._times) - first, np.arange(0.0, self.ended_at - first, step))[0]
+        return {
+            "step_seconds": step,
+            "images_per_second": [round(count * BATCH / step) for count in counts],
+            "configurations": [[round(at - first, 1), config.short()] for at, config in self.configs],
+        }
+
 
 def clocked(regime: Regime, config: ap.PipelineConfig | None, notes: list[str]) -> Clocked:
     """Train for some time while the machine changes, or after it did if the configuration is fixed."""
@@ -463,6 +474,15 @@ def adapt(name: str, wanted: argparse.Namespace, say: Callable[[str], object]) -
     return {"regime": name, "tuned": config.short(), "rows": beside_live(found, "images/s"), "changes": notes}
 
 
+def record(path: Path, epochs: int) -> None:
+    """Write the course of a training whose reads wait 20 ms, from two threads on: docs/live.md shows it."""
+    begins = ap.PipelineConfig(loader=ap.Threads(workers=2))
+    with ap.build_trainer(latency_20ms(), begins, tune="live") as trainer:
+        clock = Clocked(trainer, math.inf, lambda: None, math.inf)
+        trainer.fit(epochs=epochs, callbacks=[clock], verbose=0)
+    path.write_text(json.dumps(clock.course()) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--photos", type=Path, required=True)
@@ -473,6 +493,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=60, help="seconds of a tune")
     parser.add_argument("--no-slow", dest="slow", action="store_false", help="leave PyDataset out")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--record", type=Path, help="only record the run of docs/live.md to this file")
     wanted = parser.parse_args()
     names = wanted.only.split(",")
     if wrong := set(names) - set(REGIMES):
@@ -481,6 +502,10 @@ def main() -> None:
     found = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         os.environ[PHOTOS], os.environ[SLOW] = str(wanted.photos.absolute()), str(Path(folder) / "slow")
+        if wanted.record is not None:
+            os.environ[SAMPLES] = str(wanted.samples or 4000)
+            record(wanted.record, wanted.epochs or 5)
+            return
         for name in names:
             regime = REGIMES[name]
             os.environ[SAMPLES] = str(wanted.samples or regime.samples)

@@ -1,18 +1,22 @@
-"""Draw the pictures of the README and of docs/report.md from a recorded run, as `autopipe report` draws them.
+"""Draw the pictures of README and docs from recorded runs; those of a tune as `autopipe report` draws them.
 
 python benchmarks/pictures.py                       # draws those in docs/pictures anew
 python benchmarks/pictures.py tuned/autopipe.json   # takes another run for it, without the paths of its machine
+
+`benchmarks/live.py --record` writes the run of docs/live.md.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.reports import page, profile_report
-from autopipe.reports.drawing import WIDE
+from autopipe.reports.drawing import WIDE, Drawing, Scale, text_width
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 RECORDED = FOLDER / "recorded.json"
@@ -35,7 +39,25 @@ def recorded(path: Path) -> Artifact:
 def pictures(profile: Profile) -> dict[str, str]:
     """Return each picture of a report as an SVG file, by its name."""
     drawn = {each.key: each.draw for each in profile_report.sections(profile)}
-    return {f"{key}.svg": page.alone(draw(WIDE)) + "\n" for key, draw in drawn.items() if draw is not None}
+    found = {key: draw(WIDE) for key, draw in drawn.items() if draw is not None}
+    found["live"] = live(json.loads((FOLDER / "live.json").read_text()))
+    return {f"{key}.svg": page.alone(drawing) + "\n" for key, drawing in found.items()}
+
+
+def live(course: dict[str, Any]) -> Drawing:
+    """Draw the images/s of a training that tunes itself, and where its configurations begin."""
+    rates, step = course["images_per_second"], course["step_seconds"]
+    drawn = Drawing(WIDE, f"A training that tunes itself: from {rates[1]} to {max(rates)} images a second.")
+    begins = course["configurations"]
+    top, left = 30.0 + 18.0 * len(begins), 64.0
+    across, up = Scale(0.0, step * len(rates), left, WIDE - 8.0), Scale(0.0, 1.1 * max(rates), top + 200.0, top)
+    drawn.axes(across, up, ("seconds", "images/s"))
+    for number, (at, config) in enumerate(begins):
+        y = 16.0 + 18.0 * number
+        drawn.behind(across(at), y + 4.0, across(at), up.begin, "ceiling")
+        drawn.text(min(across(at) + 4.0, WIDE - text_width(config, 12.0)), y, config, "small")
+    drawn.path([(across(step * (number + 0.5)), up(rate)) for number, rate in enumerate(rates)], "best")
+    return drawn
 
 
 def main() -> None:
