@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "keep", "batch_sizes")
 _OF_A_TRIAL = ("page_cache", "seconds", "trace")
+_ALONE_SECONDS = 60.0  # after which no further value of a parameter is tried without the model
 _NO_STEP_SECONDS = 1e-6  # of a model that takes no time
 _NOTHING_MEASURED = 3  # the exit status
 
@@ -119,22 +121,35 @@ def measure(
 def _alone(
     workload: options.WorkloadOptions, config: PipelineConfig, described: Description, seconds: float
 ) -> list[Measurement]:
-    """Measure a wrapped dataset without its model: with each value of each parameter, and once more with its lines."""
+    """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time allows,
+    and once more with its lines.
+    """
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.search import measurer
     from autopipe.search.settings import Settings
 
     if described.wrapped is None:
         return []
-    usual, choices = config.loader.model_dump(), described.wrapped.choices if config.loader.takes_any else {}
-    others = [{**usual, name: each} for name, values in choices.items() for each in values if each != usual.get(name)]
-    loaders = [type(config.loader).model_validate(each) for each in (usual, *others, usual)]
-    asked = {"min_seconds": seconds, "max_seconds": seconds}
+    usual, around = config.loader.model_dump(), type(config.loader).model_fields
+    choices = described.wrapped.choices if config.loader.takes_any else {}
+    if described.wrapped.with_workers:  # of a dataset with an index, Keras's own workers are what tells most
+        choices = {name: values for name, values in choices.items() if name == "workers"}
+    others = [
+        {**usual, name: each}
+        for name, values in choices.items()
+        for each in values
+        if each != usual.get(name) and name not in around
+    ]
+    asked, ends_at = {"min_seconds": seconds, "max_seconds": seconds}, time.monotonic() + _ALONE_SECONDS
+    found = list[Measurement]()
     with _described(workload, Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS)), []) as (runner, _, _):
-        return [
-            measurer.succeeded(runner.measure(config.model_copy(update={"loader": loader}), {**asked, "lines": last}))
-            for loader, last in ((each, number == len(loaders)) for number, each in enumerate(loaders, 1))
-        ]
+        for each in (usual, *others, usual):
+            last = each is usual and bool(found)
+            if not last and time.monotonic() > ends_at:
+                continue
+            changed = config.model_copy(update={"loader": type(config.loader).model_validate(each)})
+            found.append(measurer.succeeded(runner.measure(changed, {**asked, "lines": last})))
+    return found
 
 
 def _show_alone(found: list[Measurement]) -> None:
