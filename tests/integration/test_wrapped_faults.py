@@ -244,9 +244,10 @@ def test_keras_own_processes_end_with_the_loader() -> None:
         def __len__(self) -> int:
             return 10**6
 
+    before = set(psutil.Process().children(recursive=True))
     with opened(Many(), KERAS) as made:
         next(made.batches(0))
-        family = psutil.Process().children(recursive=True)
+        family = set(psutil.Process().children(recursive=True)) - before
         assert len(family) >= 4  # those that fork, read, and two workers
     _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
     assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
