@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "keep", "batch_sizes")
 _OF_A_TRIAL = ("page_cache", "seconds", "trace")
+_LESS_TOLD = ("use_multiprocessing", "max_queue_size")  # knobs of Keras: its `workers` tell more
 _ALONE_SECONDS = 60.0  # after which no further value of a parameter is tried without the model
 _NO_STEP_SECONDS = 1e-6  # of a model that takes no time
 _NOTHING_MEASURED = 3  # the exit status
@@ -132,16 +133,14 @@ def _alone(
         return []
     usual, around = config.loader.model_dump(), type(config.loader).model_fields
     choices = described.wrapped.choices if config.loader.takes_any else {}
-    if described.wrapped.with_workers:  # of a dataset with an index, Keras's own workers are what tells most
-        choices = {name: values for name, values in choices.items() if name == "workers"}
     others = [
         {**usual, name: each}
         for name, values in choices.items()
         for each in values
-        if each != usual.get(name) and name not in around
+        if each != usual.get(name) and name not in (*around, *_LESS_TOLD)
     ]
     asked, ends_at = {"min_seconds": seconds, "max_seconds": seconds}, time.monotonic() + _ALONE_SECONDS
-    found = list[Measurement]()
+    found: list[Measurement] = []
     with _described(workload, Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS)), []) as (runner, _, _):
         for each in (usual, *others, usual):
             last = each is usual and bool(found)
