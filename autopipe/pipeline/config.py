@@ -395,7 +395,7 @@ class PipelineConfig(Strict):
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
     devices: int = pydantic.Field(default=1, ge=1)
     steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024)
-    arguments: dict[str, bool | int | float | str] = pydantic.Field(default_factory=dict)
+    arguments: dict[str, bool | int | float | str] = pydantic.Field(default={})
 
     @pydantic.field_validator("loader", mode="before")
     @classmethod
