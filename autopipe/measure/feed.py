@@ -322,7 +322,7 @@ class ForeignCode:
         return _without_last(data) if form == module.DIRECTORY else data
 
     def _made(self, form: str, workload: Workload, every: int = 1) -> Any:
-        """Return what the plain code of a workload makes, of one sample in `every`."""
+        """Return the dataset that the plain code of a workload makes, of each `every`-th sample only."""
         plan = self._plan if workload is self._workload else None
         plain = module.module(workload, form, plan=plan, own=False)
         if every > 1:  # the kept samples take as long to read as a trial can wait

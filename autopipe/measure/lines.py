@@ -156,7 +156,7 @@ class LineWatch:
         self.stop()
 
     def stop(self) -> Lines | None:
-        """End, and return what was seen; None if that is too little. A second call returns the same."""
+        """Stop looking, and return the lines; None if too little time was seen. A second call returns the same."""
         if self._found is None:
             self._stopping.set()
             if self._thread.ident is not None:
@@ -222,7 +222,7 @@ class _Tally:
         self._count = 0
 
     def lines(self) -> Lines:
-        """Return what was seen since the last call."""
+        """Return the lines, with their times since the last call."""
         found = []
         for place in self._places.values():
             sums: dict[str, Any] = dict(zip(_SUMS, place.sums, strict=True))

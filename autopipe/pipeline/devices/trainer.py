@@ -71,7 +71,7 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 
 
 def _validations(epochs: int, arguments: Mapping[str, Any]) -> int:
-    """Return how often a training validates at most."""
+    """Return the most validations that a training makes."""
     often = arguments.get("validation_freq", 1)
     return max(1, len(often) if isinstance(often, Sized) else epochs // max(1, int(often)))
 
