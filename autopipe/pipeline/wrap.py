@@ -21,7 +21,7 @@ import numpy as np
 from autopipe.errors import AutopipeError, ConfigError, LoaderError, WorkloadError, near, shortened
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import pickling
-from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch
+from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch, has_index
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, LOADERS, PipelineConfig, Value
 from autopipe.workload.sample import label, paths_of
@@ -90,7 +90,7 @@ def wrap(  # noqa: PLR0913  the entry point
         ap.tune(workload).make_trainer().fit(epochs=3)
         ```
     """
-    is_itself = not callable(dataset) and hasattr(type(dataset), "__getitem__")
+    is_itself = not callable(dataset) and has_index(dataset)
     if not callable(dataset) and not is_itself:
         hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(
