@@ -55,8 +55,8 @@ _FEWEST_BATCHES = 4  # of a window
 _ROUNDS = 2  # of batches that workers begin, and so end, together: of a window
 _LEAST_NOISE = 0.02  # of a window's rate, in log units
 _CLEAR = 3.0  # times the repeatability limit: one pair decides
-_MOST_PAIRS = 6
-_LOOKS = 1 + _MOST_PAIRS - FEWEST_PAIRS + 1
+_LOOKS = (1, FEWEST_PAIRS, 4, 6, 9, 13)  # pairs after which a trial is judged; more are for what seems to be faster
+_FAIR = 6  # pairs: enough for what does not seem to be
 _WORTH_KEEPING = math.log(1.02)  # a smaller gain is not worth more workers
 _TOO_SLOW = 0.5  # of a window of the running configuration: a trial that has lost more ends before its window does
 _FILLS = 0.95  # of the rate, which a cache that is yet to fill has to keep: the next epochs gain by it
@@ -104,16 +104,19 @@ def judged(ratios: Sequence[float], noise: float) -> Verdict:
     One pair decides if the difference is far beyond the noise of a window. Else 5 % are shared evenly among the looks,
     as in a confirmation run, and what is not proved faster after the last is not.
     """
+    if len(ratios) not in _LOOKS:
+        return Verdict.OPEN
     logs = [math.log(ratio) for ratio in ratios]
-    if len(logs) < FEWEST_PAIRS:
+    if len(logs) == 1:
         if abs(fmean(logs)) <= _CLEAR * REPEATABILITY * noise:
             return Verdict.OPEN
         return Verdict.FASTER if fmean(logs) > 0 else Verdict.NOT_FASTER
     mean = fmean(logs)
-    reach = student_t(len(logs) - 1, 0.05 / _LOOKS) * stdev(logs) / math.sqrt(len(logs))
+    reach = student_t(len(logs) - 1, 0.05 / len(_LOOKS)) * stdev(logs) / math.sqrt(len(logs))
     if mean - reach > 0 and mean > _WORTH_KEEPING:
         return Verdict.FASTER
-    is_over = mean + reach < _WORTH_KEEPING or len(logs) >= _MOST_PAIRS
+    expected = mean + reach if len(logs) < _FAIR else mean
+    is_over = expected < _WORTH_KEEPING or len(logs) == _LOOKS[-1]
     return Verdict.NOT_FASTER if is_over else Verdict.OPEN
 
 

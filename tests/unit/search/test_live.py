@@ -52,15 +52,20 @@ def test_a_configuration_is_kept_only_if_it_is_proved_faster(ratios: list[float]
     assert live.judged(ratios, 0.02) is verdict
 
 
-def test_equals_are_hardly_ever_told_apart() -> None:
+@pytest.mark.parametrize(
+    ("gain", "noise", "least", "most"), [(1.0, 0.05, 0.0, 0.05), (1.1, 0.05, 0.8, 1.0), (1.25, 0.14, 0.7, 1.0)]
+)
+def test_equals_are_hardly_ever_told_apart_and_gains_mostly(
+    gain: float, noise: float, least: float, most: float
+) -> None:
     random = np.random.default_rng(0)
     found = 0
-    for _ in range(1000):
+    for _ in range(500):
         ratios = list[float]()
-        while (verdict := live.judged(ratios, 0.05) if ratios else Verdict.OPEN) is Verdict.OPEN:
-            ratios.append(math.exp(random.normal(0, 0.05 * math.sqrt(2))))
+        while (verdict := live.judged(ratios, noise) if ratios else Verdict.OPEN) is Verdict.OPEN:
+            ratios.append(gain * math.exp(random.normal(0, noise * math.sqrt(2))))
         found += verdict is Verdict.FASTER
-    assert found <= 50
+    assert 500 * least <= found <= 500 * most
 
 
 def test_a_rate_has_fallen_once_several_windows_in_a_row_say_so() -> None:
