@@ -56,10 +56,12 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
 
 def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the unchanged configuration, and those with one parameter changed to a value that can be used."""
+    """Return the unchanged configuration, and those with one parameter changed to a value that can be used. What is set
+    around the dataset cannot change its batches.
+    """
     as_it_is = wrapped.as_it_is
-    loader, kind = as_it_is.loader.model_dump(), as_it_is.loader.kind
-    pairs = ((name, value) for name, values in wrapped.choices.items() for value in values)
+    loader, kind, around = as_it_is.loader.model_dump(), as_it_is.loader.kind, type(as_it_is.loader).model_fields
+    pairs = ((name, value) for name, values in wrapped.choices.items() if name not in around for value in values)
     changed = [loader | {name: value} for name, value in pairs if described.against(f"{kind}.{name}", value) is None]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]
     return [as_it_is, *[as_it_is.model_copy(update={"loader": each}) for each in loaders]]

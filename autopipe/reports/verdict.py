@@ -97,7 +97,7 @@ def case_of(result: Result) -> Case:
     if best is None or rival is None or rival.images_per_second is None:
         return Case.ALONE
     if rival.key == best.key:
-        return Case.SAME
+        return Case.SAME if result.proved or (best.share_of_model or 0.0) >= MODEL_SHARE else Case.BEHIND
     contest, rate, base = _proved(result, rival), best.images_per_second.value, rival.images_per_second.value
     if contest is not None and not contest.faster:
         return Case.CLOSE if contest.ratio <= _CLOSE else Case.UNSTEADY
@@ -111,15 +111,17 @@ def case_of(result: Result) -> Case:
 def action(result: Result) -> str:
     """Return the one recommended action."""
     case, best = case_of(result), result.winner
+    limited = best is not None and (best.share_of_model or 0.0) >= MODEL_SHARE
     if case in (Case.SAME, Case.BUSY):
-        return "Leave the pipeline as it is. A faster model, or a faster device for it, would help."
+        said = "Leave the pipeline as it is."
+        return f"{said} A faster model, or a faster device for it, would help." if limited else said
     if not result.proved or case is Case.UNSTEADY:
         return f"Search on until it is proved: {_how_to_go_on(result)}."
     if case is Case.CLOSE:
         return f"Leave the pipeline as it is, or search on until it is proved: {_how_to_go_on(result)}."
     if (ahead := _ahead(result)) is not None:
         return f"{ahead.name} is faster still{_printed(ahead)}. Or search on: {_how_to_go_on(result)}."
-    if best is not None and (best.share_of_model or 0.0) >= MODEL_SHARE:
+    if limited:
         return "Train with it. The model is the limit now: no pipeline can be faster."
     return "Train with it. What still limits it is named below."
 
@@ -310,7 +312,9 @@ def round_seconds(result: Result) -> float:
 
 
 def gains(result: Result) -> str:
-    """Return the gain of single settings of the winner over their next best value, and those without an effect."""
+    """Return the gain of single settings of the winner over their next best value, those whose measured difference is
+    not proved, and those without one.
+    """
     nearest = {}
     for each in sorted(result.effects, key=lambda each: -each.ratio):
         if each.faster and each.ratio >= _CLOSE:
@@ -319,10 +323,15 @@ def gains(result: Result) -> str:
         f"{each.setting}={each.value} {each.ratio:.1f}x (not {each.other})"
         for each in sorted(nearest.values(), key=lambda each: -each.ratio)
     ]
-    telling = {each.setting for each in result.effects if each.decided}
-    same = sorted({each.setting for each in result.effects if each.measured} - telling)
-    rest = f"No measurable effect: {', '.join(same)}" if same else ""
-    return ". ".join(filter(None, (", ".join(said), rest)))
+    measured = {each.setting for each in result.effects if each.measured}
+    measured -= {each.setting for each in result.effects if each.decided}
+    apart = {each.setting for each in result.effects if each.measured and abs(math.log(each.ratio)) > math.log(_CLOSE)}
+    rest = [
+        f"{words}: {', '.join(sorted(settings))}"
+        for words, settings in (("Not proved", measured & apart), ("No measurable effect", measured - apart))
+        if settings
+    ]
+    return ". ".join(filter(None, (", ".join(said), *rest)))
 
 
 def epoch(result: Result) -> str:
