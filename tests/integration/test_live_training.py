@@ -19,6 +19,7 @@ import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.errors import ConfigError, ModelError
 from autopipe.measure import fingerprint
+from autopipe.pipeline.devices import model as of_models
 from autopipe.pipeline.switching import SwitchingLoader
 from tests.fakes.commands import environment
 from tests.fakes.loader import ArrayLoader, blobs
@@ -93,6 +94,16 @@ def test_a_training_begins_without_a_configuration(photos: Path) -> None:
     with ap.build_trainer(workload(photos), tune="live") as trainer:
         trainer.fit(epochs=4, verbose=0)
     assert same_weights(trainer.model, by_a_fixed_loader(photos).model)
+
+
+@pytest.mark.parametrize(("seconds", "together"), [(0.001, 32), (0.1, 1)])
+def test_a_model_of_short_steps_trains_many_by_one_call(
+    seconds: float, together: int, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_models, "forward_seconds", lambda model, batch_size: seconds)
+    with ap.build_trainer(workload(photos), tune="live") as trainer:
+        trainer.fit(epochs=1, verbose=0)
+        assert trainer.setup.steps_per_execution == together
 
 
 def test_a_training_is_resumed_in_mid_epoch(photos: Path) -> None:

@@ -7,6 +7,8 @@ computation of the model is not touched.
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -59,6 +61,18 @@ def build(
             hint="Call model.compile(optimizer=..., loss=...) before returning it.",
         )
     return built
+
+
+def forward_seconds(model: keras.Model, batch_size: int) -> float:
+    """Return the seconds of a forward pass of a batch, operation by operation; infinity if the one input is unknown."""
+    if not model.built or len(inputs := getattr(model, "inputs", None) or ()) != 1:
+        return math.inf
+    x, took = keras.ops.zeros([batch_size, *[size or 1 for size in inputs[0].shape[1:]]], inputs[0].dtype), math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        keras.tree.map_structure(np.asarray, model(x, training=False))
+        took = min(took, time.perf_counter() - began)
+    return took
 
 
 def finished_batch(loader: Loader) -> tuple[Any, Any, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -257,3 +258,9 @@ def test_targets_by_other_names_than_the_outputs_are_told_before_anything_is_tra
             made({"class": Y, "price": Y}, as_names)
     with made({"price": Y, "kind": Y}, True) as trainer:
         assert len(trainer.fit(verbose=0).history["loss"]) == 1
+
+
+def test_a_forward_pass_is_timed_if_its_input_is_known() -> None:
+    known = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    assert 0 < models.forward_seconds(known, 8) < math.inf
+    assert models.forward_seconds(keras.Sequential([keras.layers.Dense(1)]), 8) == math.inf
