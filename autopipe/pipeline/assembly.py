@@ -269,6 +269,7 @@ def for_evaluation(workload: Workload, data: Source) -> Workload:
         batch_size=min(workload.batch_size, max(1, len(data))),
         shuffle=False,
         drop_remainder=False,
+        validation=None,
     )
 
 
@@ -298,8 +299,9 @@ def _config_of_evaluation(
     """Return a configuration for the samples of `over`, and their plan if that was made: from their files, and without
     a cache if they are read once or memory has no room. What caches of this process have yet to take counts as taken.
     """
-    config = config.model_copy(update=config.loader.in_evaluation())
-    config = config.model_copy(update={"keep": "none" if passes == 1 else config.kept.memory})
+    config = config.in_evaluation(math.ceil(len(over.data) / over.batch_size))
+    if passes == 1:
+        config = config.model_copy(update={"keep": "none"})
     if not config.kept.in_memory or config.loader.works_elsewhere:  # there, the loader looks for room itself
         return config, None
     plan = make_plan(over)

@@ -163,8 +163,8 @@ class LoaderConfig(Strict):
         """Return the largest number of samples in memory as read, or being read, beside those that workers read."""
         return getattr(self, "read_ahead", 0)
 
-    def in_evaluation(self) -> Mapping[str, Any]:
-        """Return the settings of a configuration that differ where samples are validated or predicted."""
+    def in_evaluation(self, batches: int) -> Mapping[str, Any]:
+        """Return the settings of a configuration that differ where so many batches are validated or predicted."""
         return {}
 
     def shares_lock(self) -> bool:
@@ -436,6 +436,11 @@ class PipelineConfig(Strict):
     def keeping(self, **changes: Any) -> PipelineConfig:
         """Return it with changes to `kept`."""
         return self.model_copy(update={"keep": str(dataclasses.replace(self.kept, **changes))})
+
+    def in_evaluation(self, batches: int) -> PipelineConfig:
+        """Return it as it validates or predicts so many batches of other samples, which are read from their files."""
+        config = self.model_copy(update=self.loader.in_evaluation(batches))
+        return config.model_copy(update={"keep": config.kept.memory})
 
     def short(self) -> str:
         """Return a name of its workers and of all settings that are not at their defaults."""

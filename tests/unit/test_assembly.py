@@ -255,6 +255,13 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.Monk
         evaluation_loader(made, config, large).close()  # the training's cache is full: nothing is left to it any more
 
 
+@pytest.mark.parametrize("kind", [ap.Threads, ap.Processes])
+def test_no_more_workers_than_batches_serve_what_is_evaluated(photos: Path, kind: Any) -> None:
+    config = ap.PipelineConfig(loader=kind(workers=5, queue_size=9))
+    with evaluation_loader(workload(photos), config, few_of(photos, 6)) as loader:
+        assert (len(loader), loader.buffered_batches) == (2, 2 + 2)
+
+
 def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
     with pytest.raises(ConfigError, match="shard"):
         ap.build_loader(workload(photos), PLAIN, shard=(2, 2))

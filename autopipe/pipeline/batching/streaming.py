@@ -104,6 +104,10 @@ class StreamingConfig(LoaderConfig):
     def samples_ahead(self, batch_size: int) -> int:
         return samples_ahead(self.read_ahead, self.workers, batch_size)
 
+    def in_evaluation(self, batches: int) -> Mapping[str, Any]:
+        fewer = {"workers": min(self.workers, batches), "queue_size": min(self.queue_size, batches)}
+        return {"loader": self.model_copy(update=fewer)}
+
     def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int:
         most = self._at_a_time(batch_bytes, setup)
         return (_groups(setup.queue_size(self.queue_size), most) + self.workers + 1) * most

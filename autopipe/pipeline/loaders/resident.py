@@ -66,7 +66,7 @@ class Resident(LoaderConfig):
     def worker_count(self) -> int:
         return self.workers
 
-    def in_evaluation(self) -> Mapping[str, Any]:
+    def in_evaluation(self, batches: int) -> Mapping[str, Any]:
         return {"loader": LOADERS["threads"](workers=self.workers), "keep": "memory"}
 
     def open(self, job: LoadJob) -> Loader:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import threading
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -146,6 +150,34 @@ def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others
         assert own == pytest.approx(trainer.evaluate(ap.Arrays(X[:8], Y[:8]), verbose=0)[0])
         (other,) = trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]
         assert other == pytest.approx(trainer.evaluate(ap.Arrays(X, Y), verbose=0)[0])
+
+
+class Noting:
+    """Arrays that note which process and thread reads a sample."""
+
+    def __init__(self, notes: Path) -> None:
+        self._notes = notes
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> Any:
+        with self._notes.open("a") as notes:
+            notes.write(f"{os.getpid()} {threading.get_native_id()}\n")
+        return X[index], Y[index]
+
+
+@pytest.mark.parametrize("loader", [ap.Threads(workers=1), ap.Processes(workers=1)], ids=["thread", "process"])
+def test_the_worker_of_the_validation_is_the_same_in_each_epoch(loader: ap.LoaderConfig, tmp_path: Path) -> None:
+    validation = Noting(tmp_path / "notes")
+    workload = ap.Workload(
+        data=ap.Arrays(X, Y), validation=validation, ops=[], batch_size=4, model=classifier, drop_remainder=True
+    )
+    with ap.build_trainer(workload, ap.PipelineConfig(loader=loader)) as trainer:
+        assert len(trainer.fit(epochs=3, verbose=0).history["val_loss"]) == 3
+    readers = Counter((tmp_path / "notes").read_text().splitlines())
+    del readers[f"{os.getpid()} {threading.get_native_id()}"]  # which looked at the samples beforehand
+    assert list(readers.values()) == [3 * len(validation)]
 
 
 def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
