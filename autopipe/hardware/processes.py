@@ -47,6 +47,7 @@ class TreeReading(NamedTuple):
     cpu_seconds: float  # since the first process began, user and system, of the living and the dead, to 10 ms
     memory_bytes: int  # private memory of all processes, and the shared memory of the one that has most of it
     processes: int  # how many are alive
+    workers_bytes: int = 0  # private memory of all but the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,14 @@ class ProcessTree:
             self._lost_ticks += missing
         self._fell = missing > 0
         self._ticks -= min(0, missing)
-        each = [resident(pid, self._proc) for pid in members]
-        own = sum(one.anonymous_bytes for one in each)
-        shared = max((one.file_bytes + one.shared_bytes for one in each), default=0)
+        each = {pid: resident(pid, self._proc) for pid in members}
+        own = sum(one.anonymous_bytes for one in each.values())
+        shared = max((one.file_bytes + one.shared_bytes for one in each.values()), default=0)
         return TreeReading(
-            cpu_seconds=self._ticks / _TICKS_PER_SECOND, memory_bytes=own + shared, processes=len(members)
+            cpu_seconds=self._ticks / _TICKS_PER_SECOND,
+            memory_bytes=own + shared,
+            processes=len(members),
+            workers_bytes=own - each.get(self._pid, Resident()).anonymous_bytes,
         )
 
     def _living(self) -> dict[int, _Process]:

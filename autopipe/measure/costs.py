@@ -530,8 +530,24 @@ def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
 
 
 def memory_bytes(config: PipelineConfig, workload: Description) -> int:
-    """Return the bytes of the cache and of the queues ahead of the model, as far as they are known."""
-    return (cache_bytes(config, workload) or 0) + _queue_bytes(config, workload)
+    """Return the bytes of caches and of the queues ahead of the model, as far as they are known."""
+    return (cache_bytes(config, workload) or 0) + _queue_bytes(config, workload) + validation_bytes(config, workload)
+
+
+def validation_bytes(config: PipelineConfig, workload: Description, workers_bytes: int = 0) -> int:
+    """Return the bytes of validation's own loader, 0 if the workload names no validation: its cache, its queue and its
+    worker processes, if those of the training take `workers_bytes`.
+    """
+    if not workload.validation:
+        return 0
+    other = config.in_evaluation(math.ceil(workload.validation / workload.batch_size))
+    workers = workers_bytes * (other.loader.worker_count() or 1) // (config.loader.worker_count() or 1)
+    return validation_cache_bytes(other, workload) + _queue_bytes(other, workload) + workers
+
+
+def validation_cache_bytes(config: PipelineConfig, workload: Description) -> int:
+    """Estimate the bytes of validation's samples in a full cache: each takes as much as one of the training."""
+    return (cache_bytes(config, workload) or 0) * workload.validation // max(1, workload.samples)
 
 
 def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:

@@ -70,6 +70,7 @@ class Resources(Value):
     cpu_percent: float | None = None
     others_cpu_percent: float | None = None
     peak_rss_bytes: int | None = None
+    workers_bytes: int = 0  # of it, the private memory of all processes but the training's own
     gpu_percent: float | None = None
     gpu_busiest_percent: float | None = None
     gpu_idlest_percent: float | None = None
@@ -94,6 +95,7 @@ class Resources(Value):
             cpu_percent=100 * own / seconds if seconds > 0 else None,
             others_cpu_percent=100 * max(0.0, others / seconds - usage.spare_cores) if seconds > 0 else None,
             peak_rss_bytes=max(sample.tree.memory_bytes for sample in usage.samples),
+            workers_bytes=max(sample.tree.workers_bytes for sample in usage.samples),
             gpu_percent=fmean(every) if every else None,
             gpu_busiest_percent=max(busy, default=None),
             gpu_idlest_percent=min(busy, default=None),

@@ -251,15 +251,17 @@ class Session:
         return self._loader
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
-        """Refuse a cache that holds the part of a trial, but cannot hold the whole."""
+        """Refuse a cache that holds the part of a trial, but not the whole, or not validation's samples besides."""
         if not config.kept.in_memory and not config.loader.keeps_on_device:
             return
         recipe = assembly.recipe_of(self._workload, config.model_copy(update={"keep": config.kept.memory}), self._plan)
-        needed = MemoryCache.bytes_needed(recipe)
-        free = machine.detect_memory().available_bytes
-        if needed > CACHE_SHARE * free:
+        needed, free = MemoryCache.bytes_needed(recipe), machine.detect_memory().available_bytes
+        others = needed * len(self._workload.validation or ()) // len(self._workload.data)  # about, as the search knows
+        both = max(needed, others) if config.loader.keeps_on_device else needed + others
+        if both > CACHE_SHARE * free:
+            whose = f" for training's and {machine.size_text(others)} for validation's" if others else ""
             raise LoaderError(
-                f"A cache of {config.kept.part:.0%} of the samples needs {machine.size_text(needed)}, "
+                f"A cache of {config.kept.part:.0%} of the samples needs {machine.size_text(needed)}{whose}, "
                 f"but {machine.size_text(free)} are free, of which it may take {CACHE_SHARE:.0%}.",
                 hint="Use keep='none', a part such as keep='memory:50%', or smaller images.",
             )

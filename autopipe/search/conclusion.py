@@ -167,7 +167,7 @@ def result(
         trials=tuple(trial(row.origin, row.config, row.outcome, seconds=row.seconds) for row in rows),
         left_out=_left_out(session),
         over_limits=tuple(
-            trials.taken(row.outcome, costs.cache_bytes(row.config, workload))
+            trials.taken(row.outcome, row.config, workload)
             for row in rows
             if isinstance(row.outcome, Measurement) and not session.kept_limits(row)
         ),

@@ -293,8 +293,7 @@ def _to_beat(session: Session) -> list[str]:
 def finalist(session: Session, point: Point) -> Finalist:
     """Return a point as a finalist, with its resources."""
     facts = session.facts
-    cache = costs.cache_bytes(point.config, facts.workload)
-    peaks = [trials.taken(each, cache).peak_rss_bytes for each in point.measurements]
+    peaks = [trials.taken(each, point.config, facts.workload).peak_rss_bytes for each in point.measurements]
     used = [float(peak) for peak in peaks if peak is not None]
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     baseline = session.names.get(point.key)

@@ -128,18 +128,20 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     kept = config.kept
     if not kept.in_memory:
         return
-    needed, free = costs.cache_bytes(config, facts.workload), facts.memory_bytes
-    whole = costs.whole_cache_bytes(config, facts.workload)
+    workload, free = facts.workload, facts.memory_bytes
+    needed, others = costs.cache_bytes(config, workload), costs.validation_cache_bytes(config, workload)
+    whole = costs.whole_cache_bytes(config, workload)
     if kept.encoded and kept.converts:
         yield f"keep {kept}: samples are read from {kept.form}, which `{kept.form}+memory` keeps as they are"
     elif not kept.encoded:
-        yield from _of_cut("memory", kept.memory_cut, costs.array_bytes(facts.workload))
-    fits = whole is None or free is None or whole <= CACHE_SHARE * free
+        yield from _of_cut("memory", kept.memory_cut, costs.array_bytes(workload))
+    fits = whole is None or free is None or whole + others / kept.part <= CACHE_SHARE * free
     if kept.part < 1 and fits and facts.limits.memory_bytes is None:  # else only a measurement tells what is left
         yield f"keep {kept.memory}: there is room for all samples"
-    if needed is not None and free is not None and needed > CACHE_SHARE * free:
-        most = f", of which it may take {CACHE_SHARE:.0%}" if needed <= free else ""
-        yield f"keep {kept.memory}: needs {size_text(needed)}, {size_text(free)} free{most}"
+    if needed is not None and free is not None and needed + others > CACHE_SHARE * free:
+        most = f", of which it may take {CACHE_SHARE:.0%}" if needed + others <= free else ""
+        whose = f" for training's and {size_text(others)} for validation's samples" if others else ""
+        yield f"keep {kept.memory}: needs {size_text(needed)}{whose}, {size_text(free)} free{most}"
 
 
 def _of_device(config: PipelineConfig, facts: Facts) -> Iterator[str]:
@@ -181,7 +183,8 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if most is not None and count is not None and count > most:
         yield f"more than {most} workers: `--max-workers`"
     if memory is not None and costs.memory_bytes(config, facts.workload) > memory:
-        yield f"cache and queue need more than `--max-memory` {size_text(memory)}"
+        whose = " of training and validation" if facts.workload.validation else ""
+        yield f"cache and queue{whose} need more than `--max-memory` {size_text(memory)}"
 
 
 _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_workers, _of_limits)

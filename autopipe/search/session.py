@@ -411,5 +411,4 @@ class Session:
         return value, self._excesses(config, outcome)
 
     def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
-        cache = costs.cache_bytes(config, self.facts.workload)
-        return trials.excesses(measured, self.facts.limits, cache)
+        return trials.excesses(trials.taken(measured, config, self.facts.workload), self.facts.limits)

@@ -12,7 +12,7 @@ from typing import Self, TypeAlias
 from optuna.trial import FrozenTrial
 
 from autopipe.measure import costs as core_costs
-from autopipe.measure.facts import Ceiling, Limits
+from autopipe.measure.facts import Ceiling, Description, Limits
 from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure, parse_outcome
 from autopipe.measure.stats import estimate, median
 from autopipe.pipeline.config import PipelineConfig
@@ -53,20 +53,21 @@ def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float
     return convert + fill + median([each.first_batch_seconds for each in measurements])
 
 
-def taken(measurement: Measurement, cache_bytes: int | None) -> Resources:
-    """Return the resources of a training over all of the data, with its whole cache of so many bytes; `measurement` may
-    be of a part of the data, whose cache holds no more than that.
+def taken(measurement: Measurement, config: PipelineConfig, workload: Description) -> Resources:
+    """Return the resources of a whole training by `config`, with its whole cache and validation's loader; a trial has
+    no validation, and may be of a part of the data, whose cache holds no more than that.
     """
     took = measurement.resources
     if took.peak_rss_bytes is None:
         return took
-    peak = took.peak_rss_bytes + (1 - measurement.data_share) * (cache_bytes or 0)
-    return took.model_copy(update={"peak_rss_bytes": int(peak)})
+    more = (1 - measurement.data_share) * (core_costs.cache_bytes(config, workload) or 0)
+    more += core_costs.validation_bytes(config, workload, took.workers_bytes)
+    return took.model_copy(update={"peak_rss_bytes": int(took.peak_rss_bytes + more)})
 
 
-def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None = None) -> dict[str, float]:
+def excesses(took: Resources, limits: Limits) -> dict[str, float]:
     """Return the excess over each limit, as Optuna's constraints: above zero is too much."""
-    took, found = taken(measurement, cache_bytes), dict[str, float]()
+    found: dict[str, float] = {}
     if limits.memory_bytes is not None and took.peak_rss_bytes is not None:
         found["memory_bytes"] = took.peak_rss_bytes - limits.memory_bytes
     if limits.cpu_percent is not None and took.cpu_percent is not None:

@@ -254,6 +254,17 @@ def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest
         session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
 
 
+def test_a_cache_is_refused_if_validations_samples_have_no_room_beside_it(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    asked = photos(folder)
+    session = Session(dataclasses.replace(asked, validation=asked.data))
+    little = dataclasses.replace(machine.detect_memory(), available_bytes=40 * 8 * 8 * 3 * 2)
+    monkeypatch.setattr(machine, "detect_memory", lambda: little)
+    with pytest.raises(LoaderError, match=r"needs 7\.\d KiB for training's and 7\.\d KiB for validation's, but 15"):
+        session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
+
+
 def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(workload())
     little = dataclasses.replace(machine.detect_memory(), available_bytes=20_000)  # 12 batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import threading
@@ -20,8 +21,10 @@ from autopipe.pipeline.assembly import CacheWarning, batches_digest, conversion_
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import LoadJob
 from autopipe.pipeline.storage.convert import convert
+from autopipe.search.feasible import why_not
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes.facts import facts
 from tests.fakes.sources import Made
 
 PLAIN = ap.PipelineConfig(loader=ap.Threads(workers=1))
@@ -253,6 +256,18 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.Monk
             evaluation_loader(made, config, large).close()
         assert len(list(training.batches(0, last=True))) == 25
         evaluation_loader(made, config, large).close()  # the training's cache is full: nothing is left to it any more
+
+
+def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Made(100, lambda index: np.zeros(100_000, np.uint8))
+    made = ap.Workload(data=large, ops=[], batch_size=4, validation=large)
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), keep="memory")
+    known = facts(samples=100, validation=100, batch_size=4, fixed_bytes=10_000_000)
+    room = range(10_000_000, 40_000_000, 100_000)
+    least = next(size for size in room if why_not(config, dataclasses.replace(known, memory_bytes=size)) is None)
+    free(monkeypatch, least)
+    with ap.build_loader(made, config), evaluation_loader(made, config, large) as loader:
+        assert sum(len(x) for x, _ in loader.batches(0)) == 100  # no CacheWarning, which would be an error here
 
 
 @pytest.mark.parametrize("kind", [ap.Threads, ap.Processes])

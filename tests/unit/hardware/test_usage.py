@@ -184,7 +184,9 @@ def test_shared_memory_counts_once(proc: Proc) -> None:
     proc.put(ROOT, 1, pages=(100, 60))
     proc.put(WORKER, ROOT, pages=(50, 40))
     proc.put(CHILD, ROOT, pages=(50, 40))
-    assert tree(proc).read().memory_bytes == (40 + 10 + 10 + 60) * PAGE
+    reading = tree(proc).read()
+    assert reading.memory_bytes == (40 + 10 + 10 + 60) * PAGE
+    assert reading.workers_bytes == (10 + 10) * PAGE  # which no process shares with the first
 
 
 def test_a_process_that_vanishes_during_the_walk_is_passed_over(proc: Proc) -> None:

@@ -9,6 +9,7 @@ from autopipe.pipeline.config import to_config
 from autopipe.search import trials
 from autopipe.search.trials import AskedBy, Asker
 from autopipe.values import Estimate
+from tests.fakes.facts import facts
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 
@@ -39,10 +40,23 @@ def test_a_measurement_counts_with_its_pauses_however_often_it_is_repeated() -> 
 def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -> None:
     took = Resources(peak_rss_bytes=2000)
     part = measured(1.0, resources=took).model_copy(update={"data_share": 0.25})
-    assert trials.taken(part, 8000).peak_rss_bytes == 8000
-    assert trials.excesses(part, Limits(memory_bytes=5000), 8000) == {"memory_bytes": 3000.0}
-    assert trials.excesses(part, Limits(memory_bytes=5000), 0) == {"memory_bytes": -3000.0}
-    assert trials.taken(measured(1.0), 8000).peak_rss_bytes is None
+    workload = facts(fixed_bytes=8000).workload
+    whole = trials.taken(part, CONFIG.keeping(in_memory=True), workload)
+    assert trials.excesses(whole, Limits(memory_bytes=5000)) == {"memory_bytes": 3000.0}
+    assert trials.taken(part, CONFIG, workload).peak_rss_bytes == 2000
+    assert trials.taken(measured(1.0), CONFIG.keeping(in_memory=True), workload).peak_rss_bytes is None
+
+
+def test_validation_counts_against_the_memory_with_its_samples_its_queue_and_its_own_worker_processes() -> None:
+    batch, cache, workers, peak = 32 * 2**20, 800 * 2**10, 8 * 2**20, 2**30
+    took = measured(1.0, resources=Resources(peak_rss_bytes=peak, workers_bytes=workers))
+    config = to_config({"loader": "processes", "processes.workers": 4, "processes.queue_size": 4, "keep": "memory"})
+    alone = facts(samples=800, fixed_bytes=cache, compact_bytes=2**20).workload
+    assert trials.taken(took, config, alone).peak_rss_bytes == peak
+    few, many = (alone.model_copy(update={"validation": count}) for count in (40, 400))
+    # Two batches need two workers, and room for two more that wait and one in use.
+    assert trials.taken(took, config, few).peak_rss_bytes == peak + cache // 20 + 5 * batch + workers // 2
+    assert trials.taken(took, config, many).peak_rss_bytes == peak + cache // 2 + 9 * batch + workers
 
 
 def test_over_a_training_one_time_costs_count() -> None:
@@ -63,8 +77,8 @@ def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
 def test_what_breaks_a_limit_is_above_zero_and_what_was_not_measured_breaks_none() -> None:
     took = Resources(cpu_percent=150.0, peak_rss_bytes=1000)
     limits = Limits(memory_bytes=800, cpu_percent=200.0)
-    assert trials.excesses(measured(1.0, resources=took), limits) == {"memory_bytes": 200.0, "cpu_percent": -50.0}
-    assert trials.excesses(measured(1.0), limits) == {}
+    assert trials.excesses(took, limits) == {"memory_bytes": 200.0, "cpu_percent": -50.0}
+    assert trials.excesses(Resources(), limits) == {}
 
 
 @pytest.mark.parametrize(
