@@ -191,7 +191,8 @@ def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int, pas
     """Yield Keras's data of the first batches of a loader's epoch 0, from the start whenever Keras opens an epoch.
 
     For evaluation, in which devices may share out a batch unevenly. If all epochs of the loader are equal, `passes` may
-    be the number of times that they are read: workers then begin the next pass while the model trains.
+    be the number of times that they are read: workers then begin the next pass early, until the loader is told to stop
+    ahead, and go on as that pass is opened.
     """
     placement = dataclasses.replace(placement, even=False)
     stream: Stream | None = None
@@ -205,6 +206,7 @@ def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int, pas
 
         def restart() -> Iterator[DeviceBatch]:
             nonlocal stream, taken
+            loader.go_on()
             if stream is None or taken % steps or taken >= passes * steps:  # a pass that was left is begun again
                 opened.close()
                 stream, taken = Stream(loader, placement, fault, first=(0, 0), steps=passes * steps), 0

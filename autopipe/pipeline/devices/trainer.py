@@ -190,14 +190,14 @@ class Trainer:
                 self._first, self._session = (loaded.epoch, loaded.batch), None
             stack.enter_context(self.loader.trained(self._stands))
             validation = self.validation if validation is None else validation
-            self._enter_validation(stack, fault, validation, arguments, epochs)
+            pausing = self._enter_validation(stack, fault, validation, arguments, epochs)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
             # All samples are an argument of a step that gathers its batch: they cannot be stacked.
             together = 1 if self.loader.on_device else train_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, Finish(), together)
             session = TrainingCallbacks(
-                of_rank(self._placement.strategy.rank, own),
+                [*of_rank(self._placement.strategy.rank, own), *pausing],
                 model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
             )  # fmt: skip
             for callback in session.callbacks:
@@ -316,23 +316,29 @@ class Trainer:
 
     def _enter_validation(
         self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any], epochs: int
-    ) -> None:
+    ) -> list[keras.callbacks.Callback]:
+        """Put validation's data among Keras's arguments; return callbacks that pause its workers."""
         loader = self._loader_over(stack, data, arguments.get("validation_steps"), epochs)
         models.check_targets(self.loader, data if loader is None else loader)
         if loader is None:
             if data is not None:
                 self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
             arguments["validation_data"] = data
-            return
+            return []
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
         # The epochs of a loader that was made here are equal, so that it may go on from one to the next. A model that
-        # trains on the same cores would be slowed down by it (benchmarks/RESULTS.md).
-        reads_on = loader is not data and steps == len(loader) and self._placement.strategy.looks_ahead
+        # trains on the same cores would be slowed down by it, so that it stops there until the next validation: it only
+        # fills the pauses at the end of an epoch (benchmarks/RESULTS.md).
+        beside = self._placement.strategy.looks_ahead
+        reads_on = loader is not data and steps == len(loader) and (beside or loader.stop_ahead() is not None)
         passes = _validations(epochs, arguments) if reads_on else 1
         feed = stack.enter_context(replayed(loader, self._placement, fault, steps, passes))
         arguments["validation_data"] = feed
         stack.enter_context(self.steps.validated(feed, loader.finish))
+        if beside or not reads_on:
+            return []
+        return [keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: loader.stop_ahead())]
 
     @contextlib.contextmanager
     def _over(self, data: Any, arguments: dict[str, Any], *, evaluated: bool = False) -> Iterator[Any]:

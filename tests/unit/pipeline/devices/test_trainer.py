@@ -141,6 +141,30 @@ def test_beside_an_accelerator_a_loader_made_for_validation_reads_on(often: Any,
     assert made[0].asked == (on if ahead else anew)
 
 
+class Pausing(ArrayLoader):
+    """Notes when it is told to stop reading ahead and to go on."""
+
+    told = ""
+
+    def stop_ahead(self) -> tuple[int, int]:
+        self.told += "s"
+        return (0, 0)
+
+    def go_on(self) -> None:
+        self.told += "g"
+
+
+def test_on_the_same_cores_validation_reads_on_in_the_pauses_of_the_training_only() -> None:
+    test = Pausing(X, Y, 4, shuffle=False)
+    trained: list[str] = []
+    watch = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: trained.append(test.told[-1]))
+    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=lambda data, passes: test)
+    trainer.fit(epochs=3, validation=unread(), callbacks=[watch], verbose=0)
+    assert test.asked == [(0, 0, False), (1, 0, False), (2, 0, True)]
+    assert set(trained) == {"s"}
+    assert test.told.count("g") == 3
+
+
 def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others() -> None:
     config = ap.PipelineConfig(loader=ap.Threads(workers=1))
     data, named = ap.Arrays(X, Y), ap.Arrays(X[:8], Y[:8])
@@ -177,7 +201,8 @@ def test_the_worker_of_the_validation_is_the_same_in_each_epoch(loader: ap.Loade
         assert len(trainer.fit(epochs=3, verbose=0).history["val_loss"]) == 3
     readers = Counter((tmp_path / "notes").read_text().splitlines())
     del readers[f"{os.getpid()} {threading.get_native_id()}"]  # which looked at the samples beforehand
-    assert list(readers.values()) == [3 * len(validation)]
+    (reads,) = readers.values()
+    assert reads >= 3 * len(validation)  # and what is read ahead
 
 
 def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
