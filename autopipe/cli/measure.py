@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "keep", "batch_sizes")
 _OF_A_TRIAL = ("page_cache", "seconds", "trace")
-_LESS_TOLD = ("use_multiprocessing", "max_queue_size")  # knobs of Keras: its `workers` tell more
 _ALONE_SECONDS = 60.0  # after which no further value of a parameter is tried without the model
 _NO_STEP_SECONDS = 1e-6  # of a model that takes no time
 _NOTHING_MEASURED = 3  # the exit status
@@ -137,7 +136,7 @@ def _alone(
         {**usual, name: each}
         for name, values in choices.items()
         for each in values
-        if each != usual.get(name) and name not in (*around, *_LESS_TOLD)
+        if each != usual.get(name) and name not in around
     ]
     asked, ends_at = {"min_seconds": seconds, "max_seconds": seconds}, time.monotonic() + _ALONE_SECONDS
     found: list[Measurement] = []
