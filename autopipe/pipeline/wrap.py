@@ -113,8 +113,7 @@ def as_it_is(workload: Workload) -> PipelineConfig | None:
 
 def has_hooks(workload: Workload) -> bool:
     """Return True for a wrapped dataset that its epochs change, so that one object of it has to make a whole epoch."""
-    data = workload.data
-    return isinstance(data, WrappedData) and data.indexed(data.make(data.defaults).dataset, whole=False).begins_anew
+    return isinstance(workload.data, WrappedData) and workload.data.has_hooks
 
 
 def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
@@ -211,6 +210,7 @@ class WrappedData:
         self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
         self._batch, self.like, self._last = first_batch(dataset)
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
+        self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
 
     def _add_knobs(self, dataset: Any) -> None:
