@@ -149,7 +149,7 @@ def inspect(
     """Inspect every sample; see `verify_files`. The file `journal` keeps the progress until the end; bad samples of an
     earlier run are inspected again.
     """
-    processes.one_opencv_thread()
+    processes.set_library_threads()
     processes.keep_freed_memory()
     count = len(conversion)
     done = _kept(journal)

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from autopipe.hardware import machine
 from autopipe.hardware.gpu import GpuUse, Nvml
@@ -185,27 +185,38 @@ def is_claimed() -> bool:
     return _claims > 0
 
 
-_opencv_threads: int | None = None  # that OpenCV had
+_LIBRARY_VARIABLES: Final = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    "OPENCV_FOR_THREADS_NUM",
+)
+_own_threads: tuple[int, Any] | None = None  # OpenCV's number of them, and what gives BLAS its own back
 
 
-def one_opencv_thread() -> None:
-    """Have OpenCV work in the calling thread: loaders share whole samples out, and its own pool would compete."""
+def library_variables(count: int) -> dict[str, str]:
+    """Return environment variables by which libraries have so many threads in a process that is started; 0: none."""
+    return dict.fromkeys(_LIBRARY_VARIABLES, str(count)) if count else {}
+
+
+def set_library_threads(count: int = 1) -> None:
+    """Have OpenCV and BLAS use so many threads of their own pools, which would compete with a loader's workers."""
     import cv2
+    import threadpoolctl
 
-    global _opencv_threads  # it is about the process
-    if _opencv_threads is None:
-        _opencv_threads = cv2.getNumThreads()
-    cv2.setNumThreads(0)
+    global _own_threads  # it is about the process
+    reset_library_threads()
+    _own_threads = cv2.getNumThreads(), threadpoolctl.threadpool_limits(count, user_api="blas")
+    cv2.setNumThreads(count)
 
 
-def opencv_as_it_was() -> None:
-    """Give OpenCV the threads back that `one_opencv_thread` has taken."""
-    global _opencv_threads
-    if _opencv_threads is not None:
+def reset_library_threads() -> None:
+    """Give OpenCV and BLAS the threads back that `set_library_threads` has taken."""
+    global _own_threads
+    if _own_threads is not None:
         import cv2
 
-        cv2.setNumThreads(_opencv_threads)
-        _opencv_threads = None
+        cv2.setNumThreads(_own_threads[0])
+        _own_threads[1].restore_original_limits()
+        _own_threads = None
 
 
 # -------------------- usage: samples of a process tree, and the figures derived from them

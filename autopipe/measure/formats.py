@@ -127,7 +127,7 @@ def formats(
         )
     plan = planner.make_plan(dataclasses.replace(workload, on_bad_sample="skip"))
     tallies = [_Tally(part) for part in _parts(plan)]
-    processes.one_opencv_thread()
+    processes.set_library_threads()
     processes.keep_freed_memory()
     chosen = spread(len(workload.data), samples)
     rng, began, used = np.random.default_rng(workload.seed), time.monotonic(), 0

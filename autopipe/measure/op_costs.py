@@ -181,7 +181,7 @@ def op_costs(
     machine's and not the op's. Files should be in the page cache. Bad samples are skipped; raises BadSampleError if no
     sample could be used.
     """
-    processes.one_opencv_thread()
+    processes.set_library_threads()
     processes.keep_freed_memory()
     busy = taken()
     rows, names, began = [], [], clock()[0]

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import psutil
 import pytest
+import threadpoolctl
 
 import autopipe as ap
 from autopipe.errors import LoaderError, WorkerDiedError, WorkloadError
@@ -268,19 +269,21 @@ class Around(Batches):
         library.malloc.restype = ctypes.c_void_p
         block = library.malloc(ctypes.c_size_t(31 << 20))  # glibc maps one as large, unless it keeps freed memory
         mapped = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & 2
-        return np.array([[mapped, cv2.getNumThreads()]], np.float32), np.zeros(1)
+        (blas,) = {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+        return np.array([[mapped, cv2.getNumThreads(), blas]], np.float32), np.zeros(1)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
 def test_keras_own_processes_are_as_without_autopipe_but_for_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in hardware.KEEPING:  # which would be left there
+    for name in (*hardware.KEEPING, "OMP_NUM_THREADS"):  # which would be left there; the tests have set it
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    asked = KERAS.model_copy(update={"freed_memory": "kept", "opencv_threads": 1})
+    asked = KERAS.model_copy(update={"freed_memory": "kept", "library_threads": 1})
     found = []
     for loader in (KERAS, asked):
         with opened(Around(), loader) as made:
             found.append({tuple(map(float, x[0])) for x, _ in made.batches(0)})
-    usual = int(succeeded(python("-c", "import cv2; print(cv2.getNumThreads())")).stdout)
-    assert found == [{(2.0, float(usual))}, {(0.0, 1.0)}]
+    code = "import cv2, os; print(cv2.getNumThreads(), len(os.sched_getaffinity(0)))"
+    usual = map(float, succeeded(python("-c", code)).stdout.split())
+    assert found == [{(2.0, *usual)}, {(0.0, 1.0, 1.0)}]

@@ -98,7 +98,7 @@ class Dali(LoaderConfig):
         recipe, depth = traced(job.recipe), self.prefetch_queue_depth
         queue_size = job.setup.queue_size(depth)
         require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
-        processes.one_opencv_thread()
+        processes.set_library_threads()
         decoder = self._decoder(job.order.batch_size, filler.resized_to(recipe.steps))
         made = filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
         return _DaliLoader(job, made, queue_size, depth)

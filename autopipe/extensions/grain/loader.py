@@ -82,7 +82,7 @@ class Grain(LoaderConfig):
         streaming.require_memory(job, knobs.buffered_batches() + 2)
         if self.workers:
             _require_shared_memory(job, knobs.buffered_batches() + 2)
-        processes.one_opencv_thread()
+        processes.set_library_threads()
         return _GrainLoader(job, knobs, MemoryCache.of(job.recipe))
 
 
@@ -247,5 +247,5 @@ class _Batches:
 
 def _begin_worker(number: int, count: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    processes.one_opencv_thread()
+    processes.set_library_threads()
     processes.keep_freed_memory()

@@ -116,7 +116,7 @@ class Maker:
 
     @functools.cached_property
     def _recipe(self) -> Recipe:
-        processes.one_opencv_thread()
+        processes.set_library_threads()
         processes.keep_freed_memory()
         processes.claim()  # Ray gives each actor a process, in whose main thread its methods run one at a time
         made = unpickled(self._packed, elsewhere=True)

@@ -6,12 +6,10 @@ changes a batch. Nothing here knows the function.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -20,7 +18,7 @@ import pydantic
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching.datasets import Feeder, parts_of
+from autopipe.pipeline.batching.datasets import Feeder, batch_at, parts_of
 from autopipe.pipeline.config import CACHE_SHARE, LoaderConfig, Value
 from autopipe.workload.sample import leaves
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
+_OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
 _BEHIND_CACHE: Final = 2  # batches ahead, so that the end is reached, and the cache complete, with the last batch taken
 
 
@@ -37,7 +36,7 @@ class Around(LoaderConfig):
 
     Attributes:
         freed_memory: "kept" by the C library for the next arrays, here and in processes that start from then on.
-        opencv_threads: threads of OpenCV's own pool; 0 leaves their number as it is.
+        library_threads: threads of OpenCV's and BLAS's own pools; 0 leaves their number as it is.
         tf_cache: "memory" keeps the batches of the first epoch for all others.
         tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
         tf_autotune: whether tf.data may change numbers of threads and buffers while it runs.
@@ -47,7 +46,7 @@ class Around(LoaderConfig):
     takes_any: ClassVar[bool] = True
 
     freed_memory: Literal["returned", "kept"] = "returned"
-    opencv_threads: int = pydantic.Field(default=0, ge=0, le=1024)
+    library_threads: int = pydantic.Field(default=0, ge=0, le=1024)
     tf_cache: Literal["none", "memory"] = "none"
     tf_threads: int = pydantic.Field(default=0, ge=0, le=1024)
     tf_autotune: bool = True
@@ -67,9 +66,9 @@ class Around(LoaderConfig):
         return {name: getattr(self, name) for name, usual in fields.items() if getattr(self, name) != usual}
 
 
-def begin(around: Around, dataset: Feeder) -> Callable[[], None]:
-    """Set what is set around a dataset that was made and not begun, and return a function that resets OpenCV's threads.
-    Raise ConfigError if a setting is for another kind of dataset.
+def begin(around: Around, dataset: Feeder) -> None:
+    """Set what is set around a dataset that was made and not begun. Raise ConfigError if a setting is for another kind
+    of dataset.
     """
     if around.keeps_freed_memory:
         os.environ.update(processes.KEEPING)  # for worker processes of the dataset that are not forked
@@ -79,13 +78,9 @@ def begin(around: Around, dataset: Feeder) -> Callable[[], None]:
         if around.fills_cache and dataset.is_endless:
             raise ConfigError('A dataset without an end cannot be kept in memory, but got tf_cache="memory".')
         dataset.dataset = _with_options(around, made)
-    if not around.opencv_threads:
-        return lambda: None
-    import cv2
-
-    before = cv2.getNumThreads()
-    cv2.setNumThreads(around.opencv_threads)
-    return functools.partial(cv2.setNumThreads, before)
+    processes.reset_library_threads()  # which another loader may have set
+    if around.library_threads:
+        processes.set_library_threads(around.library_threads)
 
 
 def _with_options(around: Around, dataset: Any) -> Any:
@@ -113,8 +108,8 @@ def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple
     """
     dataset, cores = data.make(data.defaults), machine.usable_cores()
     found: dict[str, tuple[Value, ...]] = {"freed_memory": ("returned", "kept")}
-    if cores > 1 and _is_opencv_used():
-        found["opencv_threads"] = (0, 1)
+    if cores > 1 and (_is_opencv_used() or (data.by_index and _others_work(dataset.dataset, data.steps))):
+        found["library_threads"] = (0, 1)
     if not hasattr(dataset.dataset, "element_spec"):
         return found, []
     found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, 4 * cores)}
@@ -126,6 +121,14 @@ def _is_opencv_used() -> bool:
     """Return True if a module that is not autopipe's has imported OpenCV by its name."""
     others = [each for name, each in sys.modules.items() if name.partition(".")[0] not in ("autopipe", "cv2")]
     return any("cv2" in getattr(each, "__dict__", ()) for each in others)
+
+
+def _others_work(dataset: Any, steps: int) -> bool:
+    """Return True if other threads than this one work on a batch: those of BLAS, say."""
+    own, all_of_them = time.thread_time(), time.process_time()
+    batch_at(dataset, 0, steps)
+    own, all_of_them = time.thread_time() - own, time.process_time() - all_of_them
+    return all_of_them - own > _OTHERS_SHARE * all_of_them
 
 
 def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:

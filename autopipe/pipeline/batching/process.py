@@ -89,9 +89,6 @@ _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 _LOOK_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
 _ASK_SECONDS = 0.001  # between two looks whether it is
-_ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-}
 
 _LOG = logging.getLogger(__name__)
 
@@ -181,7 +178,7 @@ class Nursery:
         command = [sys.executable, "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         environment |= {} if self._indexed is None else WITHOUT_DEVICES
-        environment |= {} if _is_as_it_is(self._indexed) else _ONE_THREAD
+        environment |= {} if _is_as_it_is(self._indexed) else processes.library_variables(1)
         environment |= self._environment
         try:
             with theirs:
@@ -418,7 +415,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     try:
         recipe = traced(unpickled(_content(_mapped(recipe_number))))
         if not _is_as_it_is(recipe.source):
-            processes.one_opencv_thread()
+            processes.set_library_threads()
             processes.keep_freed_memory()
         cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
         kernel = kernel_of(recipe, cache, readers)

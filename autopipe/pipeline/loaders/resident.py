@@ -78,7 +78,7 @@ class Resident(LoaderConfig):
                 hint="Use the `threads` loader with keep='memory'.",
             )
         require_memory(job, self.workers)
-        processes.one_opencv_thread()
+        processes.set_library_threads()
         began, cache = time.monotonic(), MemoryCache.of(recipe)
         assert cache is not None  # of a recipe for this loader
         bad = _filled(recipe, cache.rows, self.workers)

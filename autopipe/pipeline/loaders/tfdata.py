@@ -79,7 +79,7 @@ class TfData(LoaderConfig):
         samples_ahead = readahead.samples_ahead(readers, self._calls, batch_size)
         held = self.held_batches(job.recipe.spec.bytes * batch_size, job.setup)
         require_memory(job, held, samples_ahead)
-        processes.one_opencv_thread()
+        processes.set_library_threads()
         kernel = Kernel(job.recipe, MemoryCache.shared(job), readers)
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
         work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)

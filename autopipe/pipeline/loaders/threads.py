@@ -22,8 +22,8 @@ from autopipe.pipeline.loader import LoadJob
 class Threads(StreamingConfig):
     """Workers are threads; each fills a whole batch at a time.
 
-    Opening it sets OpenCV's own thread pool to one thread, process-wide: workers are the parallelism; and the process
-    keeps the memory of freed images for the next ones.
+    Opening it sets OpenCV's and BLAS's own thread pools to one thread, process-wide, until a trainer is closed: workers
+    are the parallelism; and the process keeps the memory of freed images for the next ones.
 
     Attributes:
         workers: threads that fill batches.
@@ -38,7 +38,7 @@ class Threads(StreamingConfig):
     def _fillers(
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
-        processes.one_opencv_thread()
+        processes.set_library_threads()
         kernel = kernel_of(traced(job.recipe), cache, self.read_ahead)
         undo.callback(kernel.close)
         return kernel, [ThreadFiller(kernel)] * self.workers

@@ -71,13 +71,12 @@ class Wrapped(outside.Around):
                 f"The `wrapped` loader feeds wrapped datasets only, but the data are {shortened(data)}.",
                 hint="Make the workload by ap.wrap(make_dataset, ...), or use another loader.",
             )
-        processes.opencv_as_it_was()
         feeder = data.make(self.parameters)
         if data.by_index and forks(feeder.dataset):
-            outside.begin(self, feeder)()  # whose part in the environment passes to the processes
-            threads = {"OPENCV_FOR_THREADS_NUM": str(self.opencv_threads)} if self.opencv_threads else {}
+            outside.begin(self, feeder)  # whose part in the environment passes to the processes
+            processes.reset_library_threads()
             source = data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True)
-            return _forked(job, source, threads)
+            return _forked(job, source, processes.library_variables(self.library_threads))
         return _WrappedLoader(job, data, self, feeder)
 
 
@@ -106,7 +105,7 @@ class _WrappedLoader(WorkloadLoader):
         self._data = data
         self._parameters: Mapping[str, Value] = made_by.parameters
         self._feeder: Feeder | None = feeder
-        self._end = outside.begin(made_by, feeder)
+        outside.begin(made_by, feeder)
 
     def __len__(self) -> int:
         return self._data.steps
@@ -121,7 +120,7 @@ class _WrappedLoader(WorkloadLoader):
 
     def close(self) -> None:
         self._feeder = None
-        self._end()
+        processes.reset_library_threads()
 
     def _rest(
         self, elements: Generator[Any, None, None], start: int, form: Callable[[Batch], Batch]

@@ -81,7 +81,7 @@ def convert(
     """
     _require_possible(conversion, storage, part)
     folder = storage.at(folder)
-    processes.one_opencv_thread()  # for each of the workers
+    processes.set_library_threads()  # for each of the workers
     processes.keep_freed_memory()
     start = time.monotonic()
     layout.make_folder(folder)

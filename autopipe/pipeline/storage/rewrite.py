@@ -89,7 +89,7 @@ def rewrite(
     if not files.names:
         raise DataError(f"There are no files in `{'`, `'.join(folders)}`.")
     layout.make_folder(out)
-    processes.one_opencv_thread()  # for each of the workers
+    processes.set_library_threads()  # for each of the workers
     processes.keep_freed_memory()
     with layout.only_one(out, (0, 1)):
         with disk_errors(out, lambda: "0 files"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.hardware import gpu, machine, processes
@@ -213,16 +214,25 @@ def test_none_and_two_at_once_are_warned_of_and_headless_is_kept(site: Path) -> 
     )
 
 
-def test_opencv_works_in_the_thread_that_calls_it() -> None:
+def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_threads_back() -> None:
     import cv2
 
+    processes.reset_library_threads()
     before = cv2.getNumThreads()
-    try:
-        cv2.setNumThreads(2)
-        processes.one_opencv_thread()
-        assert cv2.getNumThreads() == 1
-    finally:
-        cv2.setNumThreads(before)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        try:
+            cv2.setNumThreads(2)
+            for _ in range(2):
+                processes.set_library_threads()
+                assert (cv2.getNumThreads(), blas_threads()) == (1, {1})
+            processes.reset_library_threads()
+            assert (cv2.getNumThreads(), blas_threads()) == (2, {2})
+        finally:
+            cv2.setNumThreads(before)
+
+
+def blas_threads() -> set[int]:
+    return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
 
 
 def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> None:

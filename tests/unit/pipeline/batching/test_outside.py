@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import threadpoolctl
 
 import autopipe as ap
 from autopipe.artifact import factory
@@ -77,7 +79,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 SETTINGS: list[dict[str, Any]] = [
     {"freed_memory": "kept"},
-    {"opencv_threads": 1},
+    {"library_threads": 1},
     {"tf_cache": "memory"},
     {"tf_threads": 3},
     {"tf_autotune": False},
@@ -130,15 +132,32 @@ def test_a_cache_makes_its_batches_once_though_no_epoch_is_read_beyond_its_last_
     assert made == list(range(10))
 
 
-def test_opencv_has_its_threads_again_after_the_training() -> None:
+def threads_of_libraries() -> set[int]:
+    blas = (each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas")
+    return {cv2.getNumThreads(), *blas}
+
+
+@pytest.fixture
+def _three_threads() -> Iterator[None]:
+    """OpenCV and BLAS have three threads each, as nothing else sets."""
+    processes.reset_library_threads()
     before = cv2.getNumThreads()
-    try:
-        cv2.setNumThreads(4)
-        with assembly.build_loader(wrapped(Rows), config(opencv_threads=1)):
-            assert cv2.getNumThreads() == 1
-        assert cv2.getNumThreads() == 4
-    finally:
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):
+        cv2.setNumThreads(3)
+        yield
         cv2.setNumThreads(before)
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_libraries_have_their_threads_again_after_the_training() -> None:
+    with assembly.build_loader(wrapped(Rows), config(library_threads=2)):
+        assert threads_of_libraries() == {2}
+    assert threads_of_libraries() == {3}
+    with assembly.build_trainer(wrapped(Rows), ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")):
+        assert threads_of_libraries() == {1}
+        with assembly.build_loader(wrapped(Rows), config()):
+            assert threads_of_libraries() == {3}  # as it is
+    assert threads_of_libraries() == {3}
 
 
 # -------------------- freed memory
@@ -170,18 +189,14 @@ def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_
     known.close()
 
 
+@pytest.mark.usefixtures("_three_threads")
 def test_a_tuned_pipeline_sets_what_its_configuration_says(told: list[None]) -> None:
     workload = wrapped(in_order)
-    best = config(calls=2, freed_memory="kept", opencv_threads=1).model_dump(mode="json")
+    best = config(calls=2, freed_memory="kept", library_threads=1).model_dump(mode="json")
     tuned = factory.of_profile(profiles.profile(workload=fingerprint.workload_digest(workload), config=best), workload)
-    before = cv2.getNumThreads()
-    try:
-        cv2.setNumThreads(4)
-        with tuned.make_trainer() as trainer:
-            assert (len(told), cv2.getNumThreads()) == (1, 1)
-            trainer.fit(epochs=1, verbose=0)
-    finally:
-        cv2.setNumThreads(before)
+    with tuned.make_trainer() as trainer:
+        assert (len(told), threads_of_libraries()) == (1, {1})
+        trainer.fit(epochs=1, verbose=0)
 
 
 def test_other_loaders_keep_it_and_foreign_code_does_not() -> None:
@@ -250,7 +265,23 @@ def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.Mon
     monkeypatch.setattr(machine, "usable_cores", lambda: 1)
     assert outside.offered(WrappedData(Rows, {})) == ({"freed_memory": ("returned", "kept")}, [])
     monkeypatch.setattr(machine, "usable_cores", lambda: 2)
-    assert outside.offered(WrappedData(Rows, {}))[0]["opencv_threads"] == (0, 1)  # this module has imported it
+    assert outside.offered(WrappedData(Rows, {}))[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
+
+
+def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Shared(Rows):
+        def __getitem__(self, index: int) -> Any:
+            helper = threading.Thread(target=lambda: sum(range(10**6)))
+            helper.start()
+            helper.join()
+            return super().__getitem__(index)
+
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    monkeypatch.setattr(outside, "_is_opencv_used", lambda: False)
+    tried = ["library_threads" in outside.offered(WrappedData(kind, {}))[0] for kind in (Rows, Shared)]
+    assert tried == [False, True]
 
 
 # -------------------- what cannot be
@@ -261,7 +292,7 @@ def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.Mon
     [
         ({"freed_memory": "keep"}, "`freed_memory` of `Wrapped` is wrong: .*'returned' or 'kept'"),
         ({"tf_threads": -1}, "`tf_threads` of `Wrapped` is wrong: .*greater than or equal to 0, but got tf_threads=-1"),
-        ({"opencv_threads": 1.5}, "`opencv_threads` of `Wrapped` is wrong"),
+        ({"library_threads": 1.5}, "`library_threads` of `Wrapped` is wrong"),
         ({"tf_autotune": "off"}, "`tf_autotune` of `Wrapped` is wrong"),
     ],
 )
