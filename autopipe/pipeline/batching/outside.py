@@ -112,8 +112,7 @@ def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple
         found["library_threads"] = (0, 1)
     if not hasattr(dataset.dataset, "element_spec"):
         return found, []
-    found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, 4 * cores)}
-    found |= {"tf_autotune": (True, False), "tf_prefetch": (0, 4)}
+    found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores), "tf_prefetch": (0, 4)}
     return found, [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
 
 
