@@ -94,6 +94,7 @@ SPOILT = {
         r"x is \(4, 2\) float32, but in `Batches\[5\]` it is \(4, 2\) float64",
     ),
     "ragged": (lambda i, b: (b[0], b[1][:3]), r"`Batches\[5\]` must be a batch .*there are 4 in x, 3 in y"),
+    "no sample": (lambda i, b: (b[0][:0], b[1][:0]), r"x is \(4, 2\) float32, but in `Batches\[5\]` it is \(0, 2\)"),
     "no batch": (lambda i, b: None, "must give batches x"),
     "another structure": (lambda i, b: (b[0],), r"the parts of the first one, but `Batches\[5\]` has no y"),
 }
@@ -123,6 +124,37 @@ def test_a_dataset_without_a_batch_is_refused() -> None:
 
     with pytest.raises(WorkloadError, match="`Empty` holds no batch: its length is 0"):
         wrapped(Empty())
+
+
+@pytest.mark.parametrize("length", [-1, 2.5])
+@pytest.mark.parametrize("base", [object, keras.utils.PyDataset])
+def test_a_length_that_cannot_be_is_refused(length: Any, base: Any) -> None:
+    class Bad(base):
+        def __len__(self) -> Any:
+            return length
+
+        def __getitem__(self, index: int) -> Any:
+            return Batches()[index]
+
+    with pytest.raises(WorkloadError, match=r"`Bad\.__len__` must return the number of batches, but it raised"):
+        wrapped(Bad())
+
+
+@of_both
+def test_an_epoch_of_fewer_batches_is_refused_when_it_begins(loader: LoaderConfig) -> None:
+    class Shrinking(Batches):
+        count = 10
+
+        def __len__(self) -> int:
+            return self.count
+
+        def on_epoch_end(self) -> None:
+            self.count = 6
+
+    with opened(Shrinking(), loader) as made:
+        assert indices(made) == list(range(10))
+        with pytest.raises(WorkloadError, match=r"as many batches in each epoch.*returned 6, and 10 are needed"):
+            indices(made, 1)
 
 
 def test_a_generator_is_told_how_it_gets_workers() -> None:

@@ -146,8 +146,8 @@ class _Sequence(Feeder):
         self._adapter = frameworks.py_dataset_adapter(dataset, shuffle=shuffle)
         self._tensors: Any = None
         count = self._adapter.num_batches
-        # Without a length, Keras reads on for ever.
-        super().__init__(None if count is None else int(count), goes_on=count is None, is_endless=count is None)
+        goes_on = count is None or steps not in (None, count)  # without a length, Keras reads on for ever
+        super().__init__(None if count is None else int(count), goes_on=goes_on, is_endless=count is None)
         self.dataset = dataset
         self.by_index = count is not None and steps in (None, count)
 
@@ -212,6 +212,8 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any],
     PyDataset's batches anew in each epoch. Raise WorkloadError if it is no dataset.
     """
     # Imported already, if the dataset is one of theirs.
+    if has_index(dataset):
+        length_of(dataset)
     tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
     if tensorflow is not None and isinstance(dataset, tensorflow.data.Dataset):
         return _Tensors(dataset, steps)
@@ -245,13 +247,13 @@ class Like:
     def unlike(self, batch: Batch) -> int | None:
         """Return the number of a part of x whose shape is not that in the first batch; None if all have it.
 
-        The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
-        length.
+        The number of samples may be less, but not 0. Axes in which the dataset's batches differ by themselves may be of
+        any length.
         """
         for number, like in self.shapes.items():
             rows, *shape = batch[number].shape
             fits = len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
-            if rows > self.batch_size or not fits:
+            if not 0 < rows <= self.batch_size or not fits:
                 return number
         return None
 
@@ -278,9 +280,20 @@ class Like:
                     f"All batches must be like the first one, in which {name} is ({like}) {dtype}, but in `{call}` it "
                     f"is {part.shape} {part.dtype}.",
                     hint="Pad, crop or convert it in `__getitem__`. Only an axis in which the first two batches differ "
-                    "may be of any length, and a batch may have fewer samples than the first.",
+                    "may be of any length, and a batch may have fewer samples than the first, but not none.",
                 )
         return batch
+
+
+def length_of(dataset: Any) -> int:
+    """Return the length of a dataset with an index; raise WorkloadError if it has none."""
+    try:
+        return len(dataset)
+    except Exception as error:
+        raise WorkloadError(
+            f"`{type(dataset).__name__}.__len__` must return the number of batches, but it raised "
+            f"{type(error).__name__}: {error}."
+        ) from error
 
 
 def batch_at(dataset: Any, index: int, length: int) -> Any:

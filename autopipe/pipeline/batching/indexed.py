@@ -33,7 +33,7 @@ from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock
-from autopipe.pipeline.batching.datasets import Like, batch_at
+from autopipe.pipeline.batching.datasets import Like, batch_at, has_index, length_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
@@ -118,6 +118,12 @@ class Indexed:
         begin, end = (getattr(self.dataset, name, lambda: None) for name in _HOOKS)
         begin()
         try:
+            if has_index(self.dataset) and (length := length_of(self.dataset)) < self._steps:
+                raise WorkloadError(
+                    f"`{self.name}` has to have as many batches in each epoch as in the first, but `__len__` returned "
+                    f"{length}, and {self._steps} are needed.",
+                    hint="Let `on_epoch_end` choose other samples, and no other number of them.",
+                )
             yield self.block is not None and self.pack()
         finally:
             end()

@@ -614,6 +614,10 @@ def five(calls: int = 1) -> Any:
     return count_up().take(5)
 
 
+def numbered(index: int) -> tuple[Any, Any]:
+    return np.full((2, 1), index, np.float32), np.full(2, index)
+
+
 WHOLE = [[0, 1, 2]] * 3
 EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
     "endless": (count_up, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
@@ -621,6 +625,8 @@ EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
     "endless PyDataset of 2 threads": (lambda calls=1: Counted(workers=2), 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
     "unknown length, begun anew": (seven, 3, [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]),
     "a part": (five, 2, [[0, 1], [2, 3], [4, 0]]),
+    "a part of a PyDataset": (lambda calls=1: Items(5, numbered), 2, [[0, 1], [2, 3], [4, 0]]),
+    "more than all of a PyDataset": (lambda calls=1: Items(2, numbered, workers=2), 3, [[0, 1, 0], [1, 0, 1]]),
     "a part of a generator": (lambda calls=1: generated(5), 2, [[0, 1], [2, 3], [4, 0]]),
     "a part of an iterable": (lambda calls=1: Listed(5), 2, [[0, 1], [2, 3], [4, 0]]),
     "more than all": (five, 7, [[0, 1, 2, 3, 4, 0, 1], [2, 3, 4, 0, 1, 2, 3]]),
