@@ -29,6 +29,7 @@ MOST_BEFORE_SECONDS = 2.0
 """The most seconds of reading files outside of windows in a trial."""
 _SLOW_STEP_SECONDS = 0.25  # slow steps are not spent on waiting for workers to spread out
 _SHORT_EPOCH_SECONDS = 1.0  # a first epoch this short is left out, with its one-time work
+_UNSEEN_SECONDS = 20.0  # the most for a burst of a loader whose queue is not seen: people have epochs of one burst
 _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
 _TREND = 0.01  # negligible growth of a queue, as a share of the images trained on
@@ -70,7 +71,8 @@ def read(
         edges: the beginning, and the ends of the windows so far.
         rule: when to stop.
         burst: images that may arrive together, by which a queue's level varies without meaning. A trial goes on until
-            it holds as many, in twice the most time at most, unless as many wait in the queue.
+            it holds as many, unless as many wait in the queue: in twice the most time at most, or in 20 s if the queue
+            is not seen.
         epoch_images: images of an epoch, if known: a trial that can hold one goes on until it does.
         final: True if no more windows follow, for another reason than the rule.
     """
@@ -81,7 +83,9 @@ def read(
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
     partial = _holds_part_of_a_burst(kept, burst)
     over = final or (rule.ends_at is not None and edges[-1].seconds >= rule.ends_at)
-    exhausted = over or (seconds >= rule.most_seconds and not partial) or whole >= 2 * rule.most_seconds
+    most = 2 * rule.most_seconds
+    most = most if edges[-1].queued is not None else max(most, _UNSEEN_SECONDS)
+    exhausted = over or (seconds >= rule.most_seconds and not partial) or whole >= most
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)

@@ -67,16 +67,23 @@ def test_many_workers_who_deliver_together_and_then_pause_are_seen_pausing(
 
 @pytest.mark.parametrize("producer_seconds", [0.35, 0.5, 0.79])
 @pytest.mark.parametrize("consumer_seconds", [0.345, 0.48])
-@pytest.mark.parametrize("blind", [True, False])
 def test_a_queue_that_empties_within_a_burst_says_nothing_of_what_the_loader_makes(
-    producer_seconds: float, consumer_seconds: float, *, blind: bool
+    producer_seconds: float, consumer_seconds: float
 ) -> None:
     """16 workers deliver together, and then not for seconds, in which the model takes one batch after the other."""
     pipeline = Pipeline(producer_seconds=producer_seconds, consumer_seconds=consumer_seconds, workers=16, queue=1)
-    reading, _, _ = measured(pipeline, blind=blind)
+    reading, _, _ = measured(pipeline)
     assert true_rate(pipeline) * 0.99 <= reading.rate.value <= BATCH / consumer_seconds * 1.01
     assert not reading.stable
     assert "in one burst" in " ".join(reading.warnings)
+
+
+@pytest.mark.parametrize("producer_seconds", [0.5, 0.79, 1.2])
+def test_a_trial_holds_a_whole_burst_of_a_loader_whose_queue_is_not_seen(producer_seconds: float) -> None:
+    pipeline = Pipeline(producer_seconds=producer_seconds, consumer_seconds=0.35, workers=16, queue=1)
+    _, meter, ended = measured(pipeline, StopRule(min_seconds=1.5, max_seconds=1.5), blind=True)
+    assert meter.overall.value == pytest.approx(true_rate(pipeline), rel=0.1)
+    assert ended < 60
 
 
 def test_a_trial_does_not_go_on_for_bursts_that_wait_already() -> None:
