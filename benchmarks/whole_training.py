@@ -35,7 +35,7 @@ TARGETS = {"small": 0.70, "large": 1.01}  # most of autopipe's seconds over the 
 
 
 def build_model() -> Any:
-    """Return a CNN that takes a third of the time of decoding its images, or a large one, which takes seven times as long."""
+    """Return a CNN that takes a third of the time of decoding its images, or one that takes seven times as long."""
     import keras
 
     small = [keras.layers.Conv2D(8, 8, strides=8, activation="relu")]

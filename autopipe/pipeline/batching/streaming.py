@@ -219,7 +219,7 @@ class StreamingLoader(WorkloadLoader):
             self._left -= 1
             yield tuple(None if part is None else part[rows] for part in made)
 
-    def occupancy(self) -> tuple[int, int]:
+    def occupancy(self) -> tuple[int, int] | None:
         return self._stream.waiting() + self._left, self.buffered_batches
 
     def stop_ahead(self) -> tuple[int, int]:

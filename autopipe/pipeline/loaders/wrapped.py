@@ -87,11 +87,16 @@ def _forked(job: LoadJob, source: Indexed, environment: Mapping[str, str]) -> Lo
         undo.callback(nursery.close)
         worker = WorkerProcess(nursery)
         undo.callback(worker.stop)
-        loader = StreamingLoader(job, [worker], _FROM_KERAS)
-        # Its workers and its queue, which is unseen, give as many without a pause.
+        loader = _ForkedLoader(job, [worker], _FROM_KERAS)
+        # Its workers and its queue give as many without a pause.
         loader.batches_at_once = min(len(loader), source.dataset.workers + source.dataset.max_queue_size)
         undo.pop_all()
     return loader
+
+
+class _ForkedLoader(StreamingLoader):
+    def occupancy(self) -> None:
+        """Return None: Keras's own queue is not seen."""
 
 
 class _WrappedLoader(WorkloadLoader):
