@@ -65,7 +65,8 @@ def build(
 
 def forward_seconds(model: keras.Model, batch_size: int) -> float:
     """Return the seconds of a forward pass of a batch, operation by operation; infinity if the one input is unknown."""
-    if not model.built or len(inputs := getattr(model, "inputs", None) or ()) != 1:
+    inputs: list[Any] = getattr(model, "inputs", None) or []
+    if not model.built or len(inputs) != 1:
         return math.inf
     x, took = keras.ops.zeros([batch_size, *[size or 1 for size in inputs[0].shape[1:]]], inputs[0].dtype), math.inf
     for _ in range(3):
