@@ -325,6 +325,10 @@ def gains(result: Result) -> str:
     ]
     measured = {each.setting for each in result.effects if each.measured}
     measured -= {each.setting for each in result.effects if each.decided}
+    best, rival = result.winner, compared_with(result)
+    configs = [PipelineConfig.model_validate(each.config) for each in (best, rival) if each is not None]
+    if len({config.loader.kind for config in configs}) > 1:
+        measured.discard("loader")  # the headline tells what it brings
     apart = {each.setting for each in result.effects if each.measured and abs(math.log(each.ratio)) > math.log(_CLOSE)}
     rest = [
         f"{words}: {', '.join(sorted(settings))}"
