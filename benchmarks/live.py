@@ -318,7 +318,7 @@ def changes_of(trainer: ap.Trainer) -> list[str]:
     found = []
     for each in watch.changes:
         took = "kept" if each.kept else each.failure or "taken back"
-        found.append(f"{each.before.short()} > {each.after.short()}: {each.ratio or 0:.2f}, {took}")
+        found.append(f"{each.before} > {each.after}: {each.ratio or 0:.2f}, {took}")
     return [*found, f"ends with {watch.config.short()}"]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from autopipe.artifact import artifact as files
 from autopipe.artifact import drift, pick, reference
 from autopipe.artifact.artifact import write_joined
-from autopipe.artifact.schema import Artifact, Live, LiveChange, Profile, Reference
+from autopipe.artifact.schema import Artifact, Live, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
@@ -28,7 +28,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
-from autopipe.search.result import Baseline, Winner
+from autopipe.search.result import Baseline, Learnt, Winner
 from autopipe.values import rate_text
 from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Source
@@ -36,10 +36,6 @@ from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer
-    from autopipe.search.live import Learnt
-
-
-_MOST_CHANGES = 100  # of a training, that an artefact keeps
 
 
 class NamelessWarning(UserWarning):
@@ -230,25 +226,7 @@ class Tuned:
         """Write what a training has learnt to the artefact, if it has one, and the training has tried anything."""
         if self.path is None or not learnt.changes:
             return
-        changes = tuple(
-            LiveChange(
-                epoch=each.epoch,
-                before=each.before.short(),
-                after=each.after.short(),
-                ratio=each.ratio,
-                kept=each.kept,
-                failure=each.failure,
-            )
-            for each in learnt.changes[-_MOST_CHANGES:]
-        )
-        live = Live(
-            hardware=fingerprint.detect(self.workload.data),
-            config=learnt.config.model_dump(mode="json"),
-            images_per_second=learnt.images_per_second,
-            data_wait_share=learnt.data_wait_share,
-            trained_at=learnt.ended_at,
-            changes=changes,
-        )
+        live = Live(hardware=fingerprint.detect(self.workload.data), **dict(learnt))
         files.renew_live(live, self.path)
 
     def artifact_for(self, folder: Path) -> Artifact:

@@ -13,9 +13,9 @@ import pydantic
 from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import StepTime
-from autopipe.search.result import Result, Winner
+from autopipe.search.result import Learnt, Result, Winner
 from autopipe.search.settings import Request
-from autopipe.values import Estimate, JsonObject, Value
+from autopipe.values import Value
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -81,26 +81,10 @@ class Profile(Value):
         return self.result.winner
 
 
-class LiveChange(Value):
-    """A configuration that was tried in a running training."""
-
-    epoch: int = pydantic.Field(ge=0)
-    before: str  # configurations, in short
-    after: str
-    ratio: float | None = pydantic.Field(default=None, gt=0)  # of the rates, after over before; None if it failed
-    kept: bool
-    failure: str | None = None
-
-
-class Live(Value):
-    """What a training with `tune="live"` has learnt on one machine. No confirmation run has proved it."""
+class Live(Learnt):
+    """What a training has learnt on one machine."""
 
     hardware: Hardware
-    config: JsonObject  # with which the training went on
-    images_per_second: Estimate  # in the training, with its callbacks
-    data_wait_share: float = pydantic.Field(ge=0, le=1)
-    trained_at: pydantic.AwareDatetime
-    changes: tuple[LiveChange, ...] = pydantic.Field(default=(), max_length=100)  # the last ones
 
 
 class Artifact(Value):

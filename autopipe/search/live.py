@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autopipe.errors import AutopipeError
 from autopipe.hardware import machine
@@ -33,6 +33,7 @@ from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.ranks import Board, Follower, LeadingLoader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
 from autopipe.search.quick_look import Look, over_epochs, ranked, workers_of
+from autopipe.search.result import Change, Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -153,33 +154,13 @@ _STARTING = 1  # windows at the start of a training, in which functions compile
 _KEPT_WINDOWS = 6  # of the running configuration
 _MOST_TRIALS = 8  # after one look
 _EPOCHS = 3  # over which another cache has to pay
+_MOST_CHANGES = 100  # that are told
 
 Found = TypeVar("Found")
+Keep = Callable[[Learnt], object]
+"""Gets what was learnt at the end of each epoch, in a thread of its own."""
 Steps = Generator[None, tuple[float, float], Found]
 """Goes on with each batch, which it gets as the seconds that were waited for it, and those of its step."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A configuration that was tried in the place of another, and what came of it."""
-
-    epoch: int
-    before: PipelineConfig
-    after: PipelineConfig
-    ratio: float | None = None  # of the rates, after over before; None if it could not be measured
-    kept: bool
-    failure: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Learnt:
-    """The running configuration of a training, as it was measured there."""
-
-    config: PipelineConfig
-    images_per_second: Estimate
-    data_wait_share: float
-    changes: tuple[Change, ...]
-    ended_at: datetime.datetime
 
 
 class LiveTuner:
@@ -197,10 +178,10 @@ class LiveTuner:
         opened: Callable[[PipelineConfig], Loader],
         look: Callable[[], Look],
         *,
-        keep: Callable[[Learnt], object] = lambda learnt: None,
+        keep: Keep = lambda learnt: None,
     ) -> None:
         """Follow `loader`, whose configuration is `config`. `opened` opens others, `look` measures what costs how much;
-        both are called in a thread. `keep` gets what was learnt, at the end of each epoch, in a thread as well.
+        both are called in a thread.
         """
         self.config = config
         self.changes: list[Change] = []
@@ -254,7 +235,7 @@ class LiveTuner:
         except Exception:  # noqa: BLE001  # the error of the running loader is raised
             return None
         self._end()
-        self._note(Change(epoch=self._epoch, before=self._first, after=self.config, kept=False, failure=str(error)))
+        self._note(self._first, self.config, epoch=self._epoch, kept=False, failure=str(error))
         self.config = self._first
         self._work = self._tuning()
         next(self._work)
@@ -273,11 +254,11 @@ class LiveTuner:
     def learnt(self) -> Learnt:
         """Return the running configuration with its rate in the last windows."""
         return Learnt(
-            config=self.config,
+            config=self.config.model_dump(mode="json"),
             images_per_second=estimate([each.rate * self._loader.batch_size for each in self._windows]),
             data_wait_share=min(1.0, wait_share(self._windows)),
-            changes=tuple(self.changes),
-            ended_at=datetime.datetime.now(datetime.UTC),
+            trained_at=datetime.datetime.now(datetime.UTC),
+            changes=tuple(self.changes[-_MOST_CHANGES:]),
         )
 
     # -------- its work, batch by batch
@@ -347,7 +328,7 @@ class LiveTuner:
                 rate = self._windows[-1].rate * self._loader.batch_size
                 self._tried[candidate.key()] = candidate, rate if kept else ratio * rate
             failure = None if self._failure is None else str(self._failure)
-            self._note(Change(epoch=epoch, before=before, after=candidate, ratio=ratio, kept=kept, failure=failure))
+            self._note(before, candidate, epoch=epoch, ratio=ratio, kept=kept, failure=failure)
         return estimate([each.rate for each in self._windows])
 
     def _promising(self, windows: Sequence[Window]) -> PipelineConfig | None:
@@ -488,21 +469,20 @@ class LiveTuner:
         """Return the seconds that trials may still lose."""
         return allowed_loss(len(self._loader) / self._windows[-1].rate, self._trained) - self._lost
 
-    def _note(self, change: Change) -> None:
+    def _note(self, before: PipelineConfig, after: PipelineConfig, **known: Any) -> None:
+        change = Change(before=before.short(), after=after.short(), **known)
         if change.failure is not None:
-            failed, goes_on = (change.before, change.after) if change.kept else (change.after, change.before)
+            failed, goes_on = (before, after) if change.kept else (after, before)
             is_alone = failed.loader.kind != goes_on.loader.kind
             self._unfit.add(failed.loader.kind if is_alone else failed.key())
             _log.warning("%s failed, and %s goes on: %s", failed.short(), goes_on.short(), change.failure)
         else:
             said = "takes the place of" if change.kept else "was no better than"
-            _log.info(
-                "%s %s %s: %.2f times its rate.", change.after.short(), said, change.before.short(), change.ratio or 0.0
-            )
+            _log.info("%s %s %s: %.2f times its rate.", change.after, said, change.before, change.ratio or 0.0)
         self.changes.append(change)
 
 
-def _kept(keep: Callable[[Learnt], object], learnt: Learnt) -> None:
+def _kept(keep: Keep, learnt: Learnt) -> None:
     try:
         keep(learnt)
     except (AutopipeError, OSError) as error:
@@ -510,9 +490,6 @@ def _kept(keep: Callable[[Learnt], object], learnt: Learnt) -> None:
 
 
 # -------------------- beginning
-
-Keep = Callable[[Learnt], object]
-"""Gets what was learnt at the end of each epoch, in a thread of its own."""
 
 
 def follow(

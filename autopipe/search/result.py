@@ -243,3 +243,24 @@ class Result(Value):
         if self.winner is None or rate is None or rate.value <= 0:
             return None
         return self.winner.images_per_second.value / rate.value
+
+
+class Change(Value):
+    """A configuration that was tried in a running training."""
+
+    epoch: int = pydantic.Field(ge=0)
+    before: str  # configurations, in short
+    after: str
+    ratio: float | None = pydantic.Field(default=None, gt=0)  # of the rates, after over before; None if it failed
+    kept: bool
+    failure: str | None = None
+
+
+class Learnt(Value):
+    """What a training with `tune="live"` has learnt. No confirmation run has proved it."""
+
+    config: JsonObject  # with which the training went on
+    images_per_second: Estimate  # in the training, with its callbacks
+    data_wait_share: Share
+    trained_at: pydantic.AwareDatetime
+    changes: tuple[Change, ...] = pydantic.Field(default=(), max_length=100)  # the last ones

@@ -152,7 +152,7 @@ import numpy as np
 import psutil
 import autopipe as ap
 from autopipe.artifact import artifact as files
-from autopipe.search.live import Change
+from autopipe.search.result import Change
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 HERE = psutil.Process().pid
@@ -181,7 +181,7 @@ class Tells(keras.callbacks.Callback):
     def set_trainer(self, trainer):
         self.loader, self.is_told = trainer.loader, False
         self.loader.watch._promising = lambda windows: OTHER
-        self.loader.watch.changes.append(Change(epoch=0, before=CONFIG, after=CONFIG, kept=True))
+        self.loader.watch.changes.append(Change(epoch=0, before="", after="", kept=True))
 
     def on_train_batch_end(self, batch, logs=None):
         if self.loader.is_switching and not self.is_told and files.read(sys.argv[1]).live:

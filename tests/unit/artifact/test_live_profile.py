@@ -13,17 +13,17 @@ from rich.console import Console
 import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
-from autopipe.artifact.schema import Artifact, Live, LiveChange
+from autopipe.artifact.schema import Artifact, Live
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.reports import profile_report, tables
-from autopipe.search.live import Change, Learnt
+from autopipe.search.result import Change, Learnt
 from autopipe.values import Estimate
 from tests.fakes.profiles import NOON, config, hardware, of_this_machine, profile
 
 RATE = Estimate(value=500.0, low=490.0, high=510.0)
-BEFORE, AFTER = ap.PipelineConfig(loader=ap.Threads(workers=2)), ap.PipelineConfig(loader=ap.Threads(workers=7))
+AFTER = ap.PipelineConfig(loader=ap.Threads(workers=7))
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -35,10 +35,8 @@ def live(**changes: Any) -> Live:
         "data_wait_share": 0.25,
         "trained_at": NOON + HOUR,
         "changes": (
-            LiveChange(epoch=0, before="threads(workers=2)", after="threads(workers=7)", ratio=1.5, kept=True),
-            LiveChange(
-                epoch=1, before="threads(workers=7)", after="processes(workers=2)", kept=False, failure="no room"
-            ),
+            Change(epoch=0, before="threads(workers=2)", after="threads(workers=7)", ratio=1.5, kept=True),
+            Change(epoch=1, before="threads(workers=7)", after="processes(workers=2)", kept=False, failure="no room"),
         ),
     }
     return Live(**{**plain, **changes})
@@ -82,22 +80,19 @@ def test_it_is_written_beside_the_profiles_and_read_again(tmp_path: Path) -> Non
     folder = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent
     path = folder / "autopipe.json"
     before, tuned = files.read(path), factory.load(path)
-    now = datetime.datetime.now(datetime.UTC)
-    change = Change(epoch=0, before=BEFORE, after=AFTER, ratio=1.5, kept=True)
-    learnt = Learnt(config=AFTER, images_per_second=RATE, data_wait_share=0.1, changes=(change,), ended_at=now)
-    tuned._keep(learnt)
+    known = live(trained_at=datetime.datetime.now(datetime.UTC))
+    tuned._keep(Learnt(**known.model_dump(exclude={"hardware"})))
     found = files.read(path)
     assert found.profiles == before.profiles
-    assert [each.changes[0].after for each in found.live] == [AFTER.short()]
+    assert [each.changes for each in found.live] == [known.changes]
     assert factory.load(path).config == AFTER
 
 
 def test_a_training_that_tried_nothing_leaves_the_file_alone(tmp_path: Path) -> None:
     folder = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent
     path = folder / "autopipe.json"
-    before, now = path.read_bytes(), datetime.datetime.now(datetime.UTC)
-    tuned = factory.load(path)
-    tuned._keep(Learnt(config=AFTER, images_per_second=RATE, data_wait_share=0.0, changes=(), ended_at=now))
+    before = path.read_bytes()
+    factory.load(path)._keep(Learnt(**live(changes=()).model_dump(exclude={"hardware"})))
     assert path.read_bytes() == before
 
 
