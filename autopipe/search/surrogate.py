@@ -383,44 +383,26 @@ class SurrogateSampler(BaseSampler):
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._ranked: Sequence[Candidate] = ()
-        self._by_key: dict[str, Candidate] = {}
-        self._trend: dict[str, float] = {}
         self._any = RandomSampler(seed=session.seed)
-
-    def _take_up(self) -> None:
-        """Take up candidates that the search has added."""
-        if self._ranked is not (ranked := self._session.ranked()):
-            self._ranked, self._by_key = ranked, {each.key: each for each in ranked}
-            fresh = self._by_key.keys() - self._trend.keys()
-            self._trend |= {key: self._session.trend(self._by_key[key].config) for key in fresh}
 
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
 
         `worth` is as in `Session`, `busy` are the keys of configurations that other processes run now.
         """
-        self._take_up()
-        free = [key for key in self._by_key if key not in worth and key not in busy]
-        measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
-        if free and len(measured) >= _ALONE:
-            free = self._within_reach(measured, free)
-            gains = self._gains(measured, [key for key in self._by_key if worth.get(key, 0.0) is None], free)
-            return self._by_key[free[int(np.argmax(gains))]]
-        return self._by_key[free[0]] if free else None
-
-    def _within_reach(self, measured: Mapping[str, float], free: list[str]) -> list[str]:
-        """Return the free ones that are not predicted far below the best measured, or all if they all are."""
-        off = float(np.median([math.log(value) - self._trend[key] for key, value in measured.items()]))
-        enough = math.log(max(measured.values())) + _FAR_BELOW
-        return [key for key in free if self._trend[key] + off >= enough] or free
-
-    def _gains(self, measured: Mapping[str, float], failed: Sequence[str], free: Sequence[str]) -> Array:
+        by_key = {each.key: each for each in self._session.ranked()}
+        free = [key for key in by_key if key not in worth and key not in busy]
+        measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
+        if not free or len(measured) < _ALONE:
+            return by_key[free[0]] if free else None
         surrogate, lowest = self._session.surrogate(), math.log(min(measured.values()))
-        if failed:  # configurations similar to a failure are likely to fail as well
+        free = _within_reach(surrogate.features, measured, free)
+        if failed := [
+            key for key in by_key if worth.get(key, 0.0) is None
+        ]:  # what is similar is likely to fail as well
             surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
         best = float(surrogate.marginal(list(measured))[0].max())
-        return expected_gain(*surrogate.marginal(free), best)
+        return by_key[free[int(np.argmax(expected_gain(*surrogate.marginal(free), best)))]]
 
     # ------------------------------------------------------------ Optuna's interface
 
@@ -438,6 +420,13 @@ class SurrogateSampler(BaseSampler):
     ) -> Value:
         value: Value = self._any.sample_independent(study, trial, param_name, param_distribution)
         return value
+
+
+def _within_reach(features: Features, measured: Mapping[str, float], free: list[str]) -> list[str]:
+    """Return the free ones that are not predicted far below the best measured, or all if they all are."""
+    logs = np.log(list(measured.values()))
+    least = logs.max() + _FAR_BELOW - np.median(logs - features.trend[features.rows(measured)])
+    return [key for key, trend in zip(free, features.trend[features.rows(free)], strict=True) if trend >= least] or free
 
 
 class Sampler(NamedTuple):

@@ -27,11 +27,12 @@ class CoordinateSampler(SurrogateSampler):
 
     def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return a nearest neighbour of the best."""
-        free = [each for key, each in self._by_key.items() if key not in worth and key not in busy]
-        measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
+        by_key = {each.key: each for each in self._session.ranked()}
+        free = [each for key, each in by_key.items() if key not in worth and key not in busy]
+        measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
         if not free or not measured:
             return self._rng.choice(free) if free else None
-        best = self._by_key[max(measured, key=lambda key: measured[key])].params
+        best = by_key[max(measured, key=lambda key: measured[key])].params
         nearest = min(_differing(best, each) for each in free)
         return self._rng.choice([each for each in free if _differing(best, each) == nearest])
 
