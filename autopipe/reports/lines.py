@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autopipe.measure.lines import Line, Lines, Remedy
 from autopipe.measure.outcome import Measurement
 from autopipe.reports import wording
-from autopipe.reports.terminal import labelled
+from autopipe.reports.terminal import figures, labelled
 
 _NOTEWORTHY = 0.1  # of a line's time
 _REMEDIES = {  # none of which was timed
@@ -50,9 +49,7 @@ def _parts(line: Line) -> str:
 
 def alone(found: Sequence[Measurement]) -> RenderableType:
     """Render a wrapped dataset without its model; the last measurement has the lines."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("the dataset without the model", overflow="fold")
-    table.add_column("images/s", justify="right", no_wrap=True)
+    table = figures("the dataset without the model", "images/s", words=("the dataset without the model",))
     for each in found[:-1]:
         table.add_row(wording.config(each.config), wording.rates(each.images_per_second))
     lines = found[-1].lines

@@ -22,7 +22,7 @@ from autopipe.measure.outcome import Agreement, Measurement, StepTime, TrialFail
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
-from autopipe.reports.terminal import labelled
+from autopipe.reports.terminal import figures, labelled
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
@@ -119,11 +119,8 @@ Beside: TypeAlias = tuple[str, PipelineConfig, Ceiling | TrialFailure, Measureme
 
 def comparison(rows: Sequence[Beside]) -> Table:
     """Render `autopipe compare`: a line for each workload."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("images/s", overflow="fold")
-    for column in ("model alone", "loader alone", "in training"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("bottleneck", overflow="fold")
+    columns = ("images/s", "model alone", "loader alone", "in training", "bottleneck")
+    table = figures(*columns, words=("images/s", "bottleneck"))
     for name, config, ceiling, found in rows:
         if isinstance(ceiling, TrialFailure):
             table.add_row(name, "", "", "", wording.failed(ceiling))
@@ -141,14 +138,11 @@ def comparison(rows: Sequence[Beside]) -> Table:
 
 def _costs(costs: Costs) -> Table:
     whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("an image costs", no_wrap=True)
-    for column in ("wall", "core", "of it locked", "share"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = figures("an image costs", "wall", "core", "of it locked", "share", words=("an image costs",))
     for op in costs.ops:
-        figures = (op.wall_seconds_per_image, op.seconds_per_image, op.lock_seconds_per_image)
+        seconds = (op.wall_seconds_per_image, op.seconds_per_image, op.lock_seconds_per_image)
         share = op.wall_seconds_per_image / whole
-        table.add_row(op.name, *map(wording.milliseconds, figures), f"{share:.0%}")
+        table.add_row(op.name, *map(wording.milliseconds, seconds), f"{share:.0%}")
     table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds), "", "")
     return table
 
@@ -167,10 +161,8 @@ def step_time(found: StepTime) -> list[str]:
 def batch_sizes(found: BatchSizes) -> Table:
     """Render `autopipe measure --batch-sizes`: a line for each size."""
     on_gpu = any(row.gpu_memory_bytes is not None for row in found.rows)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("batch", "images/s, model alone", "a step", "GPU memory" if on_gpu else "memory"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    memory_of = "GPU memory" if on_gpu else "memory"
+    table = figures("batch", "images/s, model alone", "a step", memory_of, "", words=("",))
     for row in found.rows:
         rate, memory = row.images_per_second, row.gpu_memory_bytes if on_gpu else row.peak_rss_bytes
         if rate is None:
@@ -197,10 +189,8 @@ def formats(found: Formats) -> RenderableType:
 
 def _forms(part: PartForms) -> Table:
     in_processes = any(form.alone_seconds_per_image is not None for form in part.forms)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("kept as", no_wrap=True)
-    for column in ("images/s", "an image", *["process"] * in_processes, "size", "PSNR", "error"):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("images/s", "an image", *["process"] * in_processes, "size", "PSNR", "error")
+    table = figures("kept as", *columns, words=("kept as",))
     for form in part.forms:
         cells = [wording.rate(1 / form.seconds_per_image), wording.milliseconds(form.seconds_per_image)]
         if in_processes:
@@ -352,10 +342,9 @@ def agrees(verification: Verification) -> bool:
 
 def verification(found: Verification) -> RenderableType:
     """Render the output of `autopipe verify`: a line for each configuration, and the verdict over all."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
     # The widest column shrinks first, which is the configuration unless an error says why nothing can be compared.
-    table.add_column("against the first" if found.compared else "samples", overflow="fold")
-    table.add_column("configuration", overflow="fold")
+    columns = ("against the first" if found.compared else "samples", "configuration")
+    table = figures(*columns, words=columns)
     for number, each in enumerate(found.agreements):
         if found.compared:
             verdict = "is the first" if number == 0 and _agrees(each) else _comparison(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import rich.console
@@ -54,4 +54,13 @@ def labelled(lines: Iterable[tuple[str | Text, str | Text]] = ()) -> Table:
     shown.add_column(overflow="fold")  # a path that is too long for a line is shown whole
     for label, line in lines:
         shown.add_row(label, line)
+    return shown
+
+
+def figures(*titles: str, words: Collection[str] = ()) -> Table:
+    """Return a table without lines, whose figures are flush right; columns of `words` are not, and wrap."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        of_words = title in words
+        shown.add_column(title, justify="left" if of_words else "right", no_wrap=not of_words, overflow="fold")
     return shown
