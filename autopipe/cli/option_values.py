@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pydantic
-
 from autopipe.errors import ConfigError, near, shortened
 from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import WrappedDataset
@@ -139,17 +137,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
         if key != "loader":
             for name in _names(key, str(params["loader"])):
                 params[name] = _value(name, values[0])
-    return configs.to_config(_modern(params))
-
-
-def _modern(params: configs.Params) -> configs.Params:
-    """Return the parameters with `keep` changed as those say that it has replaced."""
-    former = sorted(params.keys() & configs.FORMERLY.keys())
-    if former:
-        params = configs.modern(configs.Kept.of(str(params.pop("keep"))).formerly | params)
-    for name in former:
-        configs.say_former(name, f"keep={params['keep']}")
-    return params
+    return configs.to_config(params)
 
 
 def of_loaders(pairs: Iterable[str]) -> list[str]:
@@ -198,7 +186,7 @@ def _split(pair: str) -> tuple[str, list[str]]:
 
 def _names(key: str, loader: str | None = None) -> list[str]:
     known: Mapping[str, object] = configs.parameter_types()
-    if key in known or key in configs.FORMERLY:
+    if key in known:
         return [key]
     whose = ""
     if key.startswith("loader."):
@@ -221,7 +209,7 @@ def _value_of_any(names: list[str], text: str) -> Value:
 
 
 def _value(name: str, text: str) -> Value:
-    adapter = _adapter(name)
+    adapter = configs.parameter_types()[name]
     try:
         value: Value = adapter.validate_strings(text, strict=True)
     except ValueError:
@@ -230,17 +218,12 @@ def _value(name: str, text: str) -> Value:
     return value
 
 
-def _adapter(name: str) -> pydantic.TypeAdapter[Any]:
-    former = configs.FORMERLY.get(name)
-    return configs.parameter_types()[name] if former is None else pydantic.TypeAdapter(former)
-
-
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
 _ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
 
 
 def _hint(name: str) -> str:
-    schema = _adapter(name).json_schema()
+    schema = configs.parameter_types()[name].json_schema()
     if "enum" in schema:
         return f"It takes {', '.join(map(str, schema['enum']))}."
     said = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]

@@ -32,16 +32,7 @@ from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
 from autopipe.pipeline import wrap
-from autopipe.pipeline.config import (
-    FORMERLY,
-    LOADERS,
-    Kept,
-    PipelineConfig,
-    Value,
-    parameter_types,
-    say_former,
-    to_config,
-)
+from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
 from autopipe.pipeline.space import Space, places
 from autopipe.search import library, record, storage, study
 from autopipe.search.conclusion import Searched
@@ -171,7 +162,7 @@ def read_space(settings: Settings, found: Machine) -> library.OnMachine:
     known = {"cores": found.cpu.cores, "gpus": gpus}
     read = library.read(settings.space)
     space = read(known)
-    ours = parameter_types().keys() | FORMERLY.keys()  # a wrapped dataset has parameters of its own, not known here
+    ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
     only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
         library.require(space, name, values, known)
@@ -449,9 +440,8 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
     found: dict[str, tuple[Value, ...]] = {}
     unfit: set[Value] = set()
     for name, values in only.items():
-        if name == "keep" or name in FORMERLY:
-            found["keep"] = _places(space, name, values, found.get("keep"))
-            continue
+        if name == "keep":  # all or a part of the samples, where only a place is named; the space refuses unknown ones
+            values = tuple(places(values, space["keep"].values)) or values
         if not name.startswith(ANY_LOADER):
             found[name] = values
             continue
@@ -470,18 +460,6 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
         allowed = found.get("loader", space["loader"].values)
         found["loader"] = tuple(kind for kind in allowed if kind not in unfit)
     return found
-
-
-def _places(space: Space, name: str, values: Sequence[Value], before: Sequence[Value] | None) -> tuple[Value, ...]:
-    """Return the values of `keep` that are allowed: all or a part of the samples, where only a place is named."""
-    known = space["keep"].values
-    if name == "keep":
-        allowed = list(places(values, known))
-    else:
-        allowed = [value for value in known if Kept.of(str(value)).formerly[name] in values]
-        say_former(name, f"keep={allowed[0] if allowed else known[0]}")
-    allowed = [value for value in allowed if before is None or value in before]
-    return tuple(allowed or values)  # unknown ones are named by the space
 
 
 _ONES_OWN = ("trials", "budget_seconds", "seed")  # settings that may differ between processes of a shared study

@@ -101,7 +101,6 @@ def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to
         ),
         ("keep", "A setting must be written key=value, but got 'keep'.", "For example: "),
         ("keep=", "A setting must be written key=value, but got 'keep='.", "For example: "),
-        ("cache_fraction=0.0", "`cache_fraction` cannot be '0.0'.", "It takes a number of more than 0 and at most 1."),
         ("tfdata.prefetch=soon", "`tfdata.prefetch` cannot be 'soon'.", "at least 0 and at most 1024, or auto."),
     ],
 )
