@@ -76,6 +76,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         surface = Surface(cores=cores, model_rate=60_000.0)
         settings = Settings(
             trials=4,
+            blocks=(0, 0),
             clock=surface.clock,
             storage=f"sqlite:///{file}",
             study_name=name,
@@ -112,7 +113,8 @@ def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_ti
     for cores, data in ((2, same), (4, times), (8, names)):
         surface = Surface(cores=cores, model_rate=60_000.0)
         known = {"workload": "w", "data": data, "hardware": hardware(cores=cores).model_dump_json()}
-        settings = Settings(trials=3, clock=surface.clock, storage=url, study_name=f"{cores} cores", digests=known)
+        asked = {"trials": 3, "blocks": (0, 0), "storage": url, "study_name": f"{cores} cores", "digests": known}
+        settings = Settings(clock=surface.clock, **asked)
         study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
     found = {each.place: each for each in members.of_storage(url, datetime.datetime.now(datetime.UTC))}
     assert found["2 cores"].best_on_similar == found["4 cores"].images_per_second
@@ -121,7 +123,8 @@ def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_ti
 
 def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
     url, surface = f"sqlite:///{tmp_path}/study.db", Surface(decode_seconds=0.004, sample_count=50_000, noise=0.002)
-    settings = Settings(trials=6, clock=surface.clock, storage=url, epochs=1, digests={"workload": "w"})
+    asked = {"trials": 6, "blocks": (0, 0), "storage": url, "epochs": 1, "digests": {"workload": "w"}}
+    settings = Settings(clock=surface.clock, **asked)
     ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).rows
     rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, outcome.Measurement)}
     (member,) = members.of_storage(url, TOMORROW)

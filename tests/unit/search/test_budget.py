@@ -89,7 +89,7 @@ def optunas_own(context: Any) -> RandomSampler:
     ("surface", "only", "chosen", "reason"),
     [
         (loader_bound(quirks=1), {}, {"trials": 9}, Reason.TRIALS),
-        (loader_bound(quirks=1), {}, {"patience": 8}, Reason.NO_GAIN),
+        (loader_bound(quirks=1), {}, {"patience": 4}, Reason.NO_GAIN),
         (
             loader_bound(quirks=1),
             {"loader": ["processes"], "finish": ["device"], "processes.workers": [1, 2]},

@@ -92,7 +92,7 @@ SURFACE = Surface(model_rate=60_000.0, noise=0.01, seed=5)
 
 @pytest.fixture(scope="module")
 def ended(space: Space) -> Searched:
-    return run(space, dataclasses.replace(SURFACE), trials=60, patience=60, budget_seconds=None)
+    return run(space, dataclasses.replace(SURFACE), trials=40, patience=60, budget_seconds=None)
 
 
 def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> None:

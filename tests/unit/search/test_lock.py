@@ -15,7 +15,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -112,25 +111,6 @@ def test_a_process_is_waited_for_no_longer_than_was_said_and_named_with_its_stat
     assert "password" not in refused.value.message
     assert advice.format(process=holder.pid, user=user) in some(refused.value.hint)
     assert not whose or "kill" not in some(refused.value.hint)
-
-
-def test_nothing_is_written_where_others_could_have_put_a_link(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    for suffix in ("lock", "owner"):
-        (shared / f"autopipe-measuring.{suffix}").symlink_to(victim)
-        (shared / f"{name}.{suffix}").symlink_to(victim)
-    for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
-        monkeypatch.setenv(variable, str(shared))
-    monkeypatch.setattr("tempfile.tempdir", str(shared))
-    before = sorted(shared.iterdir())
-    with lock.held(name, ignore):
-        assert sorted(shared.iterdir()) == before
-    assert victim.read_text() == "precious"
 
 
 def test_a_machine_that_has_no_such_sockets_measures_all_the_same(

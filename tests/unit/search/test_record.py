@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -322,19 +323,14 @@ def test_what_a_dead_process_was_running_is_run_again_once_and_its_block_of_a_pr
     assert [each.value for each in trials(url) if each.value is not None] == [5.0]
 
 
-@pytest.mark.usefixtures("_silent")
 def test_a_trial_has_heartbeats_as_long_as_it_runs(space: Space, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
-    monkeypatch.setattr(storage, "GRACE_SECONDS", 3)
-    stale: list[FrozenTrial] = []
-    alive, other = opened(url, stale=[]), opened(url, stale=stale)
+    alive, beats = opened(url, stale=[]), threading.Semaphore(0)
     trial = begun(alive, space, "seed:guess")
-    began = time.monotonic()
+    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(optuna.storages.RDBStorage, "record_heartbeat", lambda *_: beats.release())
     with alive.alive(trial):
-        while time.monotonic() < began + 4.5:
-            other.take_up()
-            time.sleep(0.5)
-    assert (stale, len(other.under_way())) == ([], 1)
+        assert all(beats.acquire(timeout=60) for _ in range(3))
+    assert "autopipe-heartbeat" not in {each.name for each in threading.enumerate()}
     alive.give_up(trial)
 
 
