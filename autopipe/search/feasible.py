@@ -279,7 +279,8 @@ def _combined(space: Space, facts: Facts, dropped: Counter[str]) -> tuple[list[P
     combined = list(space.grid(_by_parts(space, facts, dropped)))
     listed = combined
     for coarse in _coarser(space, facts.cores) if len(combined) > MOST_CANDIDATES else ():
-        listed = [each for each in combined if all(value in coarse[name].values for name, value in each.items())]
+        kept = {each.name: each.values for each in coarse}
+        listed = [each for each in combined if all(value in kept[name] for name, value in each.items())]
         if len(listed) <= MOST_CANDIDATES:
             break
     return listed, len(combined) - len(listed)

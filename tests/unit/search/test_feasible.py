@@ -201,7 +201,8 @@ def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpus", "beyond"), [(2, 0, False), (2, 0, True), (16, 1, True), (64, 4, False), (128, 8, True)]
+    ("cores", "gpus", "beyond"),
+    [(2, 0, False), (2, 0, True), (16, 1, True), pytest.param(128, 8, True, marks=pytest.mark.slow)],
 )
 def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores: int, gpus: int, beyond: bool) -> None:
     known = facts(
