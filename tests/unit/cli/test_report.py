@@ -19,7 +19,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("named", [(), ("tuned",), ("tuned/autopipe.json",)])
+@pytest.mark.parametrize("named", [(), ("tuned",)])
 def test_a_report_is_written_beside_the_artefact(autopipe: Autopipe, tuned: Path, named: tuple[str, ...]) -> None:
     ended = autopipe("report", *named)
     assert (ended.status, ended.out) == (0, "")

@@ -20,7 +20,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("options", "said"),
     [
         (("--space", "defualt"), "Did you mean `default`?"),
-        (("--only", "loader=thread"), "`loader` cannot be 'thread'."),
         (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
         (("--space", "quick", "--only", "loader=wrapped"), "`loader` may be threads, processes, tfdata"),
         (("--space", "quick", "--set", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
