@@ -113,7 +113,13 @@ def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_ti
     for cores, data in ((2, same), (4, times), (8, names)):
         surface = Surface(cores=cores, model_rate=60_000.0)
         known = {"workload": "w", "data": data, "hardware": hardware(cores=cores).model_dump_json()}
-        asked = {"trials": 3, "blocks": (0, 0), "storage": url, "study_name": f"{cores} cores", "digests": known}
+        asked: dict[str, Any] = {
+            "trials": 3,
+            "blocks": (0, 0),
+            "storage": url,
+            "study_name": f"{cores} cores",
+            "digests": known,
+        }
         settings = Settings(clock=surface.clock, **asked)
         study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
     found = {each.place: each for each in members.of_storage(url, datetime.datetime.now(datetime.UTC))}
@@ -123,7 +129,7 @@ def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_ti
 
 def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
     url, surface = f"sqlite:///{tmp_path}/study.db", Surface(decode_seconds=0.004, sample_count=50_000, noise=0.002)
-    asked = {"trials": 6, "blocks": (0, 0), "storage": url, "epochs": 1, "digests": {"workload": "w"}}
+    asked: dict[str, Any] = {"trials": 6, "blocks": (0, 0), "storage": url, "epochs": 1, "digests": {"workload": "w"}}
     settings = Settings(clock=surface.clock, **asked)
     ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).rows
     rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, outcome.Measurement)}
