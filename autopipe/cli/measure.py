@@ -122,9 +122,12 @@ def _alone(
     workload: options.WorkloadOptions, config: PipelineConfig, described: Description, seconds: float
 ) -> list[Measurement]:
     """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time allows,
-    and once more with its lines.
+    by worker processes if they can make its batches, and once more as usual with its lines.
     """
+    from autopipe.hardware import machine
+    from autopipe.measure.outcome import TrialFailure
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+    from autopipe.pipeline.loaders.processes import Processes
     from autopipe.search import measurer
     from autopipe.search.settings import Settings
 
@@ -132,21 +135,23 @@ def _alone(
         return []
     usual, around = config.loader.model_dump(), type(config.loader).model_fields
     choices = described.wrapped.choices if config.loader.takes_any else {}
-    others = [
-        {**usual, name: each}
-        for name, values in choices.items()
-        for each in values
-        if each != usual.get(name) and name not in around
-    ]
+    knobs = {name: values for name, values in choices.items() if name not in around}
+    loaders = [usual, *({**usual, name: each} for name in knobs for each in knobs[name] if each != usual.get(name))]
+    configs = [config.model_copy(update={"loader": type(config.loader).model_validate(each)}) for each in loaders]
+    processes = Processes(workers=machine.usable_cores())
+    if choices and described.wrapped.with_workers and described.against("loader", processes.kind) is None:
+        arguments = {name: usual[name] for name in knobs if name in usual and name != "workers"}
+        configs.insert(1, config.model_copy(update={"loader": processes, "arguments": arguments}))
     asked, ends_at = {"min_seconds": seconds, "max_seconds": seconds}, time.monotonic() + _ALONE_SECONDS
     found: list[Measurement] = []
     with _described(workload, Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS)), []) as (runner, _, _):
-        for each in (usual, *others, usual):
-            last = each is usual and bool(found)
+        for each in (*configs, config):
+            last = each is config
             if not last and time.monotonic() > ends_at:
                 continue
-            changed = config.model_copy(update={"loader": type(config.loader).model_validate(each)})
-            found.append(measurer.succeeded(runner.measure(changed, {**asked, "lines": last})))
+            answer = runner.measure(each, {**asked, "lines": last})
+            if each.loader is not processes or not isinstance(answer, TrialFailure):
+                found.append(measurer.succeeded(answer))
     return found
 
 

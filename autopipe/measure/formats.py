@@ -32,6 +32,7 @@ from autopipe.workload.data.paths import read_file, spread
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode, decode
+from autopipe.workload.ops.values import MaskToClass
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
@@ -417,25 +418,40 @@ def _form(name: str, readings: list[_Reading]) -> Form:
     )
 
 
-# -------------------- a line of the user's own that reads images
+# -------------------- lines of the user's own
 
 _COLOURS_OF_A_MASK = 32  # at most; JPEG would change them
 
 
-def with_reads(found: Lines, shape: Sequence[int | None] | None) -> Lines:
-    """Time the first line that decodes images, and what could stand in its place, on a few of its files.
+def with_trials(found: Lines, shape: Sequence[int | None] | None, images: float) -> Lines:
+    """Time what stands ready for the first line that decodes images, and for the first that finds colours of a mask.
 
-    `shape` is that of a trained image; None if it is not known. Nothing is timed if the line does not show its files.
+    The one is timed anew, on a few of its files, if it shows them. The other took what was seen of it, while `images`
+    were made; 0 if that is not known. `shape` is that of a trained image; None if it is not known.
     """
-    line = next((each for each in found.lines if each.remedy is Remedy.DECODE), found.lines[0])
+    first = {line.remedy: line for line in reversed(found.lines)}
+    tried: dict[Remedy, dict[str, float]] = {}
+    if (line := first.get(Remedy.DECODE)) is not None:
+        tried[Remedy.DECODE] = _reads(line, shape)
+    if (line := first.get(Remedy.MASK_TO_CLASS)) is not None and line.mask is not None:
+        seen = (each for each in found.lines if (each.file, each.line) == (line.file, line.line))
+        own = {"the line about": sum(each.processor_seconds for each in seen) / images} if images else {}
+        colours = np.arange(3 * _COLOURS_OF_A_MASK, dtype=np.uint8).reshape(-1, 3)
+        op, mask = MaskToClass(colours.tolist()), np.resize(colours, (*line.mask, 3))
+        calls = {"ap.MaskToClass()": lambda: op.pixels(mask, FieldKind.MASK, np.empty(0), None)}
+        tried[Remedy.MASK_TO_CLASS] = {**own, **_by_turns(calls)}
+    return found.model_copy(update={"tried": tried})
+
+
+def _reads(line: Line, shape: Sequence[int | None] | None) -> dict[str, float]:
     size = None if shape is None or len(shape) != 3 or None in shape else (shape[0], shape[1])
     took: dict[str, list[float]] = {}
-    for path in line.images if line.remedy is Remedy.DECODE else ():
+    for path in line.images:
         with contextlib.suppress(BadSampleError, ImportError, OSError):
             for name, seconds in _by_turns(_calls(line, os.fsencode(path), size)).items():
                 took.setdefault(name, []).append(seconds)
     most = max(map(len, took.values()), default=0)
-    return found.model_copy(update={"reads": {name: fmean(each) for name, each in took.items() if len(each) == most}})
+    return {name: fmean(each) for name, each in took.items() if len(each) == most}
 
 
 def _calls(line: Line, file: bytes, size: Any) -> dict[str, Callable[[], object]]:

@@ -9,6 +9,7 @@ is no Python. A look needs Python's lock: what an operator does while it holds i
 from __future__ import annotations
 
 import ast
+import collections
 import contextlib
 import dataclasses
 import enum
@@ -21,20 +22,22 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 import pydantic
+from numpy.typing import NDArray
 
 from autopipe.values import Value
 from autopipe.workload.data.paths import SUFFIXES
 
 _MOST = 0.5  # of a line's time: that much of one kind decides what may help
 _FOR_THREADS = ("acquire", "get", "join", "map", "put", "result", "wait")  # methods that wait for them
-_SUMS = ("seconds", "timed_seconds", "processor_seconds", "waiting_seconds", "locked_seconds")
+_SUMS = ("seconds", "processor_seconds", "waiting_seconds", "locked_seconds")
 
 
 class Remedy(enum.StrEnum):
@@ -58,21 +61,20 @@ class Line(Value):
     made_for: Remedy | None = None  # what could stand in its place, by what it does
     beside: bool = False  # in a thread of the user's own, that nothing which reads data for Keras has called
     seconds: float = 0.0
-    timed_seconds: float = 0.0  # the part from one look to the next in which a thread stayed
-    processor_seconds: float = 0.0  # in that part
+    processor_seconds: float = 0.0
     # about, by the state of the thread at some looks
     waiting_seconds: float = 0.0  # for a file, the network or a clock
     locked_seconds: float = 0.0  # for a lock, Python's own among them
     reader: Literal["cv2.imread", "PIL.Image.open"] | None = None  # of the image, if it decodes one
     images: tuple[str, ...] = ()  # files that it read, a few
+    mask: tuple[int, int] | None = None  # height and width of what it compares with colours
 
     @property
     def shares(self) -> tuple[float, float, float]:
         """Shares of its time, 0 to 1: running, waiting, and waiting for locks. The rest is for want of a free core."""
         waits = min(1.0, self.waiting_seconds / self.seconds)
         locked = min(1 - waits, self.locked_seconds / self.seconds)
-        ran = self.processor_seconds / self.timed_seconds if self.timed_seconds else 1.0
-        return min(1 - waits - locked, ran), waits, locked
+        return min(1 - waits - locked, self.processor_seconds / self.seconds), waits, locked
 
     @property
     def remedy(self) -> Remedy | None:
@@ -92,29 +94,29 @@ class Lines(Value):
     lines: tuple[Line, ...] = ()
     seconds: float = 0.0  # of all that was seen of threads that make batches
     forked: bool = False  # some of it in processes that were forked
-    # processor seconds for an image that a line decodes: by its own call, and by others
-    reads: dict[str, float] = pydantic.Field(default_factory=dict)
+    # processor seconds for an image: of the first line that something stands ready for, and of that
+    tried: dict[Remedy, dict[str, float]] = pydantic.Field(default_factory=dict)
 
     @classmethod
-    def together(cls, parts: Iterable[Lines]) -> Lines:
+    def together(cls, parts: Sequence[Lines]) -> Lines:
         """Add up what was seen in several processes, or at several instructions of a line."""
         found: dict[Any, Line] = {}
-        forked = False
-        for part in parts:
-            forked |= part.forked
-            for line in part.lines:
-                place = (line.file, line.line, line.call, line.beside)
-                if (before := found.get(place)) is not None:
-                    sums: dict[str, Any] = {name: getattr(before, name) + getattr(line, name) for name in _SUMS}
-                    images = tuple(dict.fromkeys(before.images + line.images))[:_IMAGES]
-                    line = before.model_copy(update={**sums, "images": images})
-                found[place] = line
-        seconds = sum(line.seconds for line in found.values() if not line.beside)
-        whole: dict[tuple[str, int], float] = {}  # seconds by line, whatever it calls
-        for line in found.values():
-            whole[line.file, line.line] = whole.get((line.file, line.line), 0.0) + line.seconds
-        ordered = sorted(found.values(), key=lambda each: (each.beside, -whole[each.file, each.line], -each.seconds))
-        return cls(lines=tuple(ordered), seconds=seconds, forked=forked)
+        whole = collections.defaultdict[tuple[str, int], float](float)  # seconds by line, whatever it calls
+        for line in (line for part in parts for line in part.lines):
+            whole[line.file, line.line] += line.seconds
+            before = found.setdefault(place := (line.file, line.line, line.call, line.beside), line)
+            if before is not line:
+                sums: dict[str, Any] = {name: getattr(before, name) + getattr(line, name) for name in _SUMS}
+                images = tuple(dict.fromkeys(before.images + line.images))[:_IMAGES]
+                known = line if before.reader is None else before  # Pillow's is seen at some looks only
+                found[place] = known.model_copy(update={**sums, "images": images})
+        return cls(
+            lines=tuple(
+                sorted(found.values(), key=lambda each: (each.beside, -whole[each.file, each.line], -each.seconds))
+            ),
+            seconds=sum(line.seconds for line in found.values() if not line.beside),
+            forked=any(part.forked for part in parts),
+        )
 
 
 _SHOWN = 8
@@ -171,23 +173,17 @@ class LineWatch:
         return self._found if self._found.seconds >= _LEAST_SECONDS else None
 
     def _begin_in_child(self) -> None:
-        if self._found is None:
-            self._found = Lines()  # it is the parent's to stop
-            threading.Thread(target=self._report, name="autopipe-lines", daemon=True).start()
+        if self._found is None:  # it is the parent's to stop
+            self._found, self._tally, self._stopping = Lines(), _Tally(), threading.Event()
+            threading.Thread(target=self._run, kwargs={"forked": True}, name="autopipe-lines", daemon=True).start()
 
-    def _run(self) -> None:
-        with _switching():
+    def _run(self, *, forked: bool = False) -> None:
+        told = time.monotonic()
+        with contextlib.suppress(OSError), _switching():  # a forked process tells until it is sealed
             while not self._stopping.wait(_PERIOD_SECONDS):
                 self._tally.look()
-
-    def _report(self) -> None:
-        tally, told = _Tally(), time.monotonic()
-        with contextlib.suppress(OSError), _switching():  # until it is sealed
-            while True:
-                time.sleep(_PERIOD_SECONDS)
-                tally.look()
-                if time.monotonic() - told >= _TELL_SECONDS:
-                    found, told = tally.lines().model_copy(update={"forked": True}), time.monotonic()
+                if forked and time.monotonic() - told >= _TELL_SECONDS:
+                    found, told = self._tally.lines().model_copy(update={"forked": True}), time.monotonic()
                     os.write(self._told, found.model_dump_json().encode() + b"\n")
 
 
@@ -207,7 +203,7 @@ class _Place:
 
     line: Line
     node: ast.expr | None
-    sums: list[float] = dataclasses.field(default_factory=lambda: [0.0] * len(_SUMS))
+    sums: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(len(_SUMS)))
     images: set[str] = dataclasses.field(default_factory=set)
 
 
@@ -217,7 +213,6 @@ class _Tally:
     def __init__(self) -> None:
         self._places: dict[tuple[types.CodeType, int, bool], _Place] = {}
         self._clocks: dict[int, tuple[int, float]] = {}  # of threads that make batches: its id, and its last reading
-        self._stood: dict[int, _Place] = {}  # where threads stood at the last look
         self._last = time.perf_counter()
         self._count = 0
 
@@ -225,10 +220,10 @@ class _Tally:
         """Return the lines, with their times since the last call."""
         found = []
         for place in self._places.values():
-            sums: dict[str, Any] = dict(zip(_SUMS, place.sums, strict=True))
+            sums: dict[str, Any] = dict(zip(_SUMS, place.sums.tolist(), strict=True))
             found.append(place.line.model_copy(update={**sums, "images": tuple(place.images)}))
-            place.sums = [0.0] * len(_SUMS)
-        return Lines.together(Lines(lines=(line,)) for line in found if line.seconds)
+            place.sums[:] = 0
+        return Lines.together([Lines(lines=tuple(line for line in found if line.seconds))])
 
     def look(self) -> None:
         """Add the time since the last look to the places where threads stand now."""
@@ -241,24 +236,23 @@ class _Tally:
         now = time.perf_counter()
         passed, self._last = now - self._last, now
         self._count += 1
-        ran, stood = self._ran([ident for ident, *_ in standing]), dict[int, _Place]()
+        ran = self._ran([ident for ident, *_ in standing])
         for ident, top, user, instruction, beside in standing:
             if ident not in ran:  # it is new
                 continue
             place = self._places.get(key := (user.f_code, instruction, beside))
             if place is None:
-                place = self._places[key] = _place(user, instruction, top, beside=beside)
+                place = self._places[key] = _place(user, instruction, beside=beside)
+            if place.line.reader is None and _is_pillow_reading(top, user):
+                decodes = {"reader": "PIL.Image.open", "made_for": Remedy.DECODE}
+                place.line = place.line.model_copy(update=decodes)
             call = _call(self._clocks[ident][0]) if self._count % _STATE_EVERY == 0 else ""
             # A thread that ran until this look came waits for Python's lock since then only.
             locked, waits = call == _FUTEX and ran[ident] < passed / 2, call not in ("", _FUTEX)
-            stayed = self._stood.get(ident) is place
             states = (_STATE_EVERY * passed * waits, _STATE_EVERY * passed * locked)
-            more = (passed, passed * stayed, min(passed, ran[ident]) * stayed, *states)
-            place.sums = [a + b for a, b in zip(place.sums, more, strict=True)]
-            stood[ident] = place
+            place.sums += (passed, min(passed, ran[ident]), *states)
             if place.line.reader is not None and len(place.images) < _IMAGES:
                 place.images.update(_images(place.node, user))
-        self._stood = stood
 
     def _ran(self, standing: Iterable[int]) -> dict[int, float]:
         """Return the processor seconds of threads since the last look, if they were known by then."""
@@ -310,18 +304,16 @@ def _is_users(file: str) -> bool:
     return is_file and not any(part in file for part in _OTHERS)
 
 
-def _standing(frame: types.FrameType | None, *, is_main: bool) -> tuple[types.FrameType, int, bool] | None:
+def _standing(top: types.FrameType, *, is_main: bool) -> tuple[types.FrameType, int, bool] | None:
     """Return the innermost frame of the user's, its instruction, and whether nothing that reads data has called it.
     None if there is no such frame, or the main thread is not making a batch.
     """
     user: tuple[types.FrameType, int] | None = None
-    while frame is not None:
-        file = frame.f_code.co_filename
+    for frame, _ in traceback.walk_stack(top):
         if user is None:
-            user = (frame, frame.f_lasti) if _is_users(file) else None
-        elif _is_reader(file):
+            user = (frame, frame.f_lasti) if _is_users(frame.f_code.co_filename) else None
+        elif _is_reader(frame.f_code.co_filename):
             return *user, False
-        frame = frame.f_back
     return None if user is None or is_main else (*user, True)
 
 
@@ -332,52 +324,48 @@ _LETS_GO = ("bz2", "gzip", "hashlib", "lzma", "zlib")  # of the standard library
 _MANY = 1000  # elements: what is done to so many is not Python's any more
 
 
-def _place(user: types.FrameType, instruction: int, top: types.FrameType, *, beside: bool) -> _Place:
+def _place(user: types.FrameType, instruction: int, *, beside: bool) -> _Place:
     file, names = user.f_code.co_filename, user.f_globals
     line, node = _expression(user.f_code, instruction, names)
-    shown = node.func if isinstance(node, ast.Call) else node
-    call = None if node is None or not isinstance(node, _SHOWN_KINDS) else ast.unparse(shown or node)
-    reader: Any = "cv2.imread" if call in ("cv2.imread", "imread") else None
-    inner: types.FrameType | None = top
-    while inner is not None and inner is not user:
-        reader = "PIL.Image.open" if inner.f_code.co_filename.endswith("/PIL/ImageFile.py") else reader
-        inner = inner.f_back
+    parts = [] if node is None else list(ast.walk(node))
+    arrays = [each for each in (_value(part, user) for part in parts) if isinstance(each, np.ndarray)]
+    colours = (each.shape[-3:-1] for each in arrays if each.ndim >= 3 and each.shape[-1] in (3, 4))
+    mask = next(colours, None) if any(isinstance(part, ast.Compare) for part in parts) else None
+    call = None
+    if isinstance(node, ast.Call | ast.BinOp | ast.Compare | ast.Subscript):
+        call = ast.unparse(node.func if isinstance(node, ast.Call) else node)
+    is_imread = call in ("cv2.imread", "imread")
+    made_for = Remedy.DECODE if is_imread else None if mask is None else Remedy.MASK_TO_CLASS
     found = Line(
         file=str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}"),
         line=line,
         code=linecache.getline(file, line, names).strip(),
         call=call if call is None or len(call) <= _LONGEST else f"…{call[1 - _LONGEST :]}",
-        made_for=_made_for(node, user) if reader is None else Remedy.DECODE,
+        made_for=made_for or _made_for(node, arrays, user),
         beside=beside,
-        reader=reader,
+        reader="cv2.imread" if is_imread else None,
+        mask=mask,
     )
     return _Place(line=found, node=node)
 
 
-_SHOWN_KINDS = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript)
+def _is_pillow_reading(top: types.FrameType, user: types.FrameType) -> bool:
+    inner = itertools.takewhile(lambda frame: frame is not user, (frame for frame, _ in traceback.walk_stack(top)))
+    return any(frame.f_code.co_filename.endswith("/PIL/ImageFile.py") for frame in inner)
 
 
 def _expression(code: types.CodeType, instruction: int, names: dict[str, Any]) -> tuple[int, ast.expr | None]:
     """Return the line of an instruction, and the expression that it is compiled from; None for a statement."""
-    line, last, begin, end = next(itertools.islice(code.co_positions(), max(0, instruction) // 2, None))
-    if line is None or last is None or begin is None or end is None:
-        return line or code.co_firstlineno, None
-    lines = [each.encode() for each in linecache.getlines(code.co_filename, names)[line - 1 : last]]
+    place: Any = types.SimpleNamespace()
+    positions = next(itertools.islice(code.co_positions(), max(0, instruction) // 2, None))
+    place.lineno, place.end_lineno, place.col_offset, place.end_col_offset = positions
     with contextlib.suppress(SyntaxError, ValueError, IndexError):  # or the file has changed
-        lines[-1] = lines[-1][:end]
-        lines[0] = lines[0][begin:]
-        return line, ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
-    return line, None
+        source = ast.get_source_segment("".join(linecache.getlines(code.co_filename, names)), place)
+        return positions[0] or code.co_firstlineno, ast.parse(f"({source})", mode="eval").body
+    return positions[0] or code.co_firstlineno, None
 
 
-def _made_for(node: ast.expr | None, user: types.FrameType) -> Remedy | None:
-    inner = [] if node is None else list(ast.walk(node))
-    values = [_value(each, user) for each in inner]
-    arrays = [value for value in values if isinstance(value, np.ndarray)]
-    if any(isinstance(each, ast.Compare) for each in inner) and any(
-        each.ndim >= 3 and each.shape[-1] in (3, 4) for each in arrays
-    ):
-        return Remedy.MASK_TO_CLASS
+def _made_for(node: ast.expr | None, arrays: list[NDArray[Any]], user: types.FrameType) -> Remedy | None:
     called = node.value if isinstance(node, ast.Subscript) else node
     if not isinstance(called, ast.Call):
         return None if any(each.size > _MANY for each in arrays) else Remedy.PROCESSES

@@ -132,7 +132,10 @@ class Session:
         found = measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
         if watch is None or (lines := watch.stop()) is None:
             return found
-        return found.model_copy(update={"lines": formats.with_reads(lines, self._plan.finished.x.shape)})
+        images = 0  # those of batches that were begun, about
+        if fed.loader is not None:
+            images = (fed.loader.taken + (fed.loader.batches_at_once or 1)) * fed.loader.batch_size
+        return found.model_copy(update={"lines": formats.with_trials(lines, self._plan.finished.x.shape, images)})
 
     def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime:
         """Time epochs with the workload's validation, of all samples or of a part that takes about as long as asked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,7 +13,7 @@ from autopipe.reports import wording
 from autopipe.reports.terminal import figures, labelled
 
 _NOTEWORTHY = 0.1  # of a line's time
-_REMEDIES = {  # none of which was timed
+_REMEDIES = {  # where nothing was timed
     Remedy.DECODE: "`ap.Decode` decodes images",
     Remedy.MASK_TO_CLASS: "`ap.MaskToClass` finds the classes of all colours in one pass",
     Remedy.ONE_HOT: "a sparse loss takes class numbers; `ap.OneHot` makes one-hots on the device",
@@ -23,8 +23,11 @@ _REMEDIES = {  # none of which was timed
 }
 
 
-def rows(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the lines, and what may help the slow ones; `limits`: whether the training waits for data."""
+def rows(found: Lines, measured: Mapping[Remedy, str], *, limits: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the lines, and what may help the slow ones, with the rates that were `measured` with it.
+
+    `limits`: whether the training waits for data.
+    """
     yield "slow lines", "of making data" + ("" if limits else ", which does not limit this training")
     for line in found.lines:
         share = "beside" if line.beside else f"{line.seconds / found.seconds:.0%}"
@@ -35,9 +38,12 @@ def rows(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]]:
         if remedy is None or remedy in told or (found.forked and remedy is Remedy.PROCESSES):
             continue
         told.add(remedy)
-        took = found.reads if remedy is Remedy.DECODE else {}
-        timed = ", ".join(f"{name} {wording.milliseconds(seconds)}" for name, seconds in took.items())
-        text = f"{timed} (a core's time for one of its images)" if timed else f"{_REMEDIES[remedy]} (not timed)"
+        took = found.tried.get(remedy, {}).items()
+        timed, rate = (
+            ", ".join(f"{name} {wording.milliseconds(seconds)}" for name, seconds in took),
+            measured.get(remedy),
+        )
+        text = f"{timed} (a core's time for an image)" if timed else f"{_REMEDIES[remedy]} ({rate or 'not timed'})"
         yield "instead", f"of line {line.line}: {text}"
 
 
@@ -50,7 +56,15 @@ def _parts(line: Line) -> str:
 def alone(found: Sequence[Measurement]) -> RenderableType:
     """Render a wrapped dataset without its model; the last measurement has the lines."""
     table = figures("the dataset without the model", "images/s", words=("the dataset without the model",))
-    for each in found[:-1]:
+    usual, *others = found[:-1]
+    for each in (usual, *others):
         table.add_row(wording.config(each.config), wording.rates(each.images_per_second))
-    lines = found[-1].lines
-    return table if lines is None else Group(table, Text(), labelled(rows(lines)))
+    if (seen := found[-1].lines) is None:
+        return table
+    measured, processes = dict[Remedy, str](), [each for each in others if each.ran.processes]
+    for remedy, tried in ((Remedy.WORKERS, others), (Remedy.PROCESSES, processes)):
+        if tried:
+            best = max(tried, key=lambda each: each.images_per_second.value)
+            rates = [wording.rate(each.images_per_second.value) for each in (best, usual)]
+            measured[remedy] = f"{wording.config(best.config)}: {rates[0]} images/s instead of {rates[1]}"
+    return Group(table, Text(), labelled(rows(seen, measured)))

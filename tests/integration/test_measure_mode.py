@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from autopipe.artifact import artifact as files
+from autopipe.measure.outcome import Measurement
+from autopipe.reports import lines
 from tests.fakes.commands import autopipe, content, in_shell, succeeded
 from tests.fakes.images import in_classes
 from tests.fakes.profiles import of_this_machine
@@ -112,32 +116,44 @@ def test_formats_of_arrays_are_refused(tmp_path: Path) -> None:
 
 
 WRAPPED = """
-import hashlib
-
+import keras
 import numpy as np
 
 import autopipe as ap
 
-def make_dataset(times: int = 2):
-    while True:
-        for _ in range(times):
-            hashlib.sha256(bytes(3_000_000))
-        yield np.zeros((4, 2, 2, 3), "float32"), np.zeros(4)
+class Data(keras.utils.PyDataset):
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
 
-workload = ap.wrap(make_dataset, model=ap.SimulatedAccelerator(0.001), parameters={"times": [1, 2, 4]}, steps=10)
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        total = sum(number % 7 for number in range(100_000 * self.times))
+        return np.full((4, 2, 2, 3), total % 7, "float32"), np.zeros(4)
+
+def make_dataset(times: int = 2):
+    return Data(times)
+
+workload = ap.wrap(make_dataset, model=ap.SimulatedAccelerator(0.001), parameters={"times": [1, 2, 4]})
 """
 
 
 @pytest.mark.slow
 def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WRAPPED)
-    shown = succeeded(autopipe("measure", "train.py:workload", "--seconds", "1", cwd=tmp_path)).stdout
+    done = autopipe("measure", "train.py:workload", "--json", "--seconds", "1", cwd=tmp_path)
+    document = json.loads(succeeded(done).stdout)
+    found = [Measurement.model_validate_json(json.dumps(each)) for each in document["alone"]]
+    assert found[1].config["arguments"] == {"times": 2}
+    assert [each["config"]["loader"].get("times") for each in document["alone"]] == [2, None, 1, 4, 2]
+    assert found[-1].config == document["config"]
+    assert [each.lines is None for each in found] == [True, True, True, True, False]
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(lines.alone(found))
+    shown = console.export_text()
     assert re.search(r"the dataset without the model +images/s", shown)
     assert [re.findall(rf"times={times}\b", shown) != [] for times in (1, 2, 4)] == [True, True, True]
-    assert re.search(r"slow lines +of making data *\n +\d+% train\.py:11 hashlib\.sha256", shown), shown
-    document = json.loads(succeeded(autopipe("measure", "train.py:workload", "--json", cwd=tmp_path)).stdout)
-    *others, last = document["alone"]
-    assert [each["config"]["loader"]["times"] for each in others] == [2, 1, 4]
-    assert last["config"] == document["config"]
-    assert last["lines"] is not None
-    assert [each for each in others if each["lines"] is not None] == []
+    assert re.search(r"slow lines +of making data *\n +\d+% train\.py:16 ", shown), shown
+    assert re.search(r"instead +of line 16: .*processes\(workers=\d+\).*: [\d,.]+ images/s instead of \d", shown), shown

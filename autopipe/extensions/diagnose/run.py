@@ -173,6 +173,7 @@ class Onlooker(keras.callbacks.Callback):
         self._pages = pages.Counts(again=self._look.again)
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
+        self._lined = 0  # steps until the lines were not watched any more
         self._batch: Any = None
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -191,6 +192,7 @@ class Onlooker(keras.callbacks.Callback):
             )
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
+        self._lined = 0
         self._pages = pages.Counts(again=self._look.again)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
@@ -265,8 +267,9 @@ class Onlooker(keras.callbacks.Callback):
         assert self._lines is not None
         if len(self._steps.steps) == 1:  # the one that compiles
             self._lines.start()
-        elif self._look.is_enough(self._steps.steps, _LINES_SHARE):
+        elif not self._lined and self._look.is_enough(self._steps.steps, _LINES_SHARE):
             self._lines.stop()
+            self._lined = len(self._steps.steps)
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Count the samples of a step, and keep its last batch."""
@@ -288,6 +291,10 @@ class Onlooker(keras.callbacks.Callback):
         seen = steady(self._steps.steps[: self._pages.kept_from])
         later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
         rows = _rows(self._batch)
+        # As many images were made as in as much time later; those trained on at first had been made before.
+        lined = self._steps.steps[1 - (lines is not None and lines.forked) : self._lined or None]
+        rate = sum(step.images for step in seen) / sum(step.seconds for step in seen)
+        made = rate * sum(step.seconds for step in lined)
         rates, warnings = self._alone(state)
         source, self._source = self._source, None
         images, folder = files.look(source) or (None, None)
@@ -309,7 +316,7 @@ class Onlooker(keras.callbacks.Callback):
             cores=machine.core_time(),
             pages=self._pages.found(seen, later),
             resources=resources,
-            lines=None if lines is None else formats.with_reads(lines, _shape(self._batch)),
+            lines=None if lines is None else formats.with_trials(lines, _shape(self._batch), made),
             warnings=(*resources.warnings, *_warnings(seen, self.model), *unseen, *warnings),
         )
         self._batch = None

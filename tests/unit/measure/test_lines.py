@@ -48,11 +48,11 @@ def test_times_of_a_line_add_up_and_the_users_own_threads_come_last() -> None:
 
 
 def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
-    ran = {"timed_seconds": 0.8, "processor_seconds": 0.4}
-    first = line(seconds=3.0, **ran, waiting_seconds=0.6, locked_seconds=0.1, made_for=Remedy.PROCESSES)
-    other = line(line=4, call=None, code="for x in y:")
+    waits = {"processor_seconds": 1.5, "waiting_seconds": 0.6, "locked_seconds": 0.1}
+    first = line(seconds=3.0, **waits, made_for=Remedy.PROCESSES)
+    other = line(line=4, call=None, code="for x in y:", processor_seconds=1.0)
     seen = Lines(lines=(first, other), seconds=4.0)
-    assert list(rows(seen)) == [
+    assert list(rows(seen, {})) == [
         ("slow lines", "of making data"),
         ("", "75% train.py:3 f (processor 50%, reads and sleeps 20%, no free core 27%)"),
         ("", "25% train.py:4 for x in y: (processor 100%)"),
@@ -61,14 +61,16 @@ def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
             "of line 3: one thread at a time runs Python code; worker processes run it side by side (not timed)",
         ),
     ]
-    limited = list(rows(seen.model_copy(update={"forked": True}), limits=False))
+    assert list(rows(seen, {Remedy.PROCESSES: "8 images/s instead of 5"}))[-1][1].endswith("(8 images/s instead of 5)")
+    limited = list(rows(seen.model_copy(update={"forked": True}), {}, limits=False))
     assert limited[0] == ("slow lines", "of making data, which does not limit this training")
     assert [label for label, _ in limited] == ["slow lines", "", ""]  # it has processes already
     decodes = (first.model_copy(update={"made_for": Remedy.DECODE}), other)
-    timed = seen.model_copy(update={"lines": decodes, "reads": {"cv2.imread": 0.008, "ap.Decode()": 0.004}})
-    assert list(rows(timed))[-1] == (
+    took = {Remedy.DECODE: {"cv2.imread": 0.008, "ap.Decode()": 0.004}}
+    timed = seen.model_copy(update={"lines": decodes, "tried": took})
+    assert list(rows(timed, {}))[-1] == (
         "instead",
-        "of line 3: cv2.imread 8 ms, ap.Decode() 4 ms (a core's time for one of its images)",
+        "of line 3: cv2.imread 8 ms, ap.Decode() 4 ms (a core's time for an image)",
     )
 
 
@@ -117,16 +119,28 @@ def test_what_could_decode_the_images_of_a_line_is_timed_on_them(tmp_path: Path,
     if is_mask:
         cv2.imwrite(path, np.full((64, 48, 3), 7, np.uint8))
     first = line(made_for=Remedy.DECODE, reader="cv2.imread", images=(path,))
-    reads = formats.with_reads(Lines(lines=(first,), seconds=1.0), (8, 8, 3)).reads
+    found = formats.with_trials(Lines(lines=(first,), seconds=1.0), (8, 8, 3), 0)
     others = {
         (".png", False): ["ap.Decode() of PNG, fast", "ap.Decode() of JPEG 95"],
         (".png", True): ["ap.Decode() of PNG, fast"],  # JPEG would change its colours
         (".jpg", False): ["ap.Decode(reduce=True) before a resize"],
     }[ending, is_mask]
-    assert list(reads) == ["cv2.imread", "ap.Decode()", *others]
+    assert list(found.tried[Remedy.DECODE]) == ["cv2.imread", "ap.Decode()", *others]
+
+
+@pytest.mark.parametrize(("images", "own"), [(4, {"the line about": 0.5}), (0, {})])
+def test_what_could_find_the_classes_of_a_mask_is_timed_beside_what_was_seen_of_the_line(
+    images: int, own: dict[str, float]
+) -> None:
+    calls = (line(call=name, made_for=Remedy.MASK_TO_CLASS, processor_seconds=1.0, mask=(6, 8)) for name in "fg")
+    found = formats.with_trials(Lines(lines=(*calls, line(line=9, processor_seconds=1.0)), seconds=3.0), None, images)
+    took = found.tried[Remedy.MASK_TO_CLASS]
+    assert took.pop("ap.MaskToClass()") > 0
+    assert took == own
 
 
 def test_nothing_is_timed_without_files_or_for_a_line_that_does_something_else(tmp_path: Path) -> None:
     path = noise(tmp_path / "image.png")
     for other in (line(made_for=Remedy.DECODE, reader="cv2.imread"), line(images=(path,), reader="cv2.imread")):
-        assert formats.with_reads(Lines(lines=(other,), seconds=1.0), None).reads == {}
+        tried = formats.with_trials(Lines(lines=(other,), seconds=1.0), None, 4).tried
+        assert not any(tried.values())
