@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from autopipe.errors import ConfigError
@@ -14,9 +13,6 @@ from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer
-
-_STEPS_OF_A_CALL = 32  # of the model's function, if
-_SHORT_SECONDS = 0.003  # is the most that its forward pass takes
 
 Tune = Literal["live"] | None
 
@@ -91,30 +87,13 @@ def build_trainer(
     """
     is_known, config = config is not None, _checked(workload, config, tune)
     if not is_known:
-        workload, config = _for_short_steps(workload, config)
+        workload, config = assembly.for_short_steps(workload, config)
     trainer = assembly.build_trainer(workload, config, shard=shard)
     from autopipe.search import live
 
     live.able(trainer, workload, config)
     trainer.tune = tune
     return trainer
-
-
-def _for_short_steps(workload: Workload, config: PipelineConfig) -> tuple[Workload, PipelineConfig]:
-    """Have a model of short steps train several by one call, which cannot change while it trains.
-
-    Only TensorFlow's calls are known to cost so much. The workload that is returned has its model built.
-    """
-    import keras
-
-    from autopipe.pipeline.devices import model as models
-
-    if keras.backend.backend() != "tensorflow":
-        return workload, config
-    _, model = assembly.build_model(workload, devices=config.devices, channels=config.channels)
-    together = _STEPS_OF_A_CALL if models.forward_seconds(model, workload.batch_size) <= _SHORT_SECONDS else 1
-    workload = dataclasses.replace(workload, model=model)
-    return workload, config.model_copy(update={"steps_per_execution": together})
 
 
 def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> PipelineConfig:

@@ -212,6 +212,26 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     return trainer
 
 
+_STEPS_OF_A_CALL = 32  # of the model's function, if
+_SHORT_SECONDS = 0.003  # is the most that its forward pass takes
+
+
+def for_short_steps(workload: Workload, config: PipelineConfig) -> tuple[Workload, PipelineConfig]:
+    """Have a model of short steps train several by one call, which cannot change while it trains.
+
+    Only TensorFlow's calls are known to cost so much. The workload that is returned has its model built.
+    """
+    import keras
+
+    from autopipe.pipeline.devices import model as models
+
+    if keras.backend.backend() != "tensorflow":
+        return workload, config
+    _, model = build_model(workload, devices=config.devices, channels=config.channels)
+    together = _STEPS_OF_A_CALL if models.forward_seconds(model, workload.batch_size) <= _SHORT_SECONDS else 1
+    return dataclasses.replace(workload, model=model), config.model_copy(update={"steps_per_execution": together})
+
+
 def build_model(
     workload: Workload, *, devices: int, channels: Literal["last", "first"]
 ) -> tuple[DeviceStrategy, keras.Model]:
