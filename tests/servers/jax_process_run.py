@@ -126,7 +126,7 @@ def live(rank: int, folder: Path, task: str) -> dict[str, Any]:
     with ap.build_trainer(workload, begins, tune="live" if task == "live" else None) as trainer:
         trainer.fit(epochs=LIVE_EPOCHS, callbacks=[configs], verbose=0)
         changes = getattr(getattr(trainer.loader, "watch", None), "changes", ())
-        said = [f"{each.after.short()}: {each.ratio}, {each.failure}" for each in changes]
+        said = [f"{each.after}: {each.ratio}, {each.failure}" for each in changes]
     failures = [each.failure for each in changes if each.failure]
     return {"weights": weights(trainer.model), "configs": sorted(configs.keys), "failures": failures, "changes": said}
 
