@@ -39,11 +39,9 @@ def rows(found: Lines, measured: Mapping[Remedy, str], *, limits: bool = True) -
             continue
         told.add(remedy)
         took = found.tried.get(remedy, {}).items()
-        timed, rate = (
-            ", ".join(f"{name} {wording.milliseconds(seconds)}" for name, seconds in took),
-            measured.get(remedy),
-        )
-        text = f"{timed} (a core's time for an image)" if timed else f"{_REMEDIES[remedy]} ({rate or 'not timed'})"
+        timed = ", ".join(f"{name} {wording.milliseconds(seconds)}" for name, seconds in took)
+        rate = measured.get(remedy, "not timed")
+        text = f"{timed} (a core's time for an image)" if timed else f"{_REMEDIES[remedy]} ({rate})"
         yield "instead", f"of line {line.line}: {text}"
 
 

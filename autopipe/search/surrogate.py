@@ -397,9 +397,8 @@ class SurrogateSampler(BaseSampler):
             return by_key[free[0]] if free else None
         surrogate, lowest = self._session.surrogate(), math.log(min(measured.values()))
         free = _within_reach(surrogate.features, measured, free)
-        if failed := [
-            key for key in by_key if worth.get(key, 0.0) is None
-        ]:  # what is similar is likely to fail as well
+        failed = [key for key in by_key if worth.get(key, 0.0) is None]
+        if failed:  # what is similar is likely to fail as well
             surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
         best = float(surrogate.marginal(list(measured))[0].max())
         return by_key[free[int(np.argmax(expected_gain(*surrogate.marginal(free), best)))]]
