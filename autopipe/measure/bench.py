@@ -262,6 +262,7 @@ class ResidentLoader(Loader):
 
 
 _TRANSFERS = 7
+_ON_THE_WAY = 3  # batches: the two that `device_prefetch=2` sends ahead, and the one that the next step takes
 
 
 def transfer_seconds(
@@ -271,17 +272,17 @@ def transfer_seconds(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float | None:
-    """Return the median seconds an image to send batches to the device, one after the other; None on a CPU, which uses
-    a batch in place. `arrays` is a batch in the host's memory; `arrived` blocks until a sent array is on the device.
+    """Return the median seconds an image to send batches to the device, as many at once as a training does; None on a
+    CPU, which uses a batch in place. `arrays` is a batch in the host's memory; `arrived` blocks until one is sent.
     """
     if not strategy.looks_ahead:
         return None
     took = []
     for _ in range(1 + _TRANSFERS):
         began = clock()
-        for sent in [strategy.place(array) for array in arrays]:
+        for sent in [strategy.place(array) for _ in range(_ON_THE_WAY) for array in arrays]:
             arrived(sent)
-        took.append(clock() - began)
+        took.append((clock() - began) / _ON_THE_WAY)
     return median(took[1:]) / len(arrays[0])  # the first one also makes room on the device
 
 

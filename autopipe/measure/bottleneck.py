@@ -53,9 +53,11 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
         return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
-    following = _in_the_way(bounds, others, reached)
+    following = _in_the_way(bounds, others, min(reached, share * model))  # each by figures of one time
     found: Limit | None = following
-    if following.images_per_second > _FAR * reached:
+    if following is None:
+        words = f"no limit that was measured explains what is missing: all of them are below {_text(reached)} images/s"
+    elif following.images_per_second > _FAR * reached:
         found = None
         words = (
             "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
@@ -102,16 +104,14 @@ def _name(limit: Limit) -> str:
     return limit.kind if limit.op is None else limit.op
 
 
-def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit:
+def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit | None:
     """Return the lowest limit other than the model; a partial memory cache counts as a lack of memory.
 
-    A limit below the measured rate was read too low, and is skipped if another one is left.
+    A limit below the measured rate was read too low, and is skipped; None if no other is left.
     """
-    model = bounds.model_images_per_second
-    holds = (each for each in others if reached <= OVERTAKEN * each.images_per_second <= OVERTAKEN * model)
-    lowest = next(holds, others[0])
+    lowest = next((each for each in others if reached <= OVERTAKEN * each.images_per_second), None)
     config = bounds.config
-    if config.kept.in_memory and config.kept.part < 1 and bounds.work.from_source > 0:
+    if lowest is not None and config.kept.in_memory and config.kept.part < 1 and bounds.work.from_source > 0:
         whole = cost_model.work(config.keeping(part=1.0), bounds.costs)
         takes = bounds.work.core_seconds + bounds.work.read_wait_seconds
         if whole.core_seconds + whole.read_wait_seconds < 0.5 * takes:

@@ -148,12 +148,14 @@ def test_the_transfer_is_blamed_only_for_what_it_explains() -> None:
         assert bottleneck(bounds(sent, THREADS), rate).limit is None
     sent = ceiling(model=1000.0, transfer_seconds_per_image=1 / 800, **UNKNOWN)
     assert bottleneck(bounds(sent, THREADS), 780.0).kind is Kind.TRANSFER
+    sent = ceiling(model=4000.0, transfer_seconds_per_image=1 / 1500)
+    assert bottleneck(bounds(sent, THREADS), 2500.0).kind is Kind.OP  # not what the training left behind
 
 
 def test_a_limit_that_was_left_behind_is_not_the_one_if_another_may_be() -> None:
     disk = ceiling(read_bytes_per_second=40e6, bytes_per_image=40_000.0)  # read by fewer than the workers: 1,000
     kinds = {rate: bottleneck(bounds(disk, THREADS), rate=rate).kind for rate in (1050.0, 2500.0, 4000.0)}
-    assert kinds == {1050.0: Kind.STORAGE_BANDWIDTH, 2500.0: Kind.OP, 4000.0: Kind.STORAGE_BANDWIDTH}  # none is left
+    assert kinds == {1050.0: Kind.STORAGE_BANDWIDTH, 2500.0: Kind.OP, 4000.0: None}  # none is left
 
 
 def test_the_share_that_was_read_side_by_side_decides() -> None:
