@@ -1,6 +1,6 @@
 """Compare samples that lie on the device with a cache of them in memory, alone and in `fit`, by turns in one process.
 
-    KERAS_BACKEND=jax python benchmarks/resident.py --photos DIR [--rounds N] [--epochs N]
+    KERAS_BACKEND=jax python benchmarks/resident.py --photos DIR [--rounds N] [--epochs N] [--batch N]
 
 DIR holds folders of classes (2000 JPEG of 500x375 were used). Photographs are resized to 224x224 and flipped. Without
 an accelerator the CPU is the device, and the cores that gather there are those that train: then the figures tell what
@@ -22,8 +22,6 @@ from autopipe.hardware import machine
 from autopipe.measure.bench import arrived
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
-
-BATCH = 32
 
 
 def build() -> keras.Model:
@@ -62,11 +60,12 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=32)
     arguments = parser.parse_args()
     cores = machine.usable_cores()
     ops = [ap.Decode(), ap.Resize(224, 224), ap.RandomFlip(), ap.Rescale(1 / 255)]
-    data = ap.ImageFolder(arguments.photos)
-    workload = ap.Workload(data=data, ops=ops, batch_size=BATCH, model=build, drop_remainder=True)
+    data = ap.ImageFolder(arguments.photos.resolve())
+    workload = ap.Workload(data=data, ops=ops, batch_size=arguments.batch, model=build, drop_remainder=True)
     configs = {
         "Threads, cache in memory": ap.PipelineConfig(loader=ap.Threads(workers=cores), keep="memory"),
         "Resident": ap.PipelineConfig(loader=ap.Resident(workers=cores)),
@@ -81,7 +80,7 @@ def main() -> None:
     for number in range(arguments.rounds + 1):  # the first fills the cache, compiles, and is left out
         for way, run in ways.items():
             for name in list(trainers)[:: 1 if number % 2 else -1]:
-                images = arguments.epochs * len(trainers[name].loader) * BATCH
+                images = arguments.epochs * len(trainers[name].loader) * arguments.batch
                 began = time.perf_counter()
                 run(trainers[name], number * arguments.epochs, arguments.epochs)
                 rates.setdefault((way, name), []).append(images / (time.perf_counter() - began))

@@ -88,7 +88,12 @@ def finished_batch(loader: Loader) -> tuple[Any, Any, Any]:
 
 
 def _symbol(array: Any, rows: int) -> keras.KerasTensor:
-    return keras.KerasTensor((rows, *array.shape[1:]), str(array.dtype))
+    dtype = str(array.dtype)
+    if keras.backend.backend() == "jax":
+        import jax
+
+        dtype = str(jax.dtypes.canonicalize_dtype(dtype))  # without 64 bits, unless the user allows them
+    return keras.KerasTensor((rows, *array.shape[1:]), dtype)
 
 
 def check(model: keras.Model, loader: Loader) -> None:

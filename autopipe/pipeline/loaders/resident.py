@@ -3,7 +3,7 @@
 Opening it makes each sample once, after the deterministic first ops, in the host's memory, and puts all of them on the
 device. A batch then costs the host its samples' numbers, and those of their rows and columns: a flip or a crop moves
 whole rows and columns (`Op.places`), which a gather does to the bit as other loaders do. A workload with another random
-op cannot use this loader. It was seen on CPUs only, not on a GPU yet.
+op cannot use this loader. It was seen on a GPU with JAX; with TensorFlow on CPUs only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Resident(LoaderConfig):
     kind: Literal["resident"] = "resident"
     rank: ClassVar[int] = 3
     keeps_on_device: ClassVar[bool] = True
-    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exhaustive": {"workers": ["cores"]}}
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = dict.fromkeys(
+        ("default", "quick", "exhaustive"), {"workers": ["cores"]}
+    )
     workers: int = pydantic.Field(ge=1, le=1024)
 
     @classmethod
