@@ -55,9 +55,9 @@ class Resident(LoaderConfig):
     kind: Literal["resident"] = "resident"
     rank: ClassVar[int] = 3
     keeps_on_device: ClassVar[bool] = True
-    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = dict.fromkeys(
-        ("default", "quick", "exhaustive"), {"workers": ["cores"]}
-    )
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        space: {"workers": ["cores"]} for space in ("quick", "default", "exhaustive")
+    }
     workers: int = pydantic.Field(ge=1, le=1024)
 
     @classmethod

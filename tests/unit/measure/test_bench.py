@@ -63,7 +63,9 @@ def test_the_first_batch_and_a_slow_one_do_not_count() -> None:
     ends = itertools.accumulate([100.0, 1.0, 1.0, 50.0, 1.0, 1.0, 1.0, 1.0])
     clock = itertools.chain.from_iterable((now, now) for now in itertools.chain([0.0], ends))
     next(clock)  # the end of one is the beginning of the next
-    assert bench.transfer_seconds(far, (np.zeros(4),), far.arrived, clock=lambda: next(clock)) == pytest.approx(0.25 / 3)
+    assert bench.transfer_seconds(far, (np.zeros(4),), far.arrived, clock=lambda: next(clock)) == pytest.approx(
+        0.25 / 3
+    )
 
 
 def test_an_array_of_the_backend_is_there_when_it_has_arrived() -> None:
