@@ -144,7 +144,7 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
         if op.seconds_per_image > 0:
             each = f"{op.name} on {wording.count(cores, 'core')}"
             found.append(Rung(name=each, images_per_second=cores / op.seconds_per_image, spared=op.name not in paid))
-    if ceiling.loader_images_per_second is not None:  # it ran in threads
+    if ceiling.loader_images_per_second is not None:
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
         found.append(replace(alone, spared=limits.work.from_source < 1 or costs is not limits.costs))
     for limit in limits.limits:
