@@ -13,7 +13,6 @@ import hashlib
 import importlib.util
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
@@ -270,12 +269,6 @@ class Kept:
             places.append(place if self.part == 1 else f"{place}:{100 * self.part:.6g}%")
         return "+".join(places) or "none"
 
-    @property
-    def formerly(self) -> dict[str, Value]:
-        """The settings that said the same before."""
-        cache = "none" if not self.in_memory else "encoded" if self.encoded else "memory"
-        return {"cache": cache, "cache_fraction": self.part, "storage": self.form, "cut": self.cut}
-
     def stands_for(self, other: Kept) -> bool:
         """True if `other` keeps samples in the same places: all or a part, after any number of ops if none is given."""
         return (
@@ -331,45 +324,6 @@ def _no_place(text: str, place: str) -> ConfigError:
     )
 
 
-FORMERLY: Final[Mapping[str, Any]] = {
-    "cache": Literal["none", "memory", "encoded"],
-    "cache_fraction": Annotated[float, pydantic.Field(gt=0, le=1)],
-    "storage": str,
-    "cut": Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"],
-}
-"""The settings in whose place `keep` stands, with their types. They are read in this version still."""
-
-
-def say_former(name: str, instead: str) -> None:
-    """Warn of a setting that `keep` has replaced."""
-    warnings.warn(
-        f"`{name}` is a part of `keep` now, and the next version will not read it: write {instead}.",
-        FutureWarning,
-        stacklevel=2,
-    )
-
-
-def modern(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with `keep` in the place of those that it has replaced. Raise ConfigError if both are there."""
-    former = {name: settings[name] for name in FORMERLY if name in settings}
-    if not former:
-        return dict(settings)
-    if "keep" in settings:
-        raise ConfigError(f"`keep` stands in the place of {', '.join(f'`{each}`' for each in former)}: give it alone.")
-    for name, value in former.items():
-        try:
-            pydantic.TypeAdapter(FORMERLY[name]).validate_python(value)
-        except pydantic.ValidationError:
-            raise ConfigError(f"`{name}`, now a part of `keep`, cannot be {shortened(value)}.") from None
-    form, cut = former.get("storage", FILES), former.get("cut", DEEPEST)
-    cache, part = former.get("cache", "none"), former.get("cache_fraction", 1.0)
-    places = [] if form == FILES else [_written(form, cut)]
-    if cache != "none":
-        places.append(cache if part == 1 else f"{cache}:{100 * part:.6g}%")
-    rest = {name: value for name, value in settings.items() if name not in FORMERLY}
-    return {**rest, "keep": "+".join(places) or "none"}
-
-
 class PipelineConfig(Strict):
     """One way to feed a workload, in its canonical form: two that run alike are equal.
 
@@ -404,11 +358,6 @@ class PipelineConfig(Strict):
             knobs = dict(value)
             return LOADERS[str(knobs.get("kind", ""))].model_validate(knobs)
         return value
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _modern(cls, value: Any) -> Any:
-        return modern(value) if isinstance(value, Mapping) else value
 
     @pydantic.model_validator(mode="after")
     def _canonical(self) -> Self:
@@ -504,7 +453,6 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
     """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
     if "loader" not in params:
         raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
-    params = modern(params)
     kind = params["loader"]
     loader: dict[str, Value] = {"kind": kind}
     arguments: dict[str, Value] = {}

@@ -8,7 +8,6 @@ files, removing impossible values and choosing the next configuration belong to 
 from __future__ import annotations
 
 import ast
-import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,16 +17,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, near, shortened
-from autopipe.pipeline.config import (
-    FORMERLY,
-    Kept,
-    Params,
-    Value,
-    modern,
-    near_parameter,
-    parameter_types,
-    say_former,
-)
+from autopipe.pipeline.config import Kept, Params, Value, near_parameter, parameter_types
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"min": min, "max": max}
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
@@ -315,10 +305,9 @@ def resolve(
     """
     known = parameter_types()
     parameters: dict[str, Parameter] = {}
-    written_parameters = _modern(spec.parameters, where)
     # Where nothing waits, one read at a time and a worker a core are enough.
     still = {name: 1 if name == "reads_at_once" else names.get("cores", 1) for name in MEASURED_BOUNDS}
-    for name, written in written_parameters.items():
+    for name, written in spec.parameters.items():
         path: Path = ("parameters", name)
         if name not in known:
             raise SpaceError(
@@ -341,35 +330,6 @@ def resolve(
 def _named(written: ParameterSpec) -> set[str]:
     bounds = [each for each in (*(written.choices or ()), *(written.range or ())) if isinstance(each, str)]
     return {word for bound in bounds for word in _WORD.findall(bound)}
-
-
-def _modern(parameters: Mapping[str, ParameterSpec], where: Callable[[Path], str]) -> Mapping[str, ParameterSpec]:
-    """Return the parameters with `keep` in the place of those that it has replaced."""
-    former = {name: parameters[name].choices or [] for name in FORMERLY if name in parameters}
-    if not former:
-        return parameters
-    try:
-        products = (dict(zip(former, each, strict=True)) for each in itertools.product(*former.values()))
-        values = _unique(str(Kept.of(modern(each)["keep"])) for each in products)
-    except ConfigError as error:
-        raise SpaceError(f"{where(('parameters', next(iter(former))))}: {error.message}", hint=error.hint) from None
-    say_former(next(iter(former)), f"keep: [{', '.join(map(str, values))}]")
-    found: dict[str, ParameterSpec] = {}
-    for name, written in parameters.items():
-        old = {each: allowed for each, allowed in written.when.items() if each in FORMERLY}
-        rest = {each: allowed for each, allowed in written.when.items() if each not in FORMERLY}
-        if name in former:
-            found.setdefault("keep", ParameterSpec(choices=list(values), when=rest))
-            continue
-        if old:
-            fits = [
-                value
-                for value in values
-                if all(Kept.of(str(value)).formerly[each] in _listed(allowed) for each, allowed in old.items())
-            ]
-            written = written.model_copy(update={"when": {**rest, "keep": fits}})
-        found[name] = written
-    return found
 
 
 def places(wanted: Iterable[Value], values: Iterable[Value]) -> tuple[Value, ...]:

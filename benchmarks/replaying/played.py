@@ -119,7 +119,10 @@ class Played:
         """Return the true rate of a configuration, in images/s."""
         each = costs.rates(config, self._costs)
         limits = [each.model, each.workers, each.worker_cores, each.reads, each.lock]
-        settings = ({**from_config(config), "keep": "none"} | config.kept.formerly).items()  # its parts, one by one
+        kept = config.kept
+        parts = {"cache": "memory" if kept.in_memory else "none", "cache_fraction": kept.part}
+        parts |= {"storage": kept.form, "cut": kept.cut}
+        settings = {**from_config(config), "keep": "none", **parts}.items()
         factors = sum(_SPREAD[_is_number(value)] * self._drawn(name, value) for name, value in settings)
         least = min(rate for rate in limits if rate is not None)
         return least * math.exp(factors + _OWN_SPREAD * self._drawn(sorted(settings)))

@@ -81,19 +81,8 @@ def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> Non
         (lambda of: of(loader=Threads(workers=1), keep="memory:110%"), PipelineConfig, "at most 100%.*'memory:110%'"),
         (lambda of: of(loader=Threads(workers=1), keep="memory+encoded"), PipelineConfig, "memory once"),
         (lambda of: of(loader=Threads(workers=1), keep="array+tfrecord"), PipelineConfig, "one storage form at most"),
-        (
-            lambda of: of(loader=Threads(workers=1), cache=None),
-            PipelineConfig,
-            "`cache`, now a part of `keep`, cannot be",
-        ),
-        (lambda of: of(loader=Threads(workers=1), cache_fraction="x"), PipelineConfig, "`cache_fraction`, now"),
         (lambda of: of(loader=Threads(workers=1), keep="memroy"), PipelineConfig, "Did you mean `memory`"),
         (lambda of: of(loader=Threads(workers=1), keep="array:50%"), PipelineConfig, "`keep` cannot be 'array:50%'"),
-        (
-            lambda of: of(loader=Threads(workers=1), keep="none", cache="memory"),
-            PipelineConfig,
-            "in the place of `cache`",
-        ),
     ],
 )
 def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:
@@ -122,8 +111,6 @@ def test_what_is_kept_is_read_as_it_is_written(kept: Kept) -> None:
     assert read.holds(kept.disk)
     assert read.holds(kept.memory)
     assert Kept.of(str(dataclasses.replace(read, part=1.0))).stands_for(read)
-    former = PipelineConfig.model_validate({"loader": Threads(workers=1), **read.formerly})
-    assert former.keep == str(read) or kept.memory_cut not in ("deepest", 0)
 
 
 @given(st.text())

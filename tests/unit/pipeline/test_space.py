@@ -85,20 +85,6 @@ def test_a_place_in_a_condition_stands_for_its_parts() -> None:
     assert where == ("none", "memory", "memory:50%", "memory:1")
 
 
-def test_settings_that_keep_has_replaced_are_read_with_a_word() -> None:
-    ahead = {"choices": [0, 8], "when": {"storage": "files"}}
-    former = {"storage": ["files", "array"], "cache": ["none", "memory"], "cut": ["deepest", 1]}
-    with pytest.warns(FutureWarning, match="`cache` is a part of `keep` now"):
-        read = space({"loader": ["threads"], **former, "threads.read_ahead": ahead})
-    with pytest.raises(SpaceError, match="`cache`, now a part of `keep`, cannot be 'memroy'"):
-        space({"loader": ["threads"], "cache": ["memroy"]})
-    now = space(
-        {"loader": ["threads"], "keep": ["none", "memory", "array", "array+memory", "array:1", "array:1+memory"]}
-    )
-    assert set(read["keep"].values) == set(now["keep"].values)
-    assert read["threads.read_ahead"].when == (("keep", ("none", "memory")),)
-
-
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
