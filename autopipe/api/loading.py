@@ -6,7 +6,7 @@ import dataclasses
 import html
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -154,8 +154,7 @@ class Report:
         return files.replace_text(file, self.html, usual=NAME)
 
     def __repr__(self) -> str:
-        verdict = self.document.get("verdict", "profiles side by side")
-        return f"<Report: {verdict} .save({NAME!r}) writes all of it>"
+        return f"<Report: {self.document['verdict']} .save({NAME!r}) writes all of it>"
 
     def _repr_html_(self) -> str:
         style = "width:100%;height:46rem;border:1px solid #8886;border-radius:8px"
@@ -190,15 +189,6 @@ def of_profile(artifact: schema.Artifact, profile: schema.Profile, *, use: str =
     """Make the report of one profile; `use` is the command that trains with it, if it is known."""
     page = profile_report.html_page(artifact, profile, use=use)
     return Report(html=page, document=profile_report.document(artifact, profile))
-
-
-def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
-    """Make the report that compares all profiles of several artefacts, in their order. Raises ArtifactError if a file
-    is no artefact, or there are too few profiles, or too many.
-    """
-    read = [files.read(located(path)) for path in paths]
-    found = [(artifact, profile) for artifact in read for profile in artifact.profiles]
-    return Report(html=profile_report.comparison_page(found), document=profile_report.comparison_document(found))
 
 
 def located(path: str | os.PathLike[str]) -> Path:

@@ -11,7 +11,7 @@ import typer
 
 from autopipe import again, registry
 from autopipe.cli import options, screen
-from autopipe.errors import ArtifactError, ConfigError
+from autopipe.errors import ArtifactError
 
 _OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
 _FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS, "directory", "fit")
@@ -72,12 +72,9 @@ def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.As
 
 def report(
     context: typer.Context,
-    artifacts: Annotated[
-        list[Path] | None, typer.Argument(metavar="tuned/", help="The artefact, or the folder that a tune wrote to.")
+    artifact: Annotated[
+        Path | None, typer.Argument(metavar="tuned/", help="The artefact, or the folder that a tune wrote to.")
     ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare all profiles of these artefacts side by side.")
-    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The file to write; by default report.html beside the artefact.")
     ] = None,
@@ -93,18 +90,12 @@ def report(
 
     if as_json:
         options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
-    paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
-    if len(paths) > 1 and not compare:
-        raise ConfigError(
-            f"A report takes one artefact, but {len(paths)} were given.", hint="`--compare` sets them side by side."
-        )
-    file = loading.located(paths[0])
-    made = loading.compare(paths) if compare else loading.of_file(file, use=functools.partial(use_beside, file))
+    file = loading.located(artifact or (Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")))
+    made = loading.of_file(file, use=functools.partial(use_beside, file))
     if as_json:
         print(profile_report.json_text(made.document), end="")
         return
-    beside = Path("comparison.html") if compare else file.with_name(loading.NAME)
-    written = made.save(beside if out is None else out / beside.name if out.is_dir() else out)
+    written = made.save(file.with_name(loading.NAME) if out is None else out)
     screen.say(f"wrote     {written}")
 
 

@@ -71,7 +71,7 @@ def ladder(result: Result) -> Section:
         title="How fast could each part be?",
         text=f"What each part could feed on its own, and what all of them reached together in training.{narrowest}",
         table=Table(columns, rows),
-        draw=lambda width: draw_ladder(lines, width, highest(lines)),
+        draw=lambda width: _draw_ladder(lines, width),
         caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
     )
 
@@ -82,14 +82,9 @@ def _remark(row: Row) -> str:
     return "spared by the winner" if row["spared"] else "in training" if row["in_training"] else "alone"
 
 
-def highest(lines: Sequence[Rung]) -> float:
-    """Return the end of a ladder's axis."""
+def _draw_ladder(lines: Sequence[Rung], width: float) -> Drawing:
     shown = (each for each in lines if each.in_training or each.css == "model" or each.narrowest)
-    return _ROOM * max(each.images_per_second for each in shown)
-
-
-def draw_ladder(lines: Sequence[Rung], width: float, top: float) -> Drawing:
-    """Draw the ladder."""
+    top = _ROOM * max(each.images_per_second for each in shown)
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
     model = next((each for each in lines if each.css == "model"), None)

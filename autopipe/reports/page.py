@@ -109,7 +109,7 @@ def figure(part: Section) -> str:
     return f"<figure>{pictures}<figcaption>{words(part.caption)}</figcaption></figure>"
 
 
-def table(shown: Table, name: str, css: str = "") -> str:
+def table(shown: Table, name: str) -> str:
     """Return a table in a frame that scrolls if it is too wide; `name` is for screen readers."""
     classes = [' class="n"' if column.numeric else "" for column in shown.columns]
 
@@ -123,7 +123,7 @@ def table(shown: Table, name: str, css: str = "") -> str:
     body = "".join(line("td", cells) for cells in shown.cells())
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{html.escape(name)}, as a table">'
-        f'<table class="{css}">{above}<tbody>{body}</tbody></table></div>'
+        f"<table>{above}<tbody>{body}</tbody></table></div>"
     )
 
 

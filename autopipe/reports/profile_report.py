@@ -1,4 +1,4 @@
-"""A profile as a report, as one HTML page and as one JSON document; and profiles side by side."""
+"""A profile as a report, as one HTML page and as one JSON document."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any
 from autopipe._version import __version__
 from autopipe.artifact import pick, reference
 from autopipe.artifact.schema import Artifact, Live, Profile
-from autopipe.errors import ArtifactError
 from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import StepTime
 from autopipe.reports import ladder, page, plots, verdict, wording
-from autopipe.reports.drawing import NARROW
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 
 SCHEMA_VERSION = 1
-MOST = 6
-"""The most profiles side by side."""
 
 
 def sections(profile: Profile, live: Live | None = None) -> list[Section]:
@@ -200,94 +196,3 @@ def _circumstances(profile: Profile) -> Section:
         text="The figures hold for these; `autopipe check` says whether they still do.",
         table=Table((words_column("", "name"), words_column("", "value")), rows),
     )
-
-
-# ---------------------------------------------------------------- side by side
-
-
-def comparison_document(found: Sequence[tuple[Artifact, Profile]]) -> dict[str, Any]:
-    """Return the comparison as JSON: the rows of its table, and each profile's report."""
-    _require(found)
-    rows = [dict(row) for row in _compared(found).rows]
-    reports = [document(artifact, profile) for artifact, profile in found]
-    return {"schema_version": SCHEMA_VERSION, "rows": rows, "reports": reports}
-
-
-def comparison_page(found: Sequence[tuple[Artifact, Profile]]) -> str:
-    """Return the comparison as HTML; raises ArtifactError if there are too few or too many profiles to compare."""
-    _require(found)
-    title = _sentence(found)
-    names = list(dict.fromkeys(named(artifact) for artifact, _ in found))
-    head = f"<p>{html.escape(', '.join(names))}</p><h1>{html.escape(title)}</h1>"
-    body = (
-        '<section aria-labelledby="s-all"><h2 id="s-all">What differs?</h2>'
-        f"{page.table(_compared(found), 'What differs', 'wide')}</section>"
-        '<section aria-labelledby="s-ladders"><h2 id="s-ladders">How fast could each part be?</h2>'
-        f'<p>All on one axis.</p><div class="pair">{_ladders(found)}</div></section>'
-    )
-    return page.page("autopipe: comparison", head, body, _foot())
-
-
-def _require(found: Sequence[tuple[Artifact, Profile]]) -> None:
-    if not 2 <= len(found) <= MOST:
-        raise ArtifactError(
-            f"A comparison takes 2 to {MOST} profiles, but these artefacts hold {len(found)}.",
-            hint="Name two artefacts: autopipe report --compare a/autopipe.json b/autopipe.json",
-        )
-
-
-def _sentence(found: Sequence[tuple[Artifact, Profile]]) -> str:
-    first, last = (found[at][1].winner.images_per_second for at in (0, -1))
-    ratio = last.value / first.value if first.value > 0 else 0.0
-    apart = first.has_interval and last.has_interval and (last.low > first.high or last.high < first.low)
-    said = f"{wording.rate(first.value)} images/s and {wording.rate(last.value)}"
-    if not apart:
-        return f"{said}: no measurable difference, because their intervals overlap."
-    which = wording.times(ratio) if ratio >= 1 else wording.times(1 / ratio)
-    return f"{said}: the last is {which} {'faster' if ratio >= 1 else 'slower'} than the first."
-
-
-def _ladders(found: Sequence[tuple[Artifact, Profile]]) -> str:
-    lines = [ladder.rungs(profile.result) for _, profile in found]
-    top = max(ladder.highest(each) for each in lines)
-    return "".join(
-        f'<div class="always"><h3>{html.escape(_title(profile))}</h3>'
-        f"<figure>{ladder.draw_ladder(each, NARROW, top).render(css='narrow')}</figure></div>"
-        for each, (_, profile) in zip(lines, found, strict=True)
-    )
-
-
-def _title(profile: Profile) -> str:
-    return f"{wording.machine(profile.hardware)}, {profile.measured_at:%Y-%m-%d %H:%M}"
-
-
-def _compared(found: Sequence[tuple[Artifact, Profile]]) -> Table:
-    def column(number: int, profile: Profile) -> Column:
-        return Column(_title(profile), lambda row: row["values"][number], numeric=False)
-
-    told = [dict(_told(profile)) for _, profile in found]
-    names = dict.fromkeys(name for each in told for name in each)
-    rows: list[Row] = [{"name": name, "values": [each.get(name, "") for each in told]} for name in names]
-    columns = [column(number, profile) for number, (_, profile) in enumerate(found)]
-    return Table((words_column("", "name"), *columns), rows)
-
-
-def _told(profile: Profile) -> list[tuple[str, str]]:
-    result, best = profile.result, profile.winner
-    rival = verdict.compared_with(result)
-    times = None if rival is None else result.times_faster(rival)
-    share, alone = best.share_of_model, result.ceiling
-    found = [
-        ("images/s", wording.rates(best.images_per_second)),
-        ("the winner", wording.config(best.config)),
-        ("gain", "" if rival is None or times is None else f"{wording.times(times)} {rival.name}"),
-        ("of the model alone", "" if share is None else f"{share:.0%}"),
-        ("an epoch with validation", "" if best.epoch is None else wording.seconds(best.epoch.seconds)),
-        ("the model alone", "" if alone is None else wording.rates(alone.model_images_per_second)),
-    ]
-    rates = [(each.name, each.images_per_second) for each in result.baselines]
-    found += [(name, wording.rates(rate)) for name, rate in rates if rate is not None]
-    found += [(f"an image: {each.name}", wording.milliseconds(each.whole)) for each in ladder.steps(result)]
-    shown = {row["name"]: row["value"] for row in _circumstances(profile).table.rows}
-    found += [(name, shown[name]) for name in ("machine", "data on", "versions")]
-    return [*found, ("trust", verdict.trust_text(result))]

@@ -57,16 +57,3 @@ def report(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPa
     """Write a report, and return its file."""
     made = loading.of_profile(artifact, profile, use="(cd tuned && python -c 'import tuned_pipeline')")
     return made.save(tmp_path_factory.mktemp("report") / "report.html")
-
-
-@pytest.fixture(scope="session")
-def comparison(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a comparison of two machines, and return its file."""
-    from autopipe.reports import profile_report
-
-    other = findings.profile(findings.result(cores=2), hardware=profiles.hardware(cpu_model="Another"))
-    found = [(artifact, profile), (profiles.artifact(other), other)]
-    made = loading.Report(
-        html=profile_report.comparison_page(found), document=profile_report.comparison_document(found)
-    )
-    return made.save(tmp_path_factory.mktemp("comparison") / "comparison.html")

@@ -76,11 +76,10 @@ def show(browser: Any) -> Iterator[Open]:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("which", ["report", "comparison"])
 def test_it_fits_every_width_and_words_neither_overlap_nor_leave_their_picture(
-    show: Open, request: pytest.FixtureRequest, which: str, width: int, scheme: str
+    show: Open, report: Path, width: int, scheme: str
 ) -> None:
-    page = show(request.getfixturevalue(which), width, scheme)
+    page = show(report, width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(OVERFLOWING) == []
     assert page.evaluate(CLIPPED) == []

@@ -34,17 +34,9 @@ def test_its_figures_are_printed_as_json_and_nothing_is_written(autopipe: Autopi
     assert not (tuned / "report.html").exists()
 
 
-def test_two_artefacts_are_compared(autopipe: Autopipe, tuned: Path, tmp_path: Path) -> None:
-    other = files.write(profiles.artifact(profiles.profile()), tmp_path / "other.json")
-    ended = autopipe("report", "--compare", tuned, other)
-    assert (ended.status, ended.err) == (0, "wrote     comparison.html\n")
-    assert "Imaginary 9000" in (tmp_path / "comparison.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("tuned", "tuned"), "`--compare` sets them side by side"),
         (("--out", "nowhere/report.html"), "cannot be written"),
         (("--out", "mine.json"), "\nhint: Name the page: mine.html\n"),
     ],

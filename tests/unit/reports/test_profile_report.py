@@ -202,8 +202,6 @@ def test_nothing_of_a_users_gets_through_as_html(profile: Profile) -> None:
     assert "script" not in {tag for tag, _ in tags.opened}
     assert not [name for _, attributes in tags.opened for name in attributes if name.startswith("on")]
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 20
-    side_by_side = profile_report.comparison_page([(artifact, each) for each in (*artifact.profiles, profile)])
-    assert "<script" not in side_by_side
 
 
 def test_nothing_is_fetched_and_a_policy_forbids_it(profile: Profile) -> None:
@@ -227,22 +225,6 @@ def test_a_search_without_a_proof_or_with_failures_is_reported_as_well(epochs: i
     text = profile_report.html_page(profiles.artifact(bare), bare)
     assert "crashed in open: no" in text
     assert "Search on until it is proved" in text
-
-
-def test_two_machines_stand_side_by_side_on_one_axis(profile: Profile) -> None:
-    other = findings.profile(findings.result(cores=2), hardware=profiles.hardware(cpu_model="Another"))
-    found = [(profiles.artifact(each), each) for each in (profile, other)]
-    text = profile_report.comparison_page(found)
-    assert "Another" in text
-    assert "Imaginary 9000" in text
-    assert text.count("<svg") == 2
-    rows = {row["name"]: row["values"] for row in profile_report.comparison_document(found)["rows"]}
-    assert len(rows["images/s"]) == 2
-
-
-def test_one_profile_is_nothing_to_compare(profile: Profile) -> None:
-    with pytest.raises(Exception, match="takes 2 to 6 profiles, but these artefacts hold 1"):
-        profile_report.comparison_page([(profiles.artifact(profile), profile)])
 
 
 def _found(**changes: Any) -> Profile:
