@@ -24,7 +24,6 @@ def fleet(
         str, typer.Option(help="With --prune: the age from which on studies are deleted, in days.")
     ] = "180d",
     yes: Annotated[bool, typer.Option("--yes", help="With --prune: delete, do not only list.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the table as an HTML page, too.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what is tuned on which machines.
@@ -34,20 +33,16 @@ def fleet(
     """
     import datetime
 
-    from autopipe.artifact import artifact as files
     from autopipe.extensions.fleet import members
     from autopipe.reports.terminal import Console
 
     now = datetime.datetime.now(datetime.UTC)
     if prune:
-        options.refuse_idle(context, "html", "as_json", why="with `--prune`, which shows what it deletes")
+        options.refuse_idle(context, "as_json", why="with `--prune`, which shows what it deletes")
         _prune(place, older_than, really=yes)
         return
     options.refuse_idle(context, "older_than", "yes", why="without `--prune`: it says what is deleted")
     found = members.of_storage(place, now) if "://" in place else members.of_folder(Path(place), now)
-    if html is not None:
-        files.replace_text(html, members.html_page(found, now), usual="fleet.html")
-        screen.say(f"wrote     {html}")
     if as_json:
         print(json.dumps(members.document(found, now), indent=2))
     else:

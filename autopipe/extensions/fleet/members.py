@@ -1,6 +1,6 @@
 """A fleet: the tuned workloads of several machines, from the artefacts of a folder or the studies of a storage.
 
-It is shown as a table in the terminal, as a page, and as plain values.
+It is shown as a table in the terminal, and as plain values.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str
 
 def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> RenderableType:
     """Return a table; lines for each member if the terminal has too few columns for it."""
-    table = _table(members, now)
+    table = Table(_COLUMNS, document(members, now))
     titles = [column.title for column in table.columns]
     if width < _WIDE:
         blocks: list[RenderableType] = []
@@ -204,24 +204,6 @@ def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> 
     for cells in table.cells():
         shown.add_row(*cells)
     return shown
-
-
-def html_page(members: Sequence[Member], now: datetime.datetime) -> str:
-    """Return the same as one self-contained page."""
-    head = f"<h1>Fleet</h1><p>{page.words(_sentence(members))}</p>"
-    foot = f"<p>{now:%Y-%m-%d %H:%M} UTC</p>"
-    return page.page("Fleet", head, page.table(_table(members, now), "Fleet"), foot)
-
-
-def _sentence(members: Sequence[Member]) -> str:
-    workloads, machines = {each.workload for each in members}, {str(each.machine) for each in members}
-    stale = sum(each.state == "stale" for each in members)
-    tail = f"; {stale} stale: `autopipe retune` on these machines" if stale else ""
-    return f"{wording.count(len(workloads), 'workload')} on {wording.count(len(machines), 'machine')}{tail}."
-
-
-def _table(members: Sequence[Member], now: datetime.datetime) -> Table:
-    return Table(_COLUMNS, document(members, now))
 
 
 def _machine(row: Row) -> str:

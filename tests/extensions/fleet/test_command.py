@@ -12,14 +12,12 @@ from tests.fakes.profiles import artifact
 from tests.unit.cli.conftest import Autopipe
 
 
-def test_a_fleet_or_one_artefact_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: Path) -> None:
+def test_a_fleet_or_one_artefact_is_a_table_and_a_document(autopipe: Autopipe, tmp_path: Path) -> None:
     path = files.write(artifact(), tmp_path / "a.json")
     ended = autopipe("fleet", tmp_path)
     assert (ended.status, "Imaginary" in ended.out) == (0, True)
-    page = tmp_path / "fleet.html"
-    (member,) = json.loads(autopipe("fleet", path, "--json", "--html", page).out)
+    (member,) = json.loads(autopipe("fleet", path, "--json").out)
     assert (member["place"], member["images_per_second"]) == (str(path), 1000.0)
-    assert page.read_text().startswith("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize("columns", [40, 80])

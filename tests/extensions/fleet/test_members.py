@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import shutil
 from pathlib import Path
@@ -13,8 +12,6 @@ from autopipe.artifact.schema import FileReference
 from autopipe.errors import ConfigError
 from autopipe.extensions.fleet import members
 from autopipe.measure import fingerprint, outcome
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import NOON, about, artifact, digest, hardware, profile
@@ -135,17 +132,3 @@ def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
     rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, outcome.Measurement)}
     (member,) = members.of_storage(url, TOMORROW)
     assert member.images_per_second in rates
-
-
-def test_the_page_says_what_the_table_does_and_escapes_it(folder: Path) -> None:
-    files.write(artifact(profile(), workload=FileReference(path="<b>.py")), folder / "odd.json")
-    found = members.of_folder(folder, TOMORROW)
-    text = members.html_page(found, TOMORROW)
-    assert "&lt;b&gt;.py" in text
-    assert "<b>.py" not in text
-    assert "on 3 machines" in text
-    assert PipelineConfig(loader=Threads(workers=2)).short() in text
-    slow = [dataclasses.replace(each, images_per_second=0.42) for each in found]
-    assert "0.42" in members.html_page(slow, TOMORROW)  # and not 0
-    rows = members.document(found, TOMORROW)
-    assert {row["age_days"] for row in rows} == {1}
