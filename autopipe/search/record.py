@@ -322,7 +322,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
             patience.ask(lambda: _require_same(there, wanted))
             for key, value in patience.ask(lambda: there.user_attrs).items():
                 study.set_user_attr(key, value)
-            kept = StoredStudy(storage_url, opened, name, patience, on_lost)
+            kept = StoredStudy(opened, name, patience, on_lost)
     except storage.STORAGE_ERRORS as error:
         raise storage.unusable(storage_url, error) from error
     record = Record(study, kept, shared=shared is not None)

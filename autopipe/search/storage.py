@@ -7,7 +7,6 @@ pass. After a failure for good nothing is written any more, and the search goes 
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import threading
@@ -23,8 +22,7 @@ import grpc
 import optuna
 import sqlalchemy
 from optuna.exceptions import OptunaError, StorageInternalError, UpdateFinishedTrialError
-from optuna.storages import BaseStorage, GrpcStorageProxy, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage, GrpcStorageProxy, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import (
     DBAPIError,
@@ -39,7 +37,7 @@ from autopipe.errors import TrialError
 
 STORAGE_ERRORS = (
     *(OptunaError, SQLAlchemyError, grpc.RpcError, OSError),
-    *(LookupError, ValueError, TypeError, RuntimeError),  # a study that was deleted; whatever a broken journal leads to
+    *(LookupError, ValueError, TypeError, RuntimeError),  # a study that was deleted; whatever a broken row leads to
 )
 """The errors of an Optuna storage that are the storage's fault."""
 
@@ -52,9 +50,9 @@ OnStale: TypeAlias = Callable[[optuna.Study, FrozenTrial], None]
 _BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
 _PAUSE_SECONDS = 0.2
 _TABLES = 4  # that Optuna makes one after the other, and may be outrun at
-_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 _READY_SECONDS = 30.0
 _GRPC_PORT = 13000  # Optuna's default
+_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 
 _Answer = TypeVar("_Answer")
 
@@ -103,10 +101,9 @@ class _Connection(sqlite3.Connection):
 def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale | None = None) -> BaseStorage:
     """Open a storage; raises TrialError if it cannot be used.
 
-    Besides the URLs of databases there are `journal:///study.log`, Optuna's journal in a file, which a network file
-    system may hold; and `grpc://host:port`, Optuna's proxy of a storage (`optuna.storages.run_grpc_proxy_server`).
-    `patience` is the wait for a locked database. `on_stale` gets each trial of a process that died; the storage, a
-    database, has heartbeats then.
+    Besides the URLs of databases there is `grpc://host:port`, Optuna's proxy of a storage
+    (`optuna.storages.run_grpc_proxy_server`). `patience` is the wait for a locked database. `on_stale` gets each trial
+    of a process that died; the storage, a database, has heartbeats then.
     """
     kind, _, place = url.partition("://")
     options: dict[str, Any] = {}
@@ -117,8 +114,6 @@ def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale |
         options["heartbeat_stale_trial_callback"] = on_stale
     try:
         with experimental():
-            if kind == "journal":  # a path after the third slash, as in sqlite's
-                return JournalStorage(JournalFileBackend(path_of_journal(url)))
             if kind == "grpc":
                 host, _, port = place.rstrip("/").partition(":")
                 proxy = GrpcStorageProxy(host=host, port=int(port or _GRPC_PORT))
@@ -135,11 +130,6 @@ def experimental() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
-
-
-def path_of_journal(url: str) -> str:
-    """Return the file of a URL such as `journal:///study.log`, letter by letter: `%20` in it is no space."""
-    return url.partition("://")[2].removeprefix("/")
 
 
 def _database(url: str, options: dict[str, Any]) -> RDBStorage:
@@ -162,7 +152,7 @@ def is_shared(url: str | None) -> bool:
 
 def can_be_joined(url: str | None) -> bool:
     """Return True if several processes can run one study in a storage: a database server, which has heartbeats."""
-    return url is not None and is_shared(url) and not url.startswith(("journal:", "grpc:"))
+    return url is not None and is_shared(url) and not url.startswith("grpc:")
 
 
 def without_password(url: str) -> str:
@@ -173,24 +163,22 @@ def without_password(url: str) -> str:
 def unusable(url: str | None, error: BaseException) -> TrialError:
     """Return the error for a study that cannot be opened."""
     return TrialError(
-        f"The storage {None if url is None else without_password(url)!r} cannot be used: {reason(error, url)}.",
+        f"The storage {None if url is None else without_password(url)!r} cannot be used: {reason(error)}.",
         hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room and "
-        "can be written to; postgresql+psycopg://user@host/name; journal:///study.log; or grpc://host:13000.",
+        "can be written to; postgresql+psycopg://user@host/name; or grpc://host:13000.",
     )
 
 
 class StoredStudy:
-    """A study in the user's storage, which a search writes to as it goes. `name` exists already, `storage` is that of
-    `url`, open, and `on_lost` gets the reason when it has failed for good.
+    """A study in the user's storage, which a search writes to as it goes. `name` exists already, `storage` is
+    open, and `on_lost` gets the reason when it has failed for good.
     """
 
-    def __init__(
-        self, url: str, storage: BaseStorage, name: str, patience: Patience, on_lost: Callable[[str], None]
-    ) -> None:
+    def __init__(self, storage: BaseStorage, name: str, patience: Patience, on_lost: Callable[[str], None]) -> None:
         self.lost: str | None = None  # why nothing is written any more; None as long as it is
         self.study = patience.ask(lambda: optuna.load_study(study_name=name, storage=storage))
         self._id = patience.ask(lambda: storage.get_study_id_from_name(name))
-        self._url, self._storage, self._patience, self._on_lost = url, storage, patience, on_lost
+        self._storage, self._patience, self._on_lost = storage, patience, on_lost
         self._file = _file_of(storage)
         self._inode = None if self._file is None else self._file.stat().st_ino
 
@@ -204,7 +192,7 @@ class StoredStudy:
             else:
                 return self._patience.ask(act)
         except STORAGE_ERRORS as error:
-            why = reason(error, self._url)
+            why = reason(error)
         self.lost = why
         self.settle()
         self._on_lost(why)
@@ -317,10 +305,8 @@ def settle(storage: BaseStorage) -> None:
         storage.engine.dispose()
 
 
-def reason(error: BaseException, url: str | None = None) -> str:
-    """Describe in a few words why the storage of this URL failed."""
-    if url is not None and url.startswith("journal:") and not isinstance(error, OSError):
-        return _fault_of_journal(path_of_journal(url), error)
+def reason(error: BaseException) -> str:
+    """Describe in a few words why a storage failed."""
     cause = _of_the_database(error)
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended code
     known = {
@@ -332,20 +318,6 @@ def reason(error: BaseException, url: str | None = None) -> str:
     }
     lines = str(cause).strip().splitlines()
     return known.get(code) or (lines[0].rstrip(".") if lines else type(cause).__name__)
-
-
-def _fault_of_journal(path: str, error: BaseException) -> str:
-    with suppress(OSError):
-        for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                record = None
-            if not isinstance(record, dict) or not record.keys() >= {"op_code", "worker_id"}:
-                return f"line {number} of the journal `{path}` is no record of Optuna's"
-    if isinstance(error, RuntimeError):
-        return f"another process took or removed the lock of the journal `{path}`"
-    return str(error) or type(error).__name__
 
 
 def _of_the_database(error: BaseException) -> BaseException:

@@ -1,4 +1,4 @@
-"""Studies in a PostgreSQL server, behind Optuna's gRPC proxy and in its journal: the same result, and none lost."""
+"""Studies in a PostgreSQL server, and behind Optuna's gRPC proxy: the same result, and none lost."""
 
 from __future__ import annotations
 
@@ -97,10 +97,3 @@ def test_a_search_through_optunas_proxy_finds_the_same(tmp_path: Path, unharmed:
         found, _ = searched(url)
         assert same(found, unharmed)
         assert found.result.unsaved is None
-
-
-def test_a_journal_on_a_file_system_that_machines_share_finds_the_same(tmp_path: Path, unharmed: Searched) -> None:
-    url = f"journal:///{tmp_path}/study.log"
-    found, _ = searched(url)
-    assert same(found, unharmed)
-    assert kept(url, "autopipe") == [each.value for each in unharmed.study.trials]

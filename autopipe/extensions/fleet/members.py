@@ -27,7 +27,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
 from autopipe.reports import page, terminal, wording
 from autopipe.reports.page import Column, Row, Table
-from autopipe.search import record, storage
+from autopipe.search import record
 
 _FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")  # a storage in a file, in whose name SQLAlchemy reads `%20`
 _UNKNOWN = "-"
@@ -95,8 +95,7 @@ def old(url: str, older_than_days: float, now: datetime.datetime) -> list[record
 
 def _studies(url: str) -> list[record.Kept]:
     found = _FILE.match(url)
-    kept_in = storage.path_of_journal(url) if url.startswith("journal://") else unquote(found[1]) if found else None
-    if kept_in is not None and not Path(kept_in).exists():  # opening it would make it
+    if found and not Path(unquote(found[1])).exists():  # opening it would make it
         raise ConfigError(
             f"There is no study in `{url}`: no such file.",
             hint="`autopipe tune` keeps its study beside the artefact, as in sqlite:///tuned/study.db.",

@@ -36,7 +36,6 @@ def begin(settings: Settings, machine: fingerprint.Hardware, *, ended: bool = Fa
     [
         (None, "none"),
         ("sqlite:////mnt/study.db", "'sqlite:////mnt/study.db'"),
-        ("journal:///study.log", "'journal:///study.log'"),
         ("grpc://host:13000", "'grpc://host:13000'"),
     ],
 )

@@ -57,8 +57,8 @@ def space() -> Space:
 
 
 @pytest.fixture
-def journal_url(tmp_path: Path) -> str:
-    return f"journal:///{tmp_path}/study.log"
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/study.db"
 
 
 def some(value: T | None) -> T:

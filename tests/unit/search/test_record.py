@@ -6,8 +6,6 @@ That it outlives its process is tested in tests/integration/test_search_resume.p
 from __future__ import annotations
 
 import dataclasses
-import errno
-import os
 import re
 import socket
 import threading
@@ -18,7 +16,6 @@ from typing import Any, NoReturn
 
 import optuna
 import pytest
-from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -34,11 +31,6 @@ from tests.unit.search.conftest import loader_bound, run, some
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "keep": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/study.db"
 
 
 def opened(url: str | None, *, fresh: bool = False, stale: list[FrozenTrial] | None = None, **digests: str) -> Record:
@@ -172,7 +164,6 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
     ("url", "shown"),
     [
         ("sqlite:////no/such/folder/study.db", "sqlite:////no/such/folder/study.db"),
-        ("journal:////no/such/folder/study.log", "journal:////no/such/folder/study.log"),
         ("nosuchdatabase://me:secret@host/name", "nosuchdatabase://me@host/name"),
         ("what", "what"),
         ("grpc://host:port", "grpc://host:port"),
@@ -186,92 +177,26 @@ def test_a_storage_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch,
     assert "secret" not in str(caught.value)
 
 
-def test_a_study_lies_in_its_file_whatever_its_folder_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_lies_in_its_file_whatever_its_folder_is_called(tmp_path: Path) -> None:
     folder = tmp_path / "was? 50% #1 %20"
     folder.mkdir()
     storage.open_storage(storage.url_of(folder / "study.db")).create_new_study([StudyDirection.MAXIMIZE])
-    monkeypatch.chdir(tmp_path)
-    storage.open_storage("journal:///relative.log")
-    storage.open_storage(f"journal:///{folder}/absolute.log")
     assert (folder / "study.db").stat().st_size > 0
-    assert (folder / "absolute.log").exists()
-    assert {each.name for each in tmp_path.iterdir()} == {folder.name, "relative.log"}
+    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
 
 
 def test_only_a_file_of_ones_own_holds_one_study() -> None:
-    urls = (None, "sqlite:///a.db", "journal:///a.log", "postgresql://h/n")
-    assert [url for url in urls if storage.is_shared(url)] == ["journal:///a.log", "postgresql://h/n"]
+    urls = (None, "sqlite:///a.db", "grpc://h", "postgresql://h/n")
+    assert [url for url in urls if storage.is_shared(url)] == ["grpc://h", "postgresql://h/n"]
     assert [url for url in urls if storage.can_be_joined(url)] == ["postgresql://h/n"]
 
 
-def deleted(url: str, _: pytest.MonkeyPatch) -> str:
-    optuna.delete_study(study_name="tune", storage=url)
-    return ""
-
-
-def unlocked(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    path = url.removeprefix("journal:///")
-    monkeypatch.setattr(os, "fsync", lambda _: Path(f"{path}.lock").unlink())
-    return f"another process took or removed the lock of the journal `{path}`"
-
-
-def full(_: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(JournalFileBackend, "append_logs", raises(OSError(errno.ENOSPC, "No space left on device")))
-    return "No space left on device"
-
-
-def broken(line: bytes) -> Callable[..., str]:
-    """Write a line that is no record behind the others, as a write that was cut off and one after it leave one."""
-
-    def breaks(url: str, _: pytest.MonkeyPatch) -> str:
-        journal = Path(url.removeprefix("journal:///"))
-        before = journal.read_bytes()
-        journal.write_bytes(before + line + b"\n" + before.splitlines(keepends=True)[-1])
-        return f"line {len(before.splitlines()) + 1} of the journal `{journal}` is no record of Optuna's"
-
-    return breaks
-
-
-BROKEN = [b'{"op_code": 5, "wor{"op_code": 5}', b"\xff\xfe", b"17", b'{"note": "by hand"}', b"\0" * 8]
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [(deleted, "sqlite"), *[(broken(line), "journal") for line in BROKEN], (unlocked, "journal"), (full, "journal")],
-)
-def test_a_storage_that_fails_in_a_search_leaves_the_study_in_memory_and_says_why(
-    tmp_path: Path,
-    space: Space,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: Callable[[str, pytest.MonkeyPatch], str],
-    kind: str,
-) -> None:
-    url = f"{kind}:///{tmp_path}/study"
+def test_a_study_that_is_deleted_in_a_search_stays_in_memory(space: Space, url: str) -> None:
     record = opened(url)
-    said = fault(url, monkeypatch)
+    optuna.delete_study(study_name="tune", storage=url)
     run_one(record, space)
     assert [row.value for row in record.rows()] == [5.0]
-    assert said in some(record.lost)
-
-
-@pytest.mark.parametrize("line", BROKEN[:2], ids=repr)
-def test_a_broken_journal_cannot_be_opened_and_the_line_is_named(
-    journal_url: str, line: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened(journal_url)
-    said = broken(line)(journal_url, monkeypatch)
-    with pytest.raises(TrialError, match=f"cannot be used: {re.escape(said)}"):
-        storage.open_storage(journal_url)
-
-
-def test_a_last_line_that_is_still_being_written_breaks_nothing(journal_url: str) -> None:
-    record = opened(journal_url)
-    with Path(journal_url.removeprefix("journal:///")).open("ab") as file:
-        file.write(b'{"op_code": 5, "wor')
-    record.take_up()
-    assert (record.rows(), record.lost) == ([], None)
+    assert record.lost is not None
 
 
 # ---------------------------------------------------------------- a study that several share
@@ -369,15 +294,15 @@ def test_what_bounds_a_space_is_what_the_first_has_measured(url: str) -> None:
     assert second.bounds(dataclasses.replace(facts, reads_at_once=8)) == measured
 
 
-def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, journal_url: str) -> None:
-    assert best_elsewhere(None, "w") == best_elsewhere(journal_url, "w") == []
+def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, url: str) -> None:
+    assert best_elsewhere(None, "w") == best_elsewhere(url, "w") == []
     best = {}
     for name, workload, quirks in (("here", "w", 1), ("there", "w", 5), ("other", "v", 3)):
         surface = loader_bound(quirks=quirks, seed=1, noise=0.01)
         asked: dict[str, Any] = {"study_name": name, "digests": {"workload": workload}}
-        ended = run(space, surface, journal_url, trials=8, blocks=(0, 0), **asked)
+        ended = run(space, surface, url, trials=8, blocks=(0, 0), **asked)
         values = {row.key: row.value for row in ended.rows if row.value is not None and row.feasible}
         best[name] = max(values, key=lambda key: values[key])
     latest_first = list(dict.fromkeys([best["there"], best["here"]]))
-    assert [config.key() for config in best_elsewhere(journal_url, "w")] == latest_first
-    assert [config.key() for config in best_elsewhere(journal_url, "v")] == [best["other"]]
+    assert [config.key() for config in best_elsewhere(url, "w")] == latest_first
+    assert [config.key() for config in best_elsewhere(url, "v")] == [best["other"]]

@@ -32,25 +32,23 @@ def cpu_percent(ended: Searched) -> float:
 
 
 @pytest.mark.parametrize("limited", ["the first", "the second"])
-def test_what_was_measured_is_held_to_the_limits_of_today(space: Space, journal_url: str, limited: str) -> None:
+def test_what_was_measured_is_held_to_the_limits_of_today(space: Space, url: str, limited: str) -> None:
     before, today = (TWO_CORES, Limits()) if limited == "the first" else (Limits(), TWO_CORES)
     asked: dict[str, Any] = {"trials": 7, "budget_seconds": None, "blocks": (0, 0)}
-    first = run(space, loader_bound(quirks=1), journal_url, limits=before, **asked)
+    first = run(space, loader_bound(quirks=1), url, limits=before, **asked)
     surface = loader_bound(quirks=1)
-    second = run(space, surface, journal_url, limits=today, **asked)
+    second = run(space, surface, url, limits=today, **asked)
     for ended, limits in ((first, before), (second, today)):
         assert (cpu_percent(ended) <= 250.0) == (limits is TWO_CORES)
         assert bool(ended.result.over_limits) == (limits is TWO_CORES)
     assert limited == "the first" or surface.measured == []
 
 
-def test_a_study_whose_time_is_used_up_keeps_what_it_proved_and_says_so_only_at_the_end(
-    space: Space, journal_url: str
-) -> None:
+def test_a_study_whose_time_is_used_up_keeps_what_it_proved_and_says_so_only_at_the_end(space: Space, url: str) -> None:
     """It has compared more than two: that there is no time for two configurations is not told."""
-    first = run(space, loader_bound(quirks=2), journal_url, budget_seconds=60.0)
+    first = run(space, loader_bound(quirks=2), url, budget_seconds=60.0)
     told, again = list[Event](), loader_bound(quirks=2)
-    second = run(space, again, journal_url, told=told, budget_seconds=sum(row.seconds for row in first.rows))
+    second = run(space, again, url, told=told, budget_seconds=sum(row.seconds for row in first.rows))
     assert first.result.proved
     assert second.result.proved
     assert second.best_config == first.best_config
@@ -60,7 +58,7 @@ def test_a_study_whose_time_is_used_up_keeps_what_it_proved_and_says_so_only_at_
     assert stopped.reason is Reason.TIME
 
 
-def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Space, journal_url: str) -> None:
+def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Space, url: str) -> None:
     seen: list[Mapping[str, float]] = []
 
     class Noting(SurrogateSampler):
@@ -70,64 +68,64 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
 
     surfaces = [loader_bound(decode_seconds=0.004, sample_count=50_000, noise=0.002) for _ in range(2)]
     asked: dict[str, Any] = {"budget_seconds": None, "blocks": (0, 0)}
-    first = run(space, surfaces[0], journal_url, trials=6, **asked)
+    first = run(space, surfaces[0], url, trials=6, **asked)
     steady = max(row.value for row in first.rows if row.value is not None)
     noting = Sampler("noting", Noting)
-    run(space, surfaces[1], journal_url, trials=13, epochs=1, patience=99, sampler=noting, **asked)
+    run(space, surfaces[1], url, trials=13, epochs=1, patience=99, sampler=noting, **asked)
     assert len(seen[0]) >= 6
     assert max(seen[0].values()) < 0.7 * steady
 
 
-def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, journal_url: str) -> None:
+def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, url: str) -> None:
     class Broken(Surface):
         def before(self, config: PipelineConfig, effort: Effort) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run(space, Broken(), journal_url)
-    ended = run(space, Surface(quirks=1), journal_url)
+        run(space, Broken(), url)
+    ended = run(space, Surface(quirks=1), url)
     assert ended.rows[0].outcome is None
 
 
-def test_more_trials_go_on_where_the_study_ended(space: Space, journal_url: str) -> None:
-    first = run(space, loader_bound(quirks=2), journal_url, trials=8, budget_seconds=None)
+def test_more_trials_go_on_where_the_study_ended(space: Space, url: str) -> None:
+    first = run(space, loader_bound(quirks=2), url, trials=8, budget_seconds=None)
     surface = loader_bound(quirks=2, seed=1)
-    second = run(space, surface, journal_url, trials=14, budget_seconds=None, patience=99)
+    second = run(space, surface, url, trials=14, budget_seconds=None, patience=99)
     searched = [row.key for row in second.rows if row.block is None]
     assert len(searched) == len(set(searched)) == 14
     assert [row.key for row in second.rows[: len(first.rows)]] == [row.key for row in first.rows]
     assert second.result.proved
 
 
-def test_trials_that_the_user_enqueued_run_first(space: Space, journal_url: str) -> None:
-    first = run(space, loader_bound(), journal_url, trials=1, blocks=(0, 0))
+def test_trials_that_the_user_enqueued_run_first(space: Space, url: str) -> None:
+    first = run(space, loader_bound(), url, trials=1, blocks=(0, 0))
     wish: Params = {"loader": "processes", "processes.workers": 3, "processes.queue_size": 8}
     rest: Params = {"keep": "none", "finish": "device", "device_prefetch": 2, "devices": 1}
     first.study.enqueue_trial({**wish, **rest})
     surface = loader_bound()
-    run(space, surface, journal_url, trials=4, blocks=(0, 0))
+    run(space, surface, url, trials=4, blocks=(0, 0))
     assert surface.measured[0][0] == to_config({**wish, **rest}).key()
 
 
-def test_another_space_is_refused(space: Space, journal_url: str) -> None:
-    run(space, Surface(), journal_url, trials=2)
+def test_another_space_is_refused(space: Space, url: str) -> None:
+    run(space, Surface(), url, trials=2)
     quick, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
     for other, said in (
         (space.only("loader", ["threads"]), r"\(space: loader 'threads, processes, tfdata, keras' there, 'threads' he"),
         (quick, r"\(space: loader '.*, and \d+ more\)\."),
     ):
         with pytest.raises(TrialError, match="another space " + said):
-            run(other, surface, journal_url, trials=2)
+            run(other, surface, url, trials=2)
     assert surface.measured == []
 
 
-def test_values_that_are_measured_are_tried_and_stay_the_studys(journal_url: str) -> None:
+def test_values_that_are_measured_are_tried_and_stay_the_studys(url: str) -> None:
     surface = Far()
     written = {"loader": ["threads"], "threads.workers": [2], "threads.read_ahead": [0, 9, "reads_at_once"]}
-    first = run(space_of(written), surface, journal_url, trials=3, blocks=(0, 0))
+    first = run(space_of(written), surface, url, trials=3, blocks=(0, 0))
     first.study.set_user_attr("ceilings", [])
     surface.latency_seconds = 0.02  # 100 reads at a time would be of use, where 50 were
-    ended = run(space_of(written), surface, journal_url, trials=9, blocks=(0, 0))
+    ended = run(space_of(written), surface, url, trials=9, blocks=(0, 0))
     tried = {row.config.loader.samples_ahead(1) for row in ended.rows if isinstance(row.config.loader, Threads)}
     assert {Threads(workers=2, read_ahead=count).samples_ahead(1) for count in (0, 9, 50)} == tried
     assert ended.result.stop.reason is Reason.EXHAUSTED
@@ -201,8 +199,8 @@ def test_what_breaks_a_limit_is_not_called_the_best(space: Space) -> None:
 
 
 @pytest.mark.parametrize("moment", ["baselines", "first trial"])
-def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, journal_url: str, moment: Moment) -> None:
-    first = run(space, Impatient(pressed="tenth trial"), journal_url)
-    again = run(space, Impatient(pressed=moment), journal_url)
+def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, url: str, moment: Moment) -> None:
+    first = run(space, Impatient(pressed="tenth trial"), url)
+    again = run(space, Impatient(pressed=moment), url)
     assert again.best_config == first.best_config is not None
     assert again.result.stop.message == SO_FAR

@@ -40,7 +40,7 @@ from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.search import library, lock, searching
+from autopipe.search import library, lock, searching, storage
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Origin
 from autopipe.search.searching import Site, Watcher
@@ -290,9 +290,10 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
 
 
 def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
-    tmp_path: Path, search: Search
+    tmp_path: Path, search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second runs within a trial of the first, as one on another machine of the kind may."""
+    monkeypatch.setattr(storage, "is_shared", lambda url: True)  # as a server's is
     opened, ran, found = list[tuple[str, int]](), Counter[str](), dict[str, Searched]()
 
     def tune(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -304,7 +305,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
             if isinstance(event, StudyOpened):
                 opened.append((name, event.resumed))
 
-        runner, url = Started(on_measure=measures), f"journal:///{tmp_path}/studies.log"
+        runner, url = Started(on_measure=measures), f"sqlite:///{tmp_path}/studies.db"
         found[name], _ = search(runner, listen, site={"folder": tmp_path / name}, trials=trials, storage=url)
 
     tune("one", 12, lambda: None if "other" in ran else tune("other", 13))
