@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from autopipe import registry
 from autopipe.artifact import codegen, factory, reference, schema
 from autopipe.errors import ConfigError, near, shortened
 from autopipe.hardware import machine, rehearsal
@@ -21,7 +20,7 @@ from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.config import Value
 from autopipe.reports import notebook, profile_report
-from autopipe.search import record, searching
+from autopipe.search import searching
 from autopipe.search.conclusion import nothing_measured
 from autopipe.search.result import Result
 from autopipe.search.searching import Watcher
@@ -221,11 +220,6 @@ def _run(
     profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
     if profile is None:
         return found.result, None
-    notes = registry.loaded("autopipe.study_notes", "note of a study")
-    if asked.storage is not None and found.result.unsaved is None:
-        with record.opened(asked.storage, found.study.study_name) as kept:
-            for _, write in notes:
-                write(kept, profile_report.note(profile))
     if isinstance(workload, Workload):
         source: Workload | Callable[[], Workload] = workload
     else:

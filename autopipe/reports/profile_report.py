@@ -89,12 +89,6 @@ def piece(profile: Profile) -> str:
     return page.framed(f"<p><b>{said}</b></p>{page.figure(part)}{table}")
 
 
-def note(profile: Profile) -> str:
-    """Return the verdict as Markdown."""
-    said, todo = verdict.headline(profile.result), verdict.action(profile.result)
-    return f"**{said}**\n\n{todo}\n\nThe winner: `{wording.config(profile.winner.config)}`\n"
-
-
 def _foot() -> str:
     return f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are beside it, as JSON.</p>"
 

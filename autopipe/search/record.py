@@ -467,13 +467,6 @@ def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
         return {name: optuna.load_study(study_name=name, storage=storage).user_attrs for name in names}
 
 
-@contextlib.contextmanager
-def opened(storage_url: str, name: str) -> Iterator[optuna.Study]:
-    """Open a study while the block runs."""
-    with _earlier_opened(storage_url) as storage:
-        yield optuna.load_study(study_name=name, storage=storage)
-
-
 def remove(storage_url: str, names: Sequence[str]) -> None:
     """Delete studies of a storage."""
     with _earlier_opened(storage_url) as storage:

@@ -103,4 +103,3 @@ def test_a_report_is_made_of_whatever_was_found(found: Result, samples: int) -> 
     json.loads(json.dumps(text.document(found, None)))
     Console(file=io.StringIO(), width=100).print(text.render(found))
     assert profile_report.piece(profile)
-    assert profile_report.note(profile)
