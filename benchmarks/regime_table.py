@@ -120,17 +120,17 @@ REGIMES = (
     Regime("accelerator", "warm", "local JPEG", (*TWO, *CACHED), simulate="15ms"),
     Regime(
         "mlperf-h100", "mlperf_h100", "local JPEG of 38 kB, ResNet-50 on an H100 by MLPerf Storage: 224 ms for 400",
-        (*TWO, *CACHED), ("model",), simulate="mlperf-resnet50-h100",
+        (*TWO, *CACHED), ("model",), simulate="224ms/400",
     ),
     Regime(
         "mlperf-h100-own-size", "mlperf_h100_own_size",
         "the same with JPEG of 640x480 and 114,660 bytes, as large as those of MLPerf Storage",
-        (*TWO, *CACHED), simulate="mlperf-resnet50-h100",
+        (*TWO, *CACHED), simulate="224ms/400",
     ),
     Regime(
         "mlperf-b200", "mlperf_b200",
         "JPEG of 1024x768 and 323 kB, RetinaNet on a B200 by MLPerf Storage: 47.55 ms for 24",
-        (*TWO, *CACHED), simulate="mlperf-retinanet-b200",
+        (*TWO, *CACHED), simulate="47.55ms/24",
     ),
     Regime(
         "colours", "colours", "local JPEG, brightness, contrast, saturation and hue; small CNN on the cores",

@@ -12,7 +12,7 @@ from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline import config as configs
 from autopipe.pipeline.config import PipelineConfig, Value
-from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 
 WRAPPED = "wrapped."  # the prefix of the settings of a dataset of `ap.wrap`
 
@@ -53,14 +53,10 @@ def batch_sizes(text: str, option: str) -> tuple[int, ...]:
 
 
 def accelerator(text: str, option: str) -> SimulatedAccelerator:
-    """Parse a simulated accelerator: a preset by name, `15ms` per step, or `224ms/400` per step of 400 images."""
-    if text in PRESETS:
-        return PRESETS[text]
+    """Parse a simulated accelerator: `15ms` per step, or `224ms/400` per step of 400 images."""
     duration, slash, images = text.partition("/")
     if _DURATION.fullmatch(duration.strip().lower()) is None or (slash and not images.strip().isdecimal()):
-        presets = ", ".join(PRESETS)
-        wanted = f"a duration such as 15ms, one for some images such as 224ms/400, or one of {presets}"
-        raise _refused(option, wanted, text, "ms", "s", more=near(text, PRESETS))
+        raise _refused(option, "a duration such as 15ms, or one for some images such as 224ms/400", text, "ms", "s")
     return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
 
 
@@ -88,11 +84,11 @@ def rehearsal(text: str, option: str) -> Rehearsal:
     return Rehearsal(**said)
 
 
-def _refused(option: str, wanted: str, text: str, *units: str, more: str = "") -> ConfigError:
+def _refused(option: str, wanted: str, text: str, *units: str) -> ConfigError:
     hint = None
     if _NUMBER.fullmatch(text.strip()) is not None:
         hint = f"A number needs a unit: {' or '.join(f'{option} {text.strip()}{unit}' for unit in units)}."
-    return ConfigError(f"`{option}` must be {wanted}, but got {text!r}.{more}", hint=hint)
+    return ConfigError(f"`{option}` must be {wanted}, but got {text!r}.", hint=hint)
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:

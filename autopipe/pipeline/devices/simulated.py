@@ -10,10 +10,9 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
-from autopipe.errors import ConfigError, near
+from autopipe.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,25 +52,6 @@ class SimulatedAccelerator:
         from autopipe.pipeline.devices.simulated_model import SimulatedModel
 
         return SimulatedModel(self.step_seconds, self.batch_size)
-
-    @classmethod
-    def preset(cls, name: str) -> SimulatedAccelerator:
-        """Return a published step time by its name in `PRESETS`; raise ConfigError if there is none of that name."""
-        if name not in PRESETS:
-            raise ConfigError(f"`preset` must be one of {', '.join(PRESETS)}, but got {name!r}.{near(name, PRESETS)}")
-        return PRESETS[name]
-
-
-# Seconds of computation for a batch on one accelerator, from the workload files of MLPerf Storage
-# (github.com/mlcommons/storage, configs/dlio/workload/resnet50_h100.yaml and so on: `computation_time`, `batch_size`).
-PRESETS = MappingProxyType(
-    {
-        "mlperf-resnet50-h100": SimulatedAccelerator(step_seconds=0.224, batch_size=400),
-        "mlperf-resnet50-a100": SimulatedAccelerator(step_seconds=0.435, batch_size=400),
-        "mlperf-retinanet-b200": SimulatedAccelerator(step_seconds=0.04755, batch_size=24),
-        "mlperf-unet3d-h100": SimulatedAccelerator(step_seconds=0.323, batch_size=7),
-    }
-)
 
 
 class Timeline:

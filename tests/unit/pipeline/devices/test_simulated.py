@@ -8,7 +8,7 @@ import pytest
 from autopipe.errors import ConfigError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
-from autopipe.pipeline.devices.simulated import PRESETS, SimulatedAccelerator, Timeline
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.pipeline.devices.simulated_model import SimulatedModel
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
@@ -53,14 +53,9 @@ def test_a_late_host_idles_the_device_and_oversleeping_counts_once(host: float, 
     assert time.now - 100.0 == pytest.approx(over, abs=1e-6)
 
 
-def test_presets_are_found_by_name_and_take_time_in_proportion_to_the_batch() -> None:
-    preset = SimulatedAccelerator.preset("mlperf-resnet50-h100")
-    assert preset is PRESETS["mlperf-resnet50-h100"]
-    assert [preset.seconds(size) for size in (400, 100)] == pytest.approx([0.224, 0.056])
+def test_a_step_takes_its_time_whatever_the_batch_or_in_proportion_to_it() -> None:
+    assert [SimulatedAccelerator(0.224, 400).seconds(size) for size in (400, 100)] == pytest.approx([0.224, 0.056])
     assert SimulatedAccelerator(0.015).seconds(7) == 0.015
-    with pytest.raises(ConfigError, match="Did you mean `mlperf-resnet50-h100`"):
-        SimulatedAccelerator.preset("mlperf-resnet50-h10")
-    assert all(name == name.lower() for name in PRESETS)
 
 
 @pytest.mark.parametrize("arguments", [(0.0,), (float("nan"),), (1.0, 0)])
@@ -122,7 +117,7 @@ def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
 
 
 def test_the_utilisation_is_the_part_of_the_time_that_it_computes() -> None:
-    h100 = SimulatedAccelerator.preset("mlperf-resnet50-h100")
+    h100 = SimulatedAccelerator(0.224, 400)
     assert h100.utilisation(1786.0, 400) == pytest.approx(1.0, abs=0.001)
     assert h100.utilisation(893.0, 400) == pytest.approx(0.5, abs=0.001)
     assert h100.utilisation(893.0, 32) == pytest.approx(0.5, abs=0.001)
