@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pydantic
 import pydantic_core
@@ -116,12 +116,6 @@ def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path
             hint = f"Name a file in this folder: {file / usual}"
         raise ArtifactError(f"`{file}` cannot be written: {why}.", hint=hint) from error
     return file
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the file."""
-    schema = Artifact.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "autopipe.json"}
 
 
 def _no_file(file: Path) -> ArtifactError:

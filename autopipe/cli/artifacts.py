@@ -1,4 +1,4 @@
-"""The commands for an artefact: check, show, report, eject, merge, repoint, schema."""
+"""The commands for an artefact: check, show, report, eject, merge, repoint."""
 
 from __future__ import annotations
 
@@ -176,10 +176,3 @@ def repoint(
     screen.say(f"wrote     {' and '.join(map(str, written))}")
     for difference in differences:
         screen.say(f"note      {difference}")
-
-
-def schema() -> None:
-    """Print the JSON Schema of autopipe.json."""
-    from autopipe.artifact import artifact
-
-    print(json.dumps(artifact.json_schema(), indent=2))

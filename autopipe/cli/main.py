@@ -49,10 +49,9 @@ class _Grouped(TyperGroup):
     """Lists the sub-commands below headings. Typer's own `rich_help_panel` does so only with Rich."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # Any: the two types are private to Typer
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        width = max(map(len, shown))
+        width = max(map(len, self.commands))
         rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
-        for name, command in shown.items():
+        for name, command in self.commands.items():
             sentence = command.get_short_help_str(limit=1000)  # a long one is wrapped, not cut
             rows.setdefault(getattr(command, "rich_help_panel", _OTHERS), []).append((name.ljust(width), sentence))
         for heading, listed in rows.items():
@@ -96,7 +95,6 @@ def application() -> typer.Typer:
         for function in functions:
             command = app.command(function.__name__, cls=options.LenientCommand, rich_help_panel=heading)
             command(options.ungrouped(function))
-    app.command("schema", hidden=True)(artifacts.schema)  # for programs that read artefacts, not for users of `--help`
     for name, module in sorted(registry.loaded("autopipe.commands", "command")):
         app.command(
             name.replace("_", "-"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import threading
 from pathlib import Path
@@ -117,12 +116,6 @@ def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> 
         files.write(artifact(profile(hardware=hardware(cpu_model="Third"))), out)
     merging.join(60)
     assert {each.hardware.cpu_model for each in files.read(out).profiles} == {"Third", HERE.cpu_model}
-
-
-def test_schema_describes_what_is_written(autopipe: Autopipe) -> None:
-    schema = json.loads(autopipe("schema").out)
-    assert schema["title"] == "autopipe.json"
-    assert set(artifact().model_dump()) == set(schema["properties"])
 
 
 def test_what_could_not_be_kept_is_not_measured(autopipe: Autopipe, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.unit.cli.conftest import Autopipe
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
 
 ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
-OF_CORE = "check compare convert doctor eject measure merge repoint report retune schema show tune verify".split()  # noqa: SIM905
+OF_CORE = "check compare convert doctor eject measure merge repoint report retune show tune verify".split()  # noqa: SIM905
 COMMANDS = sorted([*OF_CORE, *(entry.name for entry in registry.declared("autopipe.commands"))])
 
 
@@ -66,7 +66,7 @@ def test_help_imports_nothing_that_takes_time(autopipe: Autopipe) -> None:
 
 
 def test_what_measures_nothing_imports_no_framework() -> None:
-    commands = (("tune", "--help"), ("doctor",), ("schema",), ("show", ASSET))
+    commands = (("tune", "--help"), ("doctor",), ("show", ASSET))
     assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported(*commands)
 
 
@@ -91,7 +91,7 @@ def test_commands_are_listed_below_three_headings_the_most_used_first_in_lines_o
     names = {heading: [line.split()[0] for line in lines] for heading, lines in listed.items()}
     assert list(names) == ["Tune and train", "Look closer", "Data and files"]
     assert names["Tune and train"][0] == "tune"
-    assert sorted(itertools.chain(*names.values())) == sorted(set(COMMANDS) - {"schema"})  # a line each
+    assert sorted(itertools.chain(*names.values())) == sorted(COMMANDS)  # a line each
     lines = [line for lines in listed.values() for line in lines]
     assert [line for line in lines if len(line) > 80 or not line.endswith(".") or line.endswith("..")] == []
 
@@ -189,7 +189,7 @@ def test_who_ended_a_search_shows_in_the_status(
     ("into", "arguments"),
     [
         ("/dev/full", ["--version"]),  # which Python prints when it ends,
-        ("/dev/full", ["schema"]),  # what is larger than its buffer,
+        ("/dev/full", ["show", ASSET, "--json"]),  # what is larger than its buffer,
         ("/dev/full", ["show", ASSET]),  # and Rich
         ("a pipe that nobody reads", ["--version"]),
     ],
