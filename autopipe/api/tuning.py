@@ -199,32 +199,24 @@ def run(
     searching.refuse_in_trial()
     require_possible(settings)
     searching.require_joinable(settings)
-    with rehearsal.playing(settings.rehearse):
-        return _run(workload, settings, watcher, named, folder)
-
-
-def _run(
-    workload: Workload | str,
-    settings: Settings,
-    watcher: Watcher,
-    named: schema.Reference | None,
-    folder: Path | None,
-) -> tuple[Result, factory.Tuned | None]:
-    here = machine.detect()
-    space = searching.read_space(settings, here)
-    watcher.on_machine(here)
     folder = folder or Path.cwd()
-    with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
-        site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
-        found, asked = searching.search(runner, site, settings, watcher.on_search)
-    profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
-    if profile is None:
-        return found.result, None
-    if isinstance(workload, Workload):
-        source: Workload | Callable[[], Workload] = workload
-    else:
-        source, named = functools.partial(workload_import.load_workload, workload), reference.parse(workload)
-    return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
+    with rehearsal.playing(settings.rehearse):
+        here = machine.detect()
+        space = searching.read_space(settings, here)
+        watcher.on_machine(here)
+        with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
+            site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
+            found, asked = searching.search(runner, site, settings, watcher.on_search)
+        profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
+        if profile is None:
+            return found.result, None
+        if isinstance(workload, Workload):
+            source: Workload | Callable[[], Workload] = workload
+        else:
+            source, named = functools.partial(workload_import.load_workload, workload), reference.parse(workload)
+        return found.result, factory.of_profile(
+            profile, source, named=named, study=found.study, shown=profile_report.piece
+        )
 
 
 def _call(workload: Workload | str, **named: object) -> str:
