@@ -69,7 +69,6 @@ class Confirmation:
 
     winner: str  # the key of the configuration to use
     against: Mapping[str, Comparison]  # the winner compared with each other finalist, by key
-    tied: tuple[str, ...]  # keys of the finalists that are as good as the fastest
     # the rate over the whole training, one-time costs included, if its length is known: these are compared
     scores: Blocks
     rounds: Blocks = field(default_factory=dict)  # images/s in each block; one far behind does not run again
@@ -204,7 +203,7 @@ def verdict(finalists: Sequence[Finalist], scores: Blocks, surrogate: Surrogate)
     winner = min(tied, key=lambda key: (by_key[key].cost, -surrogate.value(key), key))
     against = {key: pairs(scores, surrogate, winner, key) for key in by_key if key != winner}
     compared = {key: comparison for key, comparison in against.items() if comparison is not None}
-    return Confirmation(winner=winner, against=compared, tied=tuple(sorted(tied)), scores=scores)
+    return Confirmation(winner=winner, against=compared, scores=scores)
 
 
 def estimate(ran: Mapping[int, float], surrogate: Surrogate) -> Estimate:

@@ -107,7 +107,6 @@ def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Spac
     surface = Surface(model_rate=500.0, seed=2)  # any two workers will do
     ended = run(space, surface, reached_share=2.0, trials=40, budget_seconds=None, patience=99)
     assert (some(ended.best_config).loader.worker_count() or 99) <= 2
-    assert len(some(ended.confirmation).tied) > 1
 
 
 @pytest.mark.parametrize("block", [1, 2])
