@@ -14,27 +14,23 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from autopipe import again
 from autopipe._version import __version__
 from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, factory, pick, reference
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import Profile, Reference
-from autopipe.errors import ArtifactError, ConfigError, PlainCodeError, near
-from autopipe.hardware import machine
+from autopipe.errors import ConfigError, PlainCodeError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
-from autopipe.measure.fingerprint import Difference, Hardware, MatchLevel
-from autopipe.measure.outcome import StepTime
+from autopipe.measure.fingerprint import Difference, Hardware
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search.result import Result
-from autopipe.search.searching import hardware_of, workload_digest
+from autopipe.search.searching import workload_digest
 from autopipe.search.settings import Settings, request_of
-from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
@@ -108,25 +104,6 @@ def _plain(text: str) -> str:
 
 
 # -------------------- keeping
-
-
-def step_time(path: Path, found: StepTime, described: Description) -> Profile:
-    """Keep the model's step time in the profile of this machine, in place of an earlier one of the same mode; returns
-    the new profile. Raises ArtifactError if the artefact has no profile of this machine and this model (the one
-    `described`), or cannot be read or written.
-    """
-    known = files.read(path)
-    profile, match = pick.nearest(known, hardware_of(machine.detect(), described))
-    renew = f"Run: {again.autopipe('retune', path)}"
-    if match.level is not MatchLevel.SAME:
-        raise ArtifactError(f"`{path}` has no profile of this machine to keep a step's time in.", hint=renew)
-    if profile.workload.model is not None and profile.workload.model != described.model:
-        raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=renew)
-    others = (each for each in profile.step_times if each.mode != found.mode)
-    step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))
-    kept = profile.model_copy(update={"step_times": step_times})
-    files.renew(known, kept, path)
-    return kept
 
 
 def profile_of(

@@ -12,7 +12,6 @@ import pydantic
 
 from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.outcome import StepTime
 from autopipe.search.result import Learnt, Result, Winner
 from autopipe.search.settings import Request
 from autopipe.values import Value
@@ -67,7 +66,6 @@ class Profile(Value):
     request: Request  # the settings of the search, so that a retune can repeat them
     measured_at: pydantic.AwareDatetime
     result: Result  # all that the search found
-    step_times: tuple[StepTime, ...] = ()  # the model's own, by mode, added by `autopipe measure --mode ... --keep`
 
     @pydantic.model_validator(mode="after")
     def _has_a_winner(self) -> Self:

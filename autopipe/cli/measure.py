@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autopipe.search.settings import Settings
     from autopipe.workload.workload import Workload
 
-_OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "keep", "batch_sizes")
+_OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "batch_sizes")
 _OF_A_TRIAL = ("page_cache", "seconds", "trace")
 _ALONE_SECONDS = 60.0  # after which no further value of a parameter is tried without the model
 _NO_STEP_SECONDS = 1e-6  # of a model that takes no time
@@ -44,10 +44,6 @@ def measure(
     virtual_devices: options.VirtualDevices = 0,
     mode: Annotated[
         Mode | None, typer.Option(help="Instead, measure the model's own step in this mode, without a loader.")
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="ARTIFACT", help="Keep the result of --mode in this artefact; its report then shows it."),
     ] = None,
     batch_sizes: Annotated[
         str | None,
@@ -71,9 +67,6 @@ def measure(
 
     A dataset of ap.wrap is read without its model, too, and its slow lines are named.
     """
-    from autopipe.artifact import artifact as files
-    from autopipe.artifact import codegen
-    from autopipe.cli import output
     from autopipe.pipeline.batching.traced import Tracing
     from autopipe.reports import tables
     from autopipe.search import measurer
@@ -85,15 +78,9 @@ def measure(
         _show_formats(workload, as_json=as_json)
         return
     if batch_sizes is not None:
-        options.refuse_idle(context, "mode", "keep", *_OF_A_TRIAL, why="with `--batch-sizes`, for which no loader runs")
-    if keep is not None and mode is None:
-        raise ConfigError(
-            "`--keep` keeps the result of `--mode`.", hint="For example: --mode predict --keep autopipe.json"
-        )
+        options.refuse_idle(context, "mode", *_OF_A_TRIAL, why="with `--batch-sizes`, for which no loader runs")
     if mode is not None:
         options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
-    if keep is not None:
-        files.read(keep)  # before anything is measured
     settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
     if batch_sizes is not None:
         _show_batch_sizes(batch_sizes, workload, settings, setting or [], as_json=as_json)
@@ -102,8 +89,6 @@ def measure(
         if mode is not None:
             found = measurer.succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
             print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
-            if keep is not None and (report := output.write_report(keep, codegen.step_time(keep, found, described))):
-                screen.say(f"report      {report}")
             return
         ceiling = measurer.succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from autopipe._version import __version__
 from autopipe.artifact import pick, reference
 from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.hardware.machine import size_text
-from autopipe.measure.outcome import StepTime
 from autopipe.reports import ladder, page, plots, verdict, wording
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 
@@ -29,7 +27,6 @@ def sections(profile: Profile, live: Live | None = None) -> list[Section]:
         plots.history(result),
         plots.payback(result, profile.workload.samples),
         _trained(live),
-        _steps(profile.step_times),
         _circumstances(profile),
     ]
     return [each for each in found if each is not None]
@@ -133,31 +130,6 @@ def _trained(live: Live | None) -> Section | None:
         f"`{wording.config(live.config)}`, at {wording.rates(live.images_per_second)} images/s. It waited for data "
         f"{live.data_wait_share:.0%} of the time. No confirmation run has proved this.",
         table=Table(columns, [each.model_dump(mode="json") for each in live.changes]),
-    )
-
-
-def _steps(step_times: Sequence[StepTime]) -> Section | None:
-    if not step_times:
-        return None
-
-    def interval(row: Row) -> str:
-        return " to ".join(wording.milliseconds(row["step_seconds"][end]) for end in ("low", "high"))
-
-    columns = (
-        words_column("", "mode"),
-        Column("a step", lambda row: wording.milliseconds(row["step_seconds"]["value"])),
-        Column("95 % interval", interval),
-        Column("images", lambda row: str(row["batch_size"])),
-        Column("images/s", lambda row: wording.rate(row["images_per_second"])),
-        Column("first call", lambda row: wording.seconds(row["first_call_seconds"])),
-    )
-    rows = [{**each.model_dump(mode="json"), "images_per_second": each.images_per_second} for each in step_times]
-    return Section(
-        key="steps",
-        title="How long does the model itself take?",
-        text="A step on a batch that is on the device already, compiled and warm, without a loader. The first call "
-        "compiles.",
-        table=Table(columns, rows),
     )
 
 

@@ -118,11 +118,6 @@ def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> 
     assert {each.hardware.cpu_model for each in files.read(out).profiles} == {"Third", HERE.cpu_model}
 
 
-def test_what_could_not_be_kept_is_not_measured(autopipe: Autopipe, tmp_path: Path) -> None:
-    error = autopipe("measure", "nowhere.py:workload", "--mode", "predict", "--keep", tmp_path / "none.json").refused()
-    assert error.startswith(f"error: There is no artefact `{tmp_path / 'none.json'}`")
-
-
 OLD = FileReference(path="../train.py", attribute="workload")
 
 

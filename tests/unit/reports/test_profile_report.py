@@ -11,14 +11,12 @@ import pytest
 
 from autopipe.artifact import pick
 from autopipe.artifact.schema import Artifact, FileReference, Profile
-from autopipe.measure.outcome import FailureKind, Phase, StepTime, TrialFailure
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
 from autopipe.reports.drawing import NARROW, WIDE
 from autopipe.reports.page import Section
 from autopipe.search.result import Result
-from autopipe.values import Estimate
-from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import HOSTILE
@@ -86,27 +84,6 @@ def test_a_report_has_all_sections_and_each_its_figures(profile: Profile) -> Non
     assert any(row["setting"] == "keep" and row["interval"][0] > 1 for row in found["settings"]["rows"])
     assert {"baseline", "prediction", "proof"} <= {row["origin"] for row in found["history"]["rows"]}
     assert len(found["history"]["rows"]) == len(profile.result.trials)
-
-
-def test_the_models_own_steps_are_shown_where_the_artefact_has_them(profile: Profile) -> None:
-    steps = [
-        StepTime(
-            mode=mode,
-            batch_size=32,
-            step_seconds=Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds),
-            first_call_seconds=2.5,
-            backend="jax",
-        )
-        for mode, seconds in ((Mode.TRAIN, 0.02), (Mode.PREDICT, 0.004))
-    ]
-    shown = profile.model_copy(update={"step_times": tuple(steps)})
-    assert section(shown, "steps").table.cells() == [
-        ["train", "20 ms", "18 ms to 22 ms", "32", "1,600", "2.5 s"],
-        ["predict", "4 ms", "3.6 ms to 4.4 ms", "32", "8,000", "2.5 s"],
-    ]
-    again = Profile.model_validate_json(shown.model_dump_json())
-    assert again == shown
-    assert "How long does the model itself take?" in profile_report.html_page(profiles.artifact(shown), shown)
 
 
 def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> None:
