@@ -10,20 +10,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose import files, pages, watched
+from autopipe.extensions.diagnose import watched
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, formats, outcome
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
+from autopipe.workload.data import source as data_source
+from autopipe.workload.data.paths import SUFFIXES, read_file, spread
+from autopipe.workload.ops import progressive
+from autopipe.workload.ops.progressive import Progressive
+from autopipe.workload.sample import Source
 from autopipe.workload.workload import standing_in
 
 _FEWEST_STEPS = 4
@@ -170,7 +178,7 @@ class Onlooker(keras.callbacks.Callback):
         self._seen: Any = None
         self._owners: Any = None
         self._steps = StepClock()
-        self._pages = pages.Counts(again=self._look.again)
+        self._pages = watched.PageCounts(again=self._look.again)
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
         self._lined = 0  # steps until the lines were not watched any more
@@ -193,7 +201,7 @@ class Onlooker(keras.callbacks.Callback):
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
         self._lined = 0
-        self._pages = pages.Counts(again=self._look.again)
+        self._pages = watched.PageCounts(again=self._look.again)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
@@ -297,7 +305,7 @@ class Onlooker(keras.callbacks.Callback):
         made = rate * sum(step.seconds for step in lined)
         rates, warnings = self._alone(state)
         source, self._source = self._source, None
-        images, folder = files.look(source) or (None, None)
+        images, folder = image_files(source) or (None, None)
         found = watched.Watched(
             **self._report,
             image_files=images,
@@ -462,3 +470,47 @@ def _print(found: watched.Watched) -> None:
         console.print(f"next         {line}", soft_wrap=True, highlight=False)
     if (code := watched.to_paste(found)) is not None:
         console.print(f"\n{code}", soft_wrap=True, highlight=False, markup=False)
+
+
+# -------------------- the image files that the data name
+
+_FILES = 512  # whose folders are looked at
+_FIRST = 3  # parts of a tuple that may be the path
+_DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
+
+
+def image_files(data: Any) -> tuple[Progressive, str] | None:
+    """Look at the image files of a training. Return what they are, and the innermost folder that holds them all; None
+    if the data name no files.
+    """
+    for listed in _lists(data):
+        place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
+        if place is None or not os.path.isfile(_path(listed[0], place)):  # noqa: PTH113
+            continue
+        named = [_path(listed[index], place) for index in spread(len(listed), _FILES)]
+        parents = {os.path.dirname(os.path.abspath(path)) for path in named if path}  # noqa: PTH100, PTH120
+        found = progressive.look(len(listed), lambda index: read_file(os.fsencode(_path(listed[index], place))))  # noqa: B023
+        return found, os.path.commonpath(parents)
+    return None
+
+
+def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
+    """Yield the lists and vectors in a training's data that may be of files, or of tuples with a file."""
+    if isinstance(data, Source):
+        yield data_source.files(data)
+    yield from frameworks.texts(data)
+    for _ in range(_DEPTH):
+        frame = data.gi_frame if inspect.isgenerator(data) else None
+        inside = getattr(data, "__dict__", {}) if frame is None else frame.f_locals
+        yield from [value for value in inside.values() if isinstance(value, list | tuple | np.ndarray)]
+        data = getattr(data, "dataset", None)
+
+
+def _path(value: Any, place: int) -> str:
+    """Return the path of an image in an element of a list; "" if there is none."""
+    if isinstance(value, tuple | list):
+        value = value[place] if place < len(value) else None
+    elif place > 0:
+        return ""
+    is_path = isinstance(value, str | bytes | os.PathLike) and os.fsencode(value).lower().endswith(SUFFIXES)
+    return os.fsdecode(value) if is_path else ""

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Literal
+import resource
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
+import numpy as np
 import pydantic
+from numpy.typing import NDArray
 from rich.table import Table
 
-from autopipe.extensions.diagnose import pages as page_faults
+from autopipe.hardware import processes
+from autopipe.measure import meter
 from autopipe.measure.lines import Lines
-from autopipe.measure.outcome import Resources
+from autopipe.measure.outcome import Resources, Window
+from autopipe.measure.stats import Ratio
 from autopipe.reports import lines, terminal, wording
 from autopipe.values import Value
 from autopipe.workload.ops.progressive import Progressive
+
+if TYPE_CHECKING:
+    from autopipe.extensions.diagnose.run import Step
 
 MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
 
@@ -30,6 +39,75 @@ class Verdict(enum.StrEnum):
     CORES = "cores"  # steps take longer than they do alone, because making batches takes the same cores
     CALLBACKS = "callbacks"  # time goes between steps
     UNKNOWN = "unknown"  # the model alone was not timed
+
+
+# -------------------- page faults, and the kernel's time
+
+_KERNEL_SHARE: Final = 0.1  # of the processor's time, in the kernel
+_FAULTS: Final = 256  # a step; fewer take no time that matters
+
+
+class Pages(Value):
+    """Page faults and the kernel's part of the processor's time, of the process without its children."""
+
+    faults_per_step: float
+    kernel_share: float  # 0 to 1
+    kept: Pages | None = None  # the same while freed memory was kept; None without a second look
+    gain: Ratio | None = None  # images/s with freed memory kept over those without; None without a second look
+
+    @property
+    def matter(self) -> bool:
+        return self.kernel_share >= _KERNEL_SHARE and self.faults_per_step >= _FAULTS
+
+
+class PageCounts:
+    """Counts page faults step by step. With `again`, a second look may be made, which changes the process for good."""
+
+    def __init__(self, *, again: bool) -> None:
+        self.kept_from: int | None = None  # the number of the first step of the second look
+        self._again = again
+        self._steps: list[NDArray[np.float64]] = []  # of each step: faults, seconds in the kernel, all seconds
+        self.restart()
+
+    def restart(self) -> None:
+        self._last = _used()
+
+    def step_ended(self) -> None:
+        before, self._last = self._last, _used()
+        self._steps.append(self._last - before)
+
+    def look_again(self, seen: Sequence[Step]) -> bool:
+        """Keep freed memory from now on, if pages took much of the last steps, which were `seen`; True if so."""
+        if not self._again or self.kept_from is not None or not self._of(len(seen), None).matter:
+            return False
+        processes.keep_freed_memory()
+        self.kept_from = len(self._steps)
+        return True
+
+    def found(self, seen: Sequence[Step], later: Sequence[Step]) -> Pages:
+        """Return the figures of the last steps of the first look, and of those of the second, if there was one."""
+        kept = {"kept": self._of(len(later), None), "gain": compared(seen, later)} if later else {}
+        return self._of(len(seen), self.kept_from).model_copy(update=kept)
+
+    def _of(self, count: int, end: int | None) -> Pages:
+        faults, kernel, seconds = map(float, np.sum(self._steps[:end][-count:], axis=0))
+        return Pages(faults_per_step=faults / count, kernel_share=kernel / seconds if seconds else 0.0)
+
+
+def _used() -> NDArray[np.float64]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return np.array([used.ru_minflt, used.ru_stime, used.ru_utime + used.ru_stime])
+
+
+def compared(before: Sequence[Step], after: Sequence[Step]) -> Ratio:
+    """Return the ratio of images/s of later steps to those before, decided only if their intervals do not overlap."""
+    windows = ([Window(images=step.images, seconds=step.seconds) for step in steps] for steps in (before, after))
+    old, new = map(meter.overall, windows)
+    high = new.high / old.low if old.has_interval else None
+    return Ratio(ratio=new.value / old.value, low=new.low / old.high, high=high)
+
+
+# -------------------- the figures of a training
 
 
 class Watched(Value):
@@ -53,7 +131,7 @@ class Watched(Value):
     without_augmentation_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     cores: float = pydantic.Field(gt=0)  # that the process may use
     resources: Resources = Resources()  # of the process and all it started
-    pages: page_faults.Pages | None = None  # of the process alone
+    pages: Pages | None = None  # of the process alone
     left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they may write files
     image_files: Progressive | None = (
         None  # those that the data name, and how many are progressive; None if they do not
@@ -156,7 +234,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ),
         ("data", f"{watched.data or 'not seen'} ({watched.backend})"),
     ]
-    found += page_faults.rows(watched.pages) if watched.pages is not None else []
+    found += _page_rows(watched.pages) if watched.pages is not None else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.lines is not None:
@@ -262,3 +340,18 @@ def _augmentation(watched: Watched) -> str:
         f"{names} in the model: {wording.milliseconds(share * step)} of its {wording.milliseconds(step)} a step "
         f"({share:.0%})"
     )
+
+
+def _page_rows(found: Pages) -> list[tuple[str, str]]:
+    """Return the lines on page faults; none if they take no time that matters."""
+    if not found.matter:
+        return []
+    said = f"{found.faults_per_step:,.0f} a step; the kernel takes {found.kernel_share:.0%} of the processor's time"
+    if found.kept is None or (gain := found.gain) is None:
+        return [("page faults", said)]
+    said += f". With freed memory kept: {found.kept.faults_per_step:,.0f} and {found.kept.kernel_share:.0%}"
+    if not gain.decided:
+        return [("page faults", f"{said}; whether that is faster could not be told")]
+    said += f", {wording.times(gain.ratio)} the images/s ({wording.interval(gain.low, gain.high)})"
+    to_run = " ".join([*(f"{name}={value}" for name, value in processes.KEEPING.items()), "python ..."])
+    return [("page faults", said), *([("keep memory", to_run)] if gain.faster else [])]

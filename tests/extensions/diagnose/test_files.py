@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.extensions.diagnose import files
+from autopipe.extensions.diagnose import run
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def in_torch(paths: list[str]) -> Any:
     ],
 )
 def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callable[[list[str]], Any]) -> None:
-    seen = files.look(data(photos))
+    seen = run.image_files(data(photos))
     assert seen is not None
     assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (6, 6, 3)
     assert seen[1] == str(Path(photos[0]).parents[1])
@@ -75,11 +75,11 @@ def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callabl
     ],
 )
 def test_data_without_files_are_none(data: Any) -> None:
-    assert files.look(data) is None
+    assert run.image_files(data) is None
 
 
 def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
     Path(photos[1]).unlink()
-    seen = files.look(types.SimpleNamespace(files=[*photos, None, 7]))
+    seen = run.image_files(types.SimpleNamespace(files=[*photos, None, 7]))
     assert seen is not None
     assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (8, 5, 2)

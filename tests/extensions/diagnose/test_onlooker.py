@@ -17,7 +17,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose import pages, run
+from autopipe.extensions.diagnose import run, watched
 from autopipe.extensions.diagnose.run import Look, Onlooker, Step
 from autopipe.extensions.diagnose.watched import Watched
 from autopipe.hardware import processes
@@ -164,8 +164,8 @@ def test_a_second_look_keeps_freed_memory_if_it_may_and_page_faults_take_time(
 ) -> None:
     told: list[int] = []
     monkeypatch.setattr(processes, "keep_freed_memory", lambda: told.append(len(given)))
-    monkeypatch.setattr(pages, "_SHARE", 0.0)
-    monkeypatch.setattr(pages, "_FAULTS", faults)
+    monkeypatch.setattr(watched, "_KERNEL_SHARE", 0.0)
+    monkeypatch.setattr(watched, "_FAULTS", faults)
     given: list[None] = []
 
     def noted() -> Iterator[Any]:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import autopipe
-from autopipe.extensions.diagnose import pages
 from autopipe.extensions.diagnose.child import kind_of_data
 from autopipe.extensions.diagnose.run import Step
-from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste, to_run
+from autopipe.extensions.diagnose.watched import Pages, Verdict, Watched, compared, rows, sentence, to_paste, to_run
 from autopipe.workload.ops.progressive import Progressive
 
 
@@ -137,13 +136,13 @@ SLOW, FAST, UNSTEADY = steps(*[0.10, 0.11] * 6), steps(*[0.05, 0.06] * 6), steps
     ],
 )
 def test_a_gain_is_told_only_if_the_two_looks_do_not_overlap(first: Any, second: Any, decided: bool) -> None:
-    found = pages.compared(first, second)
+    found = compared(first, second)
     assert found.decided is decided
     if first is SLOW and second is FAST:
         assert found.ratio == pytest.approx(105 / 55)
     few = {"faults_per_step": 90000.0, "kernel_share": 0.45}
-    kept = pages.Pages(faults_per_step=80.0, kernel_share=0.05)
-    lines = dict(rows(watched(pages=pages.Pages(**few, kept=kept, gain=found))))
+    kept = Pages(faults_per_step=80.0, kernel_share=0.05)
+    lines = dict(rows(watched(pages=Pages(**few, kept=kept, gain=found))))
     assert ("could not be told" in lines["page faults"]) is not decided
     assert "90,000 a step; the kernel takes 45% of the processor's time" in lines["page faults"]
     assert ("keep memory" in lines) is found.faster
@@ -151,6 +150,6 @@ def test_a_gain_is_told_only_if_the_two_looks_do_not_overlap(first: Any, second:
 
 @pytest.mark.parametrize(("faults", "share", "said"), [(100.0, 0.5, False), (90000.0, 0.05, False), (9e4, 0.5, True)])
 def test_page_faults_are_told_of_if_they_take_time(faults: float, share: float, said: bool) -> None:
-    lines = dict(rows(watched(pages=pages.Pages(faults_per_step=faults, kernel_share=share))))
+    lines = dict(rows(watched(pages=Pages(faults_per_step=faults, kernel_share=share))))
     assert ("page faults" in lines) is said
     assert "keep memory" not in lines
