@@ -89,10 +89,9 @@ def job(
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
         ConfigError: the form does not exist, or cannot hold these samples, or not after this many ops.
     """
-    forms = [name for name in STORAGES if STORAGES[name].converts]
-    to = next(name for name in forms if STORAGES[name].holds_arrays) if to is None else to
-    if to not in forms:
-        known = [*forms, BASELINE]
+    to = next(name for name in STORAGES if STORAGES[name].holds_arrays) if to is None else to
+    if to not in STORAGES:
+        known = [*STORAGES, BASELINE]
         said = f"`to` must be a form that is written, one of {', '.join(known)}, but got {to!r}."
         raise ConfigError(f"{said}{near(to, known)}")
     storage: Storage = STORAGES[to]

@@ -576,7 +576,7 @@ def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
     keeps = config.kept
     sizes = workload.cuts.get(keeps.form, {})
     if not sizes:
-        return workload.fixed_bytes if STORAGES[keeps.form].holds_arrays else None
+        return workload.fixed_bytes if keeps.converts and STORAGES[keeps.form].holds_arrays else None
     return sizes.get(keeps.cut if isinstance(keeps.cut, int) else max(sizes))
 
 

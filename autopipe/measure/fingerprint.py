@@ -406,10 +406,10 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
     The artefact's is used first; also if neither has the right set but the artefact has any, so that the error is about
     that one.
     """
-    storage = STORAGES[config.kept.form]
     beside = None if folder is None else folder / _BESIDE
-    if beside is None or not storage.converts or not beside.is_dir():
+    if beside is None or not config.kept.converts or not beside.is_dir():
         return workload
+    storage = STORAGES[config.kept.form]
     conversion = assembly.conversion_of(workload, planner.make_plan(workload), storage, config.kept.cut)
     try:
         layout.find(beside, conversion, storage)

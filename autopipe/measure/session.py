@@ -514,6 +514,5 @@ def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
             for cut in STORAGES[name].cuts(plan)
         }
         for name in STORAGES
-        if STORAGES[name].converts
     }
     return {name: sizes for name, sizes in found.items() if sizes}

@@ -438,9 +438,9 @@ def _played(recipe: Recipe, order: BatchOrder) -> Recipe:
 
 def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
     """Return the source in the configuration's storage form, and the number of ops done there already."""
-    storage: Storage = STORAGES[config.kept.form]
-    if not storage.converts:
+    if not config.kept.converts:
         return workload.data, 0
+    storage: Storage = STORAGES[config.kept.form]
     cut = config.kept.cut
     conversion = conversion_of(workload, plan, storage, cut)
     root = place(workload.converted)

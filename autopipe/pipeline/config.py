@@ -296,7 +296,7 @@ def _parsed(text: str) -> Kept:
         match = _PLACE.fullmatch(each.strip())
         place, cut, percent = match.groups() if match else (each, None, None)
         memory = place in ("memory", "encoded")
-        if not match or not (memory or place in _forms()) or (percent and not memory) or (cut and place == "encoded"):
+        if not match or not (memory or place in STORAGES) or (percent and not memory) or (cut and place == "encoded"):
             raise _no_place(text, place)
         if ("in_memory" if memory else "form") in found:
             raise ConfigError(f"`keep` names one storage form at most, and memory once, but got {text!r}.")
@@ -311,12 +311,8 @@ def _parsed(text: str) -> Kept:
     return kept
 
 
-def _forms() -> list[str]:
-    return [form for form in STORAGES if form != FILES]
-
-
 def _no_place(text: str, place: str) -> ConfigError:
-    words = ["none", "memory", "encoded", *_forms()]
+    words = ["none", "memory", "encoded", *STORAGES]
     return ConfigError(
         f"`keep` cannot be {text!r}.{near(place, words)}",
         hint=f"It takes {', '.join(words)}, or a form and memory: `array+memory`. `memory:50%` keeps a part, and "

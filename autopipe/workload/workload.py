@@ -31,7 +31,7 @@ class Workload:
             lists it, and fails the epoch only when more than 1 % are bad.
         bad_sample_log: the file (JSON lines) that lists skipped samples of a training; without it they cause a warning.
             A relative path starts at the working directory, because the file is written.
-        converted: the folder or URL with converted samples, for configurations whose `storage` is not "files". As with
+        converted: the folder or URL with converted samples, for configurations whose `keep` names a form. As with
             data, a relative path starts at the script that writes this.
         epochs: how many epochs the training will take, if known; one-time costs are judged by it.
         validation: the samples that each epoch validates on, in order and without chance. A trainer validates on them

@@ -103,7 +103,7 @@ def cuts() -> list[Any]:
         for name in STORAGES
         for case, depth in DEPTHS.items()
         for cut in range(depth + 1)
-        if STORAGES[name].converts and STORAGES[name].can_hold(ENCODED if cut == 0 else DECODED)
+        if STORAGES[name].can_hold(ENCODED if cut == 0 else DECODED)
     ]
 
 

@@ -46,7 +46,6 @@ OTHER_THINGS = {
     "remote": "what a source is, if its samples are behind a URL",
     "scale": "what `Rescale` multiplies by",
     "keras": "Keras itself: its package, its version, its modules",
-    "files": "the files of a source, of `--files`",
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }
 ELSEWHERE = {

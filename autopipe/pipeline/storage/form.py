@@ -272,7 +272,6 @@ class Storage(abc.ABC):
     """
 
     name: ClassVar[str]
-    converts: ClassVar[bool] = True
     mapped: ClassVar[bool] = False
     holds_arrays: ClassVar[bool] = False
 
