@@ -1,8 +1,9 @@
-"""Commands over an artefact: show, merge, schema, repoint, and what retune says at its end."""
+"""Commands over an artefact: show, merge, repoint, report, and what retune says at its end."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use_beside
 from autopipe.measure import fingerprint
 from autopipe.search import library, result, settings, study
+from tests.fakes import findings
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN
@@ -245,3 +247,43 @@ def test_samples_that_have_to_be_converted_first_are_told_of(
     convert = again.autopipe("convert", f"{tmp_path / 'train.py'}:workload", "--to", "array")
     line = f"before    {convert} --out {tmp_path / 'converted' / 'array'}"
     assert [each for each in said if each.startswith("before")] == ([] if converted else [line])
+
+
+# ---------------------------------------------------------------- report
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    files.write(artifact(findings.profile()), folder / "autopipe.json")
+    return folder
+
+
+@pytest.mark.parametrize("named", [(), ("tuned",)])
+def test_a_report_is_written_beside_the_artefact(autopipe: Autopipe, tuned: Path, named: tuple[str, ...]) -> None:
+    ended = autopipe("report", *named)
+    assert (ended.status, ended.out) == (0, "")
+    assert ended.err == "wrote     tuned/report.html\n"
+    assert (tuned / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads((tuned / "report.json").read_text())["schema_version"] == 1
+
+
+def test_its_figures_are_printed_as_json_and_nothing_is_written(autopipe: Autopipe, tuned: Path) -> None:
+    ended = autopipe("report", "--json")
+    assert json.loads(ended.out)["verdict"]
+    assert not (tuned / "report.html").exists()
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--out", "nowhere/report.html"), "cannot be written"),
+        (("--out", "mine.json"), "\nhint: Name the page: mine.html\n"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(autopipe: Autopipe, arguments: tuple[str, ...], said: str) -> None:
+    assert said in autopipe("report", *arguments).refused()
+    assert not Path("mine.json").exists()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import autopipe as ap
 from autopipe.measure import costs as cost_model
 from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.costs import Bounds, Costs, Kind, bounds
 from autopipe.measure.facts import Ceiling, OpCost
+from autopipe.measure.session import cut_sizes
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
+from autopipe.workload.ops.planner import make_plan
 from tests.fakes.ceilings import THREADS, ceiling, reads
 from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
@@ -352,3 +356,13 @@ def test_samples_on_the_device_cost_nothing_but_their_making_once() -> None:
     assert cost_model.one_time_seconds(there, COSTS, 10_000) == cost_model.one_time_seconds(cached, COSTS, 10_000)
     known = CEILING.model_copy(update={"op_costs": OPS, "devices": 1, "transfer_seconds_per_image": 0.1})
     assert {each.kind for each in bounds(known, there).limits if each.images_per_second < 2000} == {Kind.MODEL}
+
+
+def test_each_form_and_cut_has_its_size(photos: Path) -> None:
+    ops = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip()]
+    made = ap.Workload(data=ap.Table(photos / "labels.csv"), ops=ops, batch_size=4)
+    sizes = cut_sizes(made, make_plan(made))
+    assert {name: list(cuts) for name, cuts in sizes.items()} == {"array": [1, 2], "tfrecord": [0]}
+    assert sizes["array"][2] == 23 * (8 * 8 * 3 + 8)
+    assert sizes["array"][1] > 23 * 40 * 60 * 3
+    assert sizes["tfrecord"][0] > sum(path.stat().st_size for path in photos.glob("*.[jp][pn]g"))
