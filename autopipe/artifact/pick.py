@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -36,7 +35,7 @@ class Choice:
 
 def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
     """Choose for a machine: what a training that tuned itself has learnt here, if no profile of this machine is later;
-    else its own profile; else the nearest one; else the configuration that is nowhere bad.
+    else its own profile; else the nearest one.
 
     With `strict`, anything but the machine's own profile is an ArtifactError, and so is an unreadable configuration.
     Messages call the artefact `name`.
@@ -56,12 +55,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     if match.level is MatchLevel.NEAR:
         said = f"The profile was measured on a machine like this one, which differs in {differences}. {retune(name)}"
     else:
-        profile = most_robust(
-            [each for each in artifact.profiles if each.result.rehearsed is None] or artifact.profiles
-        )
-        match = compare_hardware(profile.hardware, here)
-        differences = "; ".join(map(str, match.differences))
-        taken = "It is taken all the same." if count == 1 else "The one whose worst case is the best is taken."
+        taken = "It is taken all the same." if count == 1 else "The nearest is taken all the same."
         said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
     config, reduced = _with_devices_here(config_of(profile), here, profile.workload.batch_size)
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
@@ -94,19 +88,6 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
     measured = readable(config for profile in profiles for config, _ in profile.result.measured())
     others = [each for each in measured if not each.loader.is_foreign]
     return list({config.key(): config for config in (*best, *elsewhere, *others)}.values())
-
-
-def most_robust(profiles: Sequence[Profile]) -> Profile:
-    """Return the profile whose configuration is the best in its worst case over all profiles.
-
-    On each machine a configuration's value is its rate over the best rate there; one that was not measured there counts
-    as the slowest that was. Of equals, the one of the smaller machine, which a larger one can run too.
-    """
-
-    def worst_case(profile: Profile) -> float:
-        return min(_worth(profile.winner.config, other) for other in profiles)
-
-    return max(profiles, key=lambda profile: (worst_case(profile), -profile.hardware.cores, profile.measured_at))
 
 
 def live_of(artifact: Artifact, here: Hardware) -> Live | None:
@@ -213,16 +194,3 @@ def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
     times = sum(abs(math.log(first / second)) for first, second in amounts)
     others = (known.storage != here.storage) + (known.keras_backend != (here.keras_backend or _USUAL_BACKEND))
     return order.index(compare_hardware(known, here).level), times + others
-
-
-def _worth(config: JsonObject, profile: Profile) -> float:
-    rates = {_text(known): rate for known, rate in reversed(profile.result.measured())}
-    rates[_text(profile.winner.config)] = profile.winner.images_per_second.value
-    baselines = (each.images_per_second for each in profile.result.baselines)
-    slowest = min((*rates.values(), *(each.value for each in baselines if each is not None)))
-    best = max(rates.values())
-    return rates.get(_text(config), slowest) / best if best > 0 else 0.0
-
-
-def _text(config: JsonObject) -> str:
-    return json.dumps(config, sort_keys=True)
