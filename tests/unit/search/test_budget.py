@@ -389,7 +389,7 @@ def test_the_model_alone_in_all_its_other_setups_takes_no_more_than_a_quarter_of
     """Every setup of the model takes ten seconds to compile: a twelfth of the time each."""
     surface, told = Surface(model_rate=900.0, scaling=float, alone_seconds=10.0), list[Event]()
     facts = dataclasses.replace(surface.facts(), gpus=8)
-    space = library.read("multi_gpu")({"cores": 8, "gpus": 8})
+    space = library.read("default")({"cores": 8, "gpus": 8})
     few = Limits(only={"loader": ("threads",), "keep": ("none",)})
     run(space, surface, told=told, facts=facts, budget_seconds=120.0, trials=1, limits=few)
     assert [event.spent_seconds for event in told if isinstance(event, BudgetPlanned)] == [pytest.approx(3.0 + 20.0)]

@@ -14,7 +14,7 @@ HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"
 BOUNDS = {"cores": 2, "gpus": 0}
 
 
-@pytest.mark.parametrize("name", sorted({"default", "exhaustive", "multi_gpu", "quick", *library.names()}))
+@pytest.mark.parametrize("name", sorted({"default", "exhaustive", "quick", *library.names()}))
 @pytest.mark.parametrize(
     "bounds", [{"cores": 1, "gpus": 0}, {"cores": 2, "gpus": 0}, {"cores": 96, "gpus": 8}, {"cores": 768, "gpus": 8}]
 )
