@@ -87,7 +87,7 @@ def given(context: typer.Context, names: Iterable[str]) -> list[str]:
 
 def refuse_idle(context: typer.Context, *names: str, why: str) -> None:
     """Raise ConfigError if one of these parameters of a command is on the command line, and would have no effect. `why`
-    ends the sentence: "without `--prune`".
+    ends the sentence: "with `--formats`, for which no model runs".
     """
     if idle := given(context, names):
         option = next(each.opts[0] for each in context.command.params if each.name == idle[0])

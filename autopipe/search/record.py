@@ -17,7 +17,7 @@ import datetime
 import json
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -306,7 +306,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     with quiet():
         study = optuna.create_study(study_name=name, sampler=sampler, direction="maximize")
     if storage_url is None:
-        _note(study, wanted)
+        study.set_user_attr("digests", wanted)
         return Record(study), 0
 
     def stale(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -369,7 +369,7 @@ def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
     """Store these digests in a new study, and refuse a study that has others."""
     known = study.user_attrs.get("digests")
     if known is None:
-        _note(study, wanted)
+        study.set_user_attr("digests", wanted)
         return
     sides = differences(known, wanted)
     if sides:
@@ -378,11 +378,6 @@ def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
             f"The study `{study.study_name}` belongs to another {', '.join(sides)} ({said}).",
             hint="Use --fresh to start a new one, or another --out or --storage to keep both.",
         )
-
-
-def _note(study: optuna.Study, wanted: dict[str, str]) -> None:
-    study.set_user_attr("digests", wanted)
-    study.set_user_attr("began", _now())
 
 
 def _apart(there: str | None, here: str | None) -> str:
@@ -424,7 +419,7 @@ def _is_once(attributes: Mapping[str, Any]) -> bool:
     return _asker(attributes) not in (Asker.AGAIN, Asker.PROOF)
 
 
-# -------------------- studies of a storage: their results on other machines or earlier, and their removal
+# -------------------- studies of a storage: their results on other machines or earlier
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,7 +433,6 @@ class Kept:
     trials: int  # finished ones
     best: tuple[PipelineConfig, float] | None  # the fastest measured one, and its images/s, if any
     last_at: datetime.datetime | None  # the end or beginning of its last trial, if any
-    began_at: datetime.datetime | None  # when it was opened first; None if that was not noted
 
 
 def every(storage_url: str, workload: str | None = None) -> list[Kept]:
@@ -467,13 +461,6 @@ def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
         return {name: optuna.load_study(study_name=name, storage=storage).user_attrs for name in names}
 
 
-def remove(storage_url: str, names: Sequence[str]) -> None:
-    """Delete studies of a storage."""
-    with _earlier_opened(storage_url) as storage:
-        for name in names:
-            optuna.delete_study(study_name=name, storage=storage)
-
-
 @contextlib.contextmanager
 def _earlier_opened(storage_url: str) -> Iterator[BaseStorage]:
     """Open a storage while the block runs; its errors become a TrialError."""
@@ -487,7 +474,7 @@ def _earlier_opened(storage_url: str) -> Iterator[BaseStorage]:
 
 
 def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
-    digests, began = study.user_attrs.get("digests"), study.user_attrs.get("began")
+    digests = study.user_attrs.get("digests")
     if not isinstance(digests, dict) or "workload" not in digests:
         return None  # not a study of autopipe
     if workload not in (None, digests["workload"]):
@@ -505,7 +492,6 @@ def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
         trials=sum(each.state.is_finished() for each in study.get_trials(deepcopy=False)),
         best=None if best is None else (best.config, _rate(best)),
         last_at=None if last is None else last.astimezone(),
-        began_at=None if began is None else datetime.datetime.fromisoformat(began),
     )
 
 

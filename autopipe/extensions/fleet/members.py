@@ -83,16 +83,6 @@ def of_storage(url: str, now: datetime.datetime) -> list[Member]:
     return _compared(found)
 
 
-def old(url: str, older_than_days: float, now: datetime.datetime) -> list[record.Kept]:
-    """Return the studies whose last trial is older than that; one without a trial may just be beginning."""
-    try:
-        oldest = now - datetime.timedelta(days=older_than_days)
-    except OverflowError:  # before the calendar begins
-        return []
-    times = [(each, each.last_at or each.began_at) for each in _studies(url)]
-    return [each for each, time in times if time is None or time < oldest]
-
-
 def _studies(url: str) -> list[record.Kept]:
     found = _FILE.match(url)
     if found and not Path(unquote(found[1])).exists():  # opening it would make it

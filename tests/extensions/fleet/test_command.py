@@ -35,28 +35,6 @@ def test_a_narrow_terminal_has_a_line_for_each_figure(
     ]
 
 
-def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    study = optuna.create_study(storage=url, study_name="never run")
-    study.set_user_attr("digests", {"workload": "w"})
-    ended = autopipe("fleet", url, "--prune", "--older-than", "1d")
-    assert (ended.status, "would delete  never run (0 trials, the last never)" in ended.err) == (0, True)
-    assert optuna.get_all_study_names(url) == ["never run"]
-    assert "deleted  never run" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
-    assert optuna.get_all_study_names(url) == []
-
-
-def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    for name in ("just begun", "begun long ago"):
-        record.open_record(url, name, sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
-    optuna.load_study(study_name="begun long ago", storage=url).set_user_attr("began", "2020-01-01T00:00:00+00:00")
-    assert "deleted  begun long ago" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
-    assert optuna.get_all_study_names(url) == ["just begun"]
-    before_the_calendar = autopipe("fleet", url, "--prune", "--older-than", "9999999999d", "--yes")
-    assert (before_the_calendar.status, before_the_calendar.err) == (0, "no study is so old\n")
-
-
 def test_studies_are_found_in_a_folder_whatever_it_is_called(autopipe: Autopipe, tmp_path: Path) -> None:
     folder = tmp_path / "50%?"
     folder.mkdir()
@@ -70,23 +48,4 @@ def test_studies_are_found_in_a_folder_whatever_it_is_called(autopipe: Autopipe,
 def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autopipe, tmp_path: Path) -> None:
     error = autopipe("fleet", f"sqlite:///{tmp_path}/studeis").refused()
     assert f"There is no study in `sqlite:///{tmp_path}/studeis`: no such file." in error
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((".", "--older-than", "30d"), "`--older-than` has no effect without `--prune`"),
-        ((".", "--yes"), "`--yes` has no effect without `--prune`"),
-        (("sqlite:///a.db", "--prune", "--json"), "`--json` has no effect with `--prune`"),
-        ((".", "--prune"), "`--prune` deletes studies of a storage, but `.` is not the URL of one."),
-        (("sqlite:///a.db", "--prune", "--older-than", "soon"), "`--older-than` must be a number of days such as 180d"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
-def test_an_option_that_cannot_be_is_refused_by_name(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert autopipe("fleet", *arguments).refused().startswith(f"error: {said}")
     assert list(tmp_path.iterdir()) == []
