@@ -141,11 +141,11 @@ def _alone(
 
 
 def _show_alone(found: list[Measurement]) -> None:
-    from autopipe.reports import lines
+    from autopipe.reports import tables
 
     if found:
         print()
-        screen.show(lines.alone(found))
+        screen.show(tables.without_model(found))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from autopipe.measure.outcome import Measurement
-from autopipe.reports import lines
+from autopipe.reports import tables
 from tests.fakes.commands import autopipe, content, in_shell, succeeded
 from tests.fakes.images import in_classes
 from tests.fakes.workload_script import TRAIN
@@ -146,7 +146,7 @@ def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(
     assert found[-1].config == document["config"]
     assert [each.lines is None for each in found] == [True, True, True, True, False]
     console = Console(width=300, record=True, file=io.StringIO())
-    console.print(lines.alone(found))
+    console.print(tables.without_model(found))
     shown = console.export_text()
     assert re.search(r"the dataset without the model +images/s", shown)
     assert [re.findall(rf"times={times}\b", shown) != [] for times in (1, 2, 4)] == [True, True, True]

@@ -21,7 +21,7 @@ from autopipe.measure import meter
 from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources, Window
 from autopipe.measure.stats import Ratio
-from autopipe.reports import lines, terminal, wording
+from autopipe.reports import tables, terminal, wording
 from autopipe.values import Value
 from autopipe.workload.ops.progressive import Progressive
 
@@ -238,7 +238,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.lines is not None:
-        found += lines.rows(watched.lines, {}, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
+        found += tables.slow_lines(watched.lines, {}, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
     if watched.left_out:
         found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
     found += [("note", warning) for warning in watched.warnings]

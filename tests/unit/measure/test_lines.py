@@ -14,7 +14,7 @@ import pytest
 
 from autopipe.measure import formats
 from autopipe.measure.lines import Line, Lines, LineWatch, Remedy
-from autopipe.reports.lines import rows
+from autopipe.reports.tables import slow_lines
 
 
 def line(**other: Any) -> Line:
@@ -52,7 +52,7 @@ def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
     first = line(seconds=3.0, **waits, made_for=Remedy.PROCESSES)
     other = line(line=4, call=None, code="for x in y:", processor_seconds=1.0)
     seen = Lines(lines=(first, other), seconds=4.0)
-    assert list(rows(seen, {})) == [
+    assert list(slow_lines(seen, {})) == [
         ("slow lines", "of making data"),
         ("", "75% train.py:3 f (processor 50%, reads and sleeps 20%, no free core 27%)"),
         ("", "25% train.py:4 for x in y: (processor 100%)"),
@@ -61,14 +61,16 @@ def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
             "of line 3: one thread at a time runs Python code; worker processes run it side by side (not timed)",
         ),
     ]
-    assert list(rows(seen, {Remedy.PROCESSES: "8 images/s instead of 5"}))[-1][1].endswith("(8 images/s instead of 5)")
-    limited = list(rows(seen.model_copy(update={"forked": True}), {}, limits=False))
+    assert list(slow_lines(seen, {Remedy.PROCESSES: "8 images/s instead of 5"}))[-1][1].endswith(
+        "(8 images/s instead of 5)"
+    )
+    limited = list(slow_lines(seen.model_copy(update={"forked": True}), {}, limits=False))
     assert limited[0] == ("slow lines", "of making data, which does not limit this training")
     assert [label for label, _ in limited] == ["slow lines", "", ""]  # it has processes already
     decodes = (first.model_copy(update={"made_for": Remedy.DECODE}), other)
     took = {Remedy.DECODE: {"cv2.imread": 0.008, "ap.Decode()": 0.004}}
     timed = seen.model_copy(update={"lines": decodes, "tried": took})
-    assert list(rows(timed, {}))[-1] == (
+    assert list(slow_lines(timed, {}))[-1] == (
         "instead",
         "of line 3: cv2.imread 8 ms, ap.Decode() 4 ms (a core's time for an image)",
     )
