@@ -247,7 +247,7 @@ def _rest(effects: Sequence[Effect]) -> list[str]:
         if each.low >= 1 / _NO_DIFFERENCE and each.high is not None and each.high <= _NO_DIFFERENCE:
             same.append(f"{_label(each)}: no difference ({said})")
         else:
-            unknown.append(f"{_label(each)}: not known ({said})")
+            unknown.append(f"{_label(each)}: " + (said if said == "not known" else f"not known ({said})"))
     return [*same, *unknown]
 
 
@@ -365,7 +365,7 @@ def _after(row: Row) -> str:
     if row["plain"]:
         return ""
     epochs = row["epochs_to_pay"]
-    return "never" if epochs is None else f"{epochs:.1f} epochs"
+    return "never" if epochs is None else f"{wording.epochs_number(epochs)} epochs"
 
 
 def _draw_payback(ways: Sequence[Way], samples: int, epochs: float, width: float) -> Drawing:

@@ -160,7 +160,7 @@ def paybacks(rows: Sequence[Payback]) -> Table:
     for column in ("images/s", "to convert", "on disk", "free", "saved an\nepoch", "epochs\nto pay"):
         shown.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        epochs = "never" if row.epochs is None else "at once" if row.epochs == 0 else f"{row.epochs:.1f}"
+        epochs = "never" if row.epochs is None else "at once" if row.epochs == 0 else wording.epochs_number(row.epochs)
         shown.add_row(
             f"{row.storage}, {wording.count(row.cut, 'op')}",
             wording.rate(row.rate.value),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # which imports decoders
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
+_SAYS_NOTHING = 1000.0  # times from the lower to the upper end of a ratio
 
 
 def failed(failure: TrialFailure) -> str:
@@ -69,7 +70,12 @@ def pays(epochs: float | None) -> str:
     """Return when another form of samples pays: after a number of epochs, or never."""
     if epochs is None:
         return "never pays"
-    return f"pays after {max(epochs, 0.1):.1f} epochs" if epochs else "pays at once"
+    return f"pays after {epochs_number(epochs)} epochs" if epochs else "pays at once"
+
+
+def epochs_number(epochs: float) -> str:
+    """Format a number of epochs."""
+    return f"{epochs:,.0f}" if epochs >= 10 else f"{max(epochs, 0.1):.1f}"
 
 
 rate, milliseconds, count = rate_text, milliseconds_text, count_text
@@ -166,7 +172,9 @@ def times(ratio: float) -> str:
 
 
 def interval(low: float, high: float | None) -> str:
-    """Format a 95 % interval of a ratio; None is an open end."""
+    """Format a 95 % interval of a ratio; None is an open end. One that excludes nothing is not told."""
+    if high is not None and high > _SAYS_NOTHING * low:
+        return "not known"
     ends = ["" if end is None else times(end).removesuffix("x") for end in (low, high)]
     return f"{ends[0]} to {ends[1]}" if high is not None else f"{ends[0]} or more"
 
