@@ -153,17 +153,22 @@ class _After(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
         self._name = name
         self._then = then
+        self._looking = False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
         if spec is None or spec.loader is None:
             return spec
         executed = spec.loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
+            sys.meta_path.remove(self)  # not before: `import tensorflow` only asks where keras is
             executed(module)
             self._then(module)
 

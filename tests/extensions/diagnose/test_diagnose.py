@@ -17,10 +17,13 @@ from tests.fakes.commands import ROOT, Done, autopipe, environment
 pytestmark = pytest.mark.slow
 
 HEAD = """
+import importlib.util
 import os
 import re
 import sys
 import numpy as np
+
+importlib.util.find_spec("keras")  # as `import tensorflow` does, which may come first
 import keras
 
 x, y = np.zeros((64, 8, 8, 3), "float32"), np.zeros((64,), "int32")
