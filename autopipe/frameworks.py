@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.abc
+import importlib.util
 import inspect
 import json
 import signal
@@ -16,6 +17,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -375,3 +377,62 @@ def _unfit(package: str, what: str) -> FrameworkError:
         f"autopipe works with {works}, but the installed {package} {installed} {what}.",
         hint=f"Run: {again.installing(works)}",
     )
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module right after its first import."""
+
+    def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
+        self._looking = False
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name or self._looking:
+            return None
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
+        if spec is None or spec.loader is None:
+            return spec
+        executed = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            sys.meta_path.remove(self)  # not before: `import tensorflow` only asks where keras is
+            executed(module)
+            self._then(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+class TrainingError(Exception):
+    """A user's file trains where it is only imported."""
+
+
+@contextlib.contextmanager
+def no_training() -> Iterator[None]:
+    """Raise TrainingError from Keras's `fit` in the block, also if Keras is imported in it."""
+    undo = []
+
+    def refuse(keras: types.ModuleType) -> None:
+        def fit(*arguments: Any, **named: Any) -> None:
+            raise TrainingError("it calls `fit`, and so would train in every process that imports it.")
+
+        undo.append(functools.partial(setattr, keras.Model, "fit", keras.Model.fit))
+        keras.Model.fit = fit
+
+    hook = AfterImport("keras", refuse)
+    if hasattr(keras := sys.modules.get("keras"), "Model"):
+        refuse(keras)
+    else:
+        sys.meta_path.insert(0, hook)
+    try:
+        yield
+    finally:
+        if hook in sys.meta_path:
+            sys.meta_path.remove(hook)
+        for restore in undo:
+            restore()

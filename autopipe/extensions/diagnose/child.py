@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
-import importlib.abc
-import importlib.util
 import inspect
 import json
 import os
@@ -19,9 +17,10 @@ import runpy
 import sys
 import types
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from autopipe import frameworks
 
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
     from autopipe.extensions.diagnose.watched import Watched
@@ -147,35 +146,6 @@ def kind_of_data(x: Any) -> str:
     return type(x).__name__
 
 
-class _After(importlib.abc.MetaPathFinder):
-    """Calls a function with a module right after its first import."""
-
-    def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
-        self._name = name
-        self._then = then
-        self._looking = False
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if fullname != self._name or self._looking:
-            return None
-        self._looking = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._looking = False
-        if spec is None or spec.loader is None:
-            return spec
-        executed = spec.loader.exec_module
-
-        def exec_module(module: types.ModuleType) -> None:
-            sys.meta_path.remove(self)  # not before: `import tensorflow` only asks where keras is
-            executed(module)
-            self._then(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 def _end_here() -> NoReturn:
     """End without the rest of the script, and without its exit handlers."""
     from autopipe.measure.trial.child import kill_others
@@ -199,7 +169,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     os.set_inheritable(arguments.fd, False)
-    sys.meta_path.insert(0, _After("keras", _Watch(arguments).patch))
+    sys.meta_path.insert(0, frameworks.AfterImport("keras", _Watch(arguments).patch))
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path[0] = str(Path(arguments.script).resolve().parent)  # as for `python SCRIPT`
     runpy.run_path(arguments.script, run_name="__main__")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from autopipe import frameworks
 from autopipe.errors import AutopipeError, WorkloadError, near, shortened, users_lines
 from autopipe.workload.workload import Workload
 
@@ -216,13 +217,16 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
 def _users_code(what: str) -> Iterator[None]:
     """Turn an exception of the user's code into an error that shows its lines."""
     try:
-        yield
+        with frameworks.no_training():
+            yield
     except (AutopipeError, MemoryError):
         raise  # says it better
     except (Exception, SystemExit) as error:
         hint = "The last line above is where to look."
-        if isinstance(error, SystemExit):
+        if isinstance(error, SystemExit | frameworks.TrainingError):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
+        if isinstance(error, FileNotFoundError) and not Path(str(error.filename or "/")).is_absolute():
+            hint += f" Relative paths that your code opens start at the working directory, {Path.cwd()}."
         told, frames = str(error), users_lines(error, _FRAMES, or_any=True)
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
             line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"

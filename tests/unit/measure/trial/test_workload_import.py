@@ -181,6 +181,24 @@ def test_an_import_that_raises_shows_the_users_lines(write: Write) -> None:
     ]
 
 
+def test_a_file_that_an_import_misses_is_told_where_relative_paths_start(write: Write) -> None:
+    write("train_me.py", "open('labels.csv')\n")
+    with pytest.raises(WorkloadError) as caught:
+        load_workload("train_me.py:workload")
+    assert str(Path.cwd()) in (caught.value.hint or "")
+
+
+def test_a_file_that_trains_when_it_is_imported_is_refused(write: Write) -> None:
+    import keras
+
+    fit = keras.Model.fit
+    write("train_me.py", "import keras\nkeras.Sequential().fit([1])\n")
+    with pytest.raises(WorkloadError, match=r"`fit`(?s:.*)train_me.py, line 2") as caught:
+        load_workload("train_me.py:workload")
+    assert "__main__" in (caught.value.hint or "")
+    assert keras.Model.fit is fit
+
+
 def test_a_syntax_error_names_its_line(write: Write) -> None:
     write("broken_part.py", "x = 1\nworkload = (\n")
     write("train_me.py", "import broken_part\n")
