@@ -112,7 +112,9 @@ def use_beside(artifact: Path, profile: schema.Profile) -> str:
     if profile.request.mode is not Mode.TRAIN and not simulated:
         does = f"t.make_trainer().{profile.request.mode}(t.TUNED.workload.data)"
     line = again.python("-c", f"import {module.stem} as t; {does}")
-    return f"(cd {shlex.quote(str(module.parent))} && {line})"
+    others = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
+    # No `cd`: relative paths that the user's own code opens start at the folder of the tune.
+    return f"PYTHONPATH={shlex.quote(str(module.parent))}{others} {line}"
 
 
 def folder_of(storage_url: str | None) -> list[Path]:

@@ -72,7 +72,8 @@ def test_a_tune_writes_the_three_files_that_the_readme_names(project: Path, tune
 def test_what_the_tune_printed_as_the_next_step_trains(project: Path, tuned: str) -> None:
     (step,) = [line.partition("next")[2].strip() for line in tuned.splitlines() if line.startswith("next")]
     assert "make_trainer().fit" in step
-    _run(project, shell=step)
+    # What the user's own code opens by a relative path is there as it was in the tune.
+    _run(project, shell=step.replace("import tuned_pipeline", 'open("train.py"); import tuned_pipeline'))
 
 
 @followed
