@@ -425,7 +425,7 @@ def no_training() -> Iterator[None]:
         keras.Model.fit = fit
 
     hook = AfterImport("keras", refuse)
-    if hasattr(keras := sys.modules.get("keras"), "Model"):
+    if "keras" in sys.modules and hasattr(keras := sys.modules["keras"], "Model"):
         refuse(keras)
     else:
         sys.meta_path.insert(0, hook)
