@@ -174,11 +174,15 @@ def repeats(
 
     Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
     configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
-    not, or if the dataset's are equal and its own differ from them. A first epoch that takes longer than asked for is
+    not, or if the dataset's are equal, also when it is made anew, and its own differ from them. A first epoch that takes longer than asked for is
     not read to its end, which caches wait for: then the second is not looked at. Random numbers that repeat, if asked
     for, are looked for in the epochs of the unchanged dataset, and among the workers of each configuration.
     """
     samples, as_it_is = options.samples, list[tuple[bytes, ...]]()  # of the latter, two epochs
+
+    def anew() -> tuple[bytes, ...]:
+        with assembly.build_loader(workload, configs[0]) as loader:
+            return _beginning(loader, 0, len(as_it_is[0]), report)[0]
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
@@ -191,7 +195,7 @@ def repeats(
             digest=hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest(),
             samples=len(seen),
             repeated=len(seen) - len(set(seen)),
-            message=_changed(as_it_is, epochs) if as_it_is and epochs else None,
+            message=_changed(as_it_is, epochs, anew) if as_it_is and epochs else None,
             random=_random(workload, config, options, report, epochs=config == configs[0]),
         )
 
@@ -210,14 +214,18 @@ def _random(
     return "; ".join(filter(None, found)) or None
 
 
-def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]]) -> str | None:
+def _changed(
+    as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]], anew: Callable[[], tuple[bytes, ...]]
+) -> str | None:
     varies = as_it_is[0] != as_it_is[1]
     if varies and epochs[0] == epochs[1]:
         return (
             "every epoch is the same, unlike in the dataset as it is: a cache behind a shuffle or a random change "
             "keeps its first result"
         )
-    return None if varies or epochs[0] == as_it_is[0] else "other samples, or in another order, than as it is"
+    # The function itself may draw another order each time that it is called.
+    alike = varies or epochs[0] == as_it_is[0] or anew() != as_it_is[0]
+    return None if alike else "other samples, or in another order, than as it is"
 
 
 def _beginning(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -143,6 +144,15 @@ def test_parameters_that_change_speed_alone_are_not_complained_of() -> None:
     assert messages(shuffled, calls=2) == [None, None]
     assert messages(lambda cache=False: shuffled(cache, order="as listed"), cache=True) == [None, None]
     assert messages(lambda cache=False: shuffled(cache).unbatch().shuffle(12).batch(4), cache=True) == [None, None]
+
+
+def test_a_function_that_draws_its_order_when_it_is_called_does_not_blame_parameters() -> None:
+    calls = itertools.count()
+
+    def make(workers: int = 1) -> Any:
+        return tf.data.Dataset.from_tensor_slices(np.roll(DATA, next(calls), axis=0)).batch(4)
+
+    assert messages(make, workers=2) == [None, None]
 
 
 def test_another_order_than_that_of_the_dataset_as_it_is_is_told() -> None:
