@@ -50,7 +50,8 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
     known = bool(bounds.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
     model = bounds.model_images_per_second
     if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
-        return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
+        words = _UNKNOWN if rate is None and model_share is None else _NOT_THE_MODEL
+        return Bottleneck(limit=None, sentence=words.format(_text(model)))
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
     following = _in_the_way(bounds, others, min(reached, share * model))  # each by figures of one time
@@ -71,6 +72,10 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
 
 
 _UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
+_NOT_THE_MODEL = (
+    "making batches, on cores that the model may need as well: the model alone takes {} images/s. What takes the time is "
+    "not known; `autopipe measure` names the slow lines of a dataset of your own."
+)
 
 
 def _model(others: list[Limit], model: float) -> str:

@@ -47,7 +47,7 @@ class Case(enum.Enum):
 
 _HEADLINES = {
     Case.ALONE: "{does}: {rate} images/s{reached}.",
-    Case.SAME: "{rival} is the fastest here: {rate} images/s{reached}. No change is worth it.",
+    Case.SAME: "Nothing that was tried is faster than {rival}: {rate} images/s{reached}.",
     Case.CLOSE: "Nothing is measurably faster than {rival} ({base} images/s).",
     Case.UNSTEADY: "{does}: about {times:.2g}x as fast as {rival} ({base} images/s), but the measurements are too "
     "unsteady to prove it.",
@@ -381,6 +381,11 @@ def _of_the_search(result: Result) -> Iterator[str]:
         broken = next((each.failure for each in blocks if each.failure is not None), None)
         if broken is not None:
             yield f"The winner failed in its confirmation run, and may fail again: {wording.failed(broken)}"
+    if result.ceiling is not None and not result.ceiling.op_costs:  # a dataset of the user's own
+        against = [each.reason.partition(": ") for each in result.left_out if each.reason.startswith("loader ")]
+        for why in dict.fromkeys(why for _, _, why in against):
+            kinds = sorted(name.removeprefix("loader ") for name, _, same in against if same == why)
+            yield f"Not tried: loading with {wording.listed(kinds)}. {why[:1].upper()}{why[1:]}"
     if result.unsaved is not None:
         yield (
             f"The study could not be written completely: {result.unsaved}. The figures here are complete; the next "
