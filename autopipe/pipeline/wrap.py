@@ -344,6 +344,11 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
 
 
 def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
+    if wanted is not None and not (isinstance(wanted, int | np.integer) and wanted >= 1):
+        raise WorkloadError(
+            f"`steps` must be a whole number of 1 or more, but got {wanted!r}.",
+            hint="Such as steps=len(files) // batch_size",
+        )
     steps = wanted if wanted is not None else dataset.length
     if dataset.length == 0:
         raise WorkloadError(f"The dataset of `{_name(data.function)}` holds no batch: its length is 0.")

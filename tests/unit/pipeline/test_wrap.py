@@ -657,6 +657,12 @@ def test_epochs_follow_each_other_by_hand_and_in_fit(name: str) -> None:
     assert trained == list(itertools.chain(*epochs))
 
 
+@pytest.mark.parametrize("steps", [0, 4.0])
+def test_steps_that_are_no_number_of_batches_are_refused_with_what_was_given(steps: Any) -> None:
+    with pytest.raises(WorkloadError, match=f"`steps`.*{steps!r}"):
+        _wrapped(steps=steps)
+
+
 @pytest.mark.parametrize("name", ["endless", "endless Grain", "a long generator"])
 def test_a_dataset_without_an_end_or_of_too_many_batches_needs_its_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
