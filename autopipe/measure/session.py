@@ -122,9 +122,10 @@ class Session:
         prepare = functools.partial(pages.prepare, feed.files)
         ready = prepare()
         watch = LineWatch() if wanted.lines else None
-        with Sampler(nvml=self._nvml) as sampler, watch or contextlib.nullcontext():
+        with Sampler(nvml=self._nvml) as sampler:
             began = time.monotonic()
-            with feed.opened() as fed:
+            # Lines that make a dataset, once, are not those that make batches.
+            with feed.opened() as fed, watch or contextlib.nullcontext():
                 report.phase(Phase.FIRST_BATCH)
                 fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.once == 2 else None))
                 ended = time.monotonic()

@@ -19,7 +19,6 @@ from autopipe.reports.terminal import labelled
 from autopipe.search.result import Baseline, Payback, Result, Winner
 from autopipe.values import Estimate
 
-_MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 _VISIBLE = 0.03  # of the model alone: a difference that the figures beside it show
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
 _MOST_FORMS = 3  # storage forms that are shown; the report has all
@@ -75,8 +74,6 @@ def _rates(result: Result, best: Winner) -> Table:
 
 
 def _figures(estimate: Estimate) -> tuple[str, str]:
-    if estimate.has_interval and estimate.high > _MEANINGLESS * estimate.low:
-        return wording.rate(estimate.value), "too unsteady"
     return wording.rate(estimate.value), wording.span(estimate.low, estimate.high)
 
 

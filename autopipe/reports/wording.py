@@ -23,6 +23,7 @@ _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
 _SAYS_NOTHING = 1000.0  # times from the lower to the upper end of a ratio
+_MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 
 
 def failed(failure: TrialFailure) -> str:
@@ -90,6 +91,8 @@ def span(low: float, high: float) -> str:
     """Format an interval of images/s, as `Estimate` has it: with one window, none is known."""
     if low <= 0:
         return "one window, no interval"
+    if high > _MEANINGLESS * low:
+        return "too unsteady"
     return f"{rate(low)} to {rate(high)}"
 
 
