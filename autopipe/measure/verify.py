@@ -174,9 +174,10 @@ def repeats(
 
     Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
     configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
-    not, or if the dataset's are equal, also when it is made anew, and its own differ from them. A first epoch that takes longer than asked for is
-    not read to its end, which caches wait for: then the second is not looked at. Random numbers that repeat, if asked
-    for, are looked for in the epochs of the unchanged dataset, and among the workers of each configuration.
+    not, or if the dataset's are equal, also when it is made anew, and its own differ from them. A first epoch that
+    takes longer than asked for is not read to its end, which caches wait for: then the second is not looked at. Random
+    numbers that repeat, if asked for, are looked for in the epochs of the unchanged dataset, and among the workers of
+    each configuration.
     """
     samples, as_it_is = options.samples, list[tuple[bytes, ...]]()  # of the latter, two epochs
 

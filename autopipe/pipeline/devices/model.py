@@ -99,12 +99,14 @@ def _symbol(array: Any, rows: int) -> keras.KerasTensor:
 def check(model: keras.Model, loader: Loader) -> None:
     """Raise ModelError for a model that cannot take the batches of `loader`. Cheap: its own layers are not run."""
     _check_channels(model)
-    check_inputs(model, loader)
+    steps_itself = type(model).train_step is not keras.Model.train_step  # and may give its layers parts of a batch
+    if not steps_itself:
+        check_inputs(model, loader)
     x, y, _ = finished_batch(loader)
     _check_names(model, y)
     if len(leaves(x)) > 1 or len(getattr(model, "inputs", None) or []) != 1:
         return
-    usual = frameworks.loss_is_new(model) and type(model).train_step is keras.Model.train_step and not model.run_eagerly
+    usual = frameworks.loss_is_new(model) and not steps_itself and not model.run_eagerly
     if isinstance(y, keras.KerasTensor) and usual and len(model.outputs) == 1:
         _check_loss(model, leaves(x)[0], y)
 

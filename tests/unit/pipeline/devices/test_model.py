@@ -137,6 +137,16 @@ def test_models_whose_shapes_are_not_known_are_not_judged() -> None:
     models.check(model, ArrayLoader(*blobs(8), 4))
 
 
+def test_a_model_that_steps_itself_may_take_batches_of_another_shape_than_its_layers() -> None:
+    class Pairs(keras.Sequential):  # type: ignore[misc]  # keras has no types
+        def train_step(self, *arguments: Any) -> Any:
+            return super().train_step(*arguments)
+
+    model = Pairs(classifier().layers)
+    model.compile("sgd", "mse")
+    models.check(model, loader((8, 2, 4, 4, 3)))
+
+
 def test_a_finished_batch_has_the_shapes_that_the_model_gets() -> None:
     source = ArrayLoader(*blobs(8), 4)
     source.finish = Finish((ap.OneHot(3),), (source.spec,), channels_first=True)
