@@ -45,6 +45,7 @@ class Verdict(enum.StrEnum):
 
 _KERNEL_SHARE: Final = 0.1  # of the processor's time, in the kernel
 _FAULTS: Final = 256  # a step; fewer take no time that matters
+_EXPLAINED: Final = 1.5  # times what the kernel's share explains: a larger gain is the doing of other programs
 
 
 class Pages(Value):
@@ -350,7 +351,7 @@ def _page_rows(found: Pages) -> list[tuple[str, str]]:
     if found.kept is None or (gain := found.gain) is None:
         return [("page faults", said)]
     said += f". With freed memory kept: {found.kept.faults_per_step:,.0f} and {found.kept.kernel_share:.0%}"
-    if not gain.decided:
+    if not gain.decided or gain.low * (1 - found.kernel_share) > _EXPLAINED:
         return [("page faults", f"{said}; whether that is faster could not be told")]
     said += f", {wording.times(gain.ratio)} the images/s ({wording.interval(gain.low, gain.high)})"
     to_run = " ".join([*(f"{name}={value}" for name, value in processes.KEEPING.items()), "python ..."])

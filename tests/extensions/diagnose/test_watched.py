@@ -148,6 +148,13 @@ def test_a_gain_is_told_only_if_the_two_looks_do_not_overlap(first: Any, second:
     assert ("keep memory" in lines) is found.faster
 
 
+def test_a_gain_that_the_kernels_share_cannot_explain_is_not_told() -> None:
+    kept = Pages(faults_per_step=7.0, kernel_share=0.02)
+    few = Pages(faults_per_step=7850.0, kernel_share=0.05, kept=kept, gain=compared(SLOW, FAST))
+    for share, told in ((0.15, False), (0.45, True)):  # of the same 1.9x
+        assert ("keep memory" in dict(rows(watched(pages=few.model_copy(update={"kernel_share": share}))))) is told
+
+
 @pytest.mark.parametrize(("faults", "share", "said"), [(100.0, 0.5, False), (90000.0, 0.05, False), (9e4, 0.5, True)])
 def test_page_faults_are_told_of_if_they_take_time(faults: float, share: float, said: bool) -> None:
     lines = dict(rows(watched(pages=Pages(faults_per_step=faults, kernel_share=share))))
