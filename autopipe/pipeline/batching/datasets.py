@@ -31,10 +31,11 @@ def parts_of(element: Any) -> tuple[Any, ...]:
     slots = tuple(element) if isinstance(element, tuple | list) else (element,)
     parts = [part for slot in slots if slot is not None for part in leaves(slot)]
     if not 1 <= len(slots) <= len(SLOTS) or not parts or not all(len(getattr(part, "shape", ())) > 0 for part in parts):
+        listed = " Give a tuple in place of a list of arrays." if any(isinstance(slot, list) for slot in slots) else ""
         raise WorkloadError(
             "A wrapped dataset must give batches x, (x, y) or (x, y, sample_weight), of an array each, or of tuples or "
             f"dictionaries of arrays, but gave {shortened(element)}.",
-            hint="Batch it in its function. Tuples and dictionaries within others cannot be wrapped.",
+            hint=f"Batch it in its function.{listed} Tuples and dictionaries within others cannot be wrapped.",
         )
     return slots
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autopipe.errors import PlainCodeError
 from autopipe.workload.data.paths import spread
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, through_python, unpacked
-from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Source
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Source, leaves
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
 _PLAIN_READ: Final = '''
@@ -111,10 +111,11 @@ def mean_bytes(source: Source) -> float:
 
 def sample_bytes(value: Any) -> int:
     """Return the size of a sample as read."""
-    parts = value if isinstance(value, tuple) else (value,)
+    slots = value if isinstance(value, tuple) else (value,)
     return sum(
         len(part) if isinstance(part, bytes | bytearray) else np.asarray(part).nbytes
-        for part in parts
+        for slot in slots
+        for part in leaves(slot)
         if part is not None
     )
 

@@ -202,6 +202,7 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
         (lambda calls: tf.data.Dataset.range(3), "must give batches"),
         (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y, Y)), "must give batches"),
         (lambda calls: tf.data.Dataset.from_tensors(({"a": {"b": X}}, Y)), "must give batches"),
+        (lambda calls: iter([([X, X], Y)]), "must give batches"),
         (lambda calls: count_up().take(5).filter(lambda x, y: False), "must give batches"),
         (tf.data.Dataset.range(3), r"`dataset` must have an index, dataset\[i\], or be a function.*pass the function"),
     ],

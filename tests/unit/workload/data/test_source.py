@@ -48,6 +48,8 @@ def test_a_source_is_described_as_far_as_it_can_be_and_as_it_says_itself() -> No
     assert source.mean_bytes(Own()) == (0 + 2 + 4 + 7) / 4 + np.asarray(0).nbytes
     assert source.mean_bytes(Spoilt()) == (0 + 2 + 4) / 3 + np.asarray(0).nbytes  # of what can be read
     assert (source.files(Described(), [0]), source.digest(Described())) == (["/a/b.jpg"], "mine")
+    parts = (np.zeros((4, 4, 3)), np.zeros(5))  # of other shapes
+    assert source.sample_bytes((parts, b"ab")) == source.sample_bytes(({"a": parts[0], "b": parts[1]}, b"ab")) == 426
     assert source.mean_bytes(Described()) == 3.5
 
 
