@@ -109,7 +109,8 @@ def _by_value(things: Iterable[Any]) -> Iterator[None]:
     modules = [sys.modules[name] for name in own if name in sys.modules]
     with contextlib.ExitStack() as undo:
         for module in modules:
-            if "site-packages" not in (getattr(module, "__file__", None) or "site-packages"):
+            file = getattr(module, "__file__", None) or "site-packages"
+            if not any(packages in file for packages in ("site-packages", "dist-packages")):  # Debian, Colab
                 cloudpickle.register_pickle_by_value(module)
                 undo.callback(cloudpickle.unregister_pickle_by_value, module)
         yield

@@ -186,3 +186,16 @@ def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
     importlib.invalidate_caches()
     image, *_ = unpickled(packed).sample(3)
     assert np.all(image == 6)
+
+
+@pytest.mark.parametrize("packages", ["site-packages", "dist-packages"])  # the latter of Debian and Colab
+def test_ops_of_an_installed_module_go_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str) -> None:
+    (tmp_path / packages).mkdir()
+    (tmp_path / packages / "installed_ops.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path / packages)
+    op: Op = importlib.import_module("installed_ops").Doubled()
+    workload = ap.Workload(data=Alone(), ops=[op], batch_size=2)
+    packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
+    monkeypatch.setitem(sys.modules, "installed_ops", None)
+    with pytest.raises(ModuleNotFoundError, match="installed_ops"):
+        unpickled(packed)
