@@ -113,6 +113,7 @@ def _alone(
     from autopipe.measure.outcome import TrialFailure
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.pipeline.loaders.processes import Processes
+    from autopipe.reports import wording
     from autopipe.search import measurer
     from autopipe.search.settings import Settings
 
@@ -135,8 +136,10 @@ def _alone(
             if not last and time.monotonic() > ends_at:
                 continue
             answer = runner.measure(each, {**asked, "lines": last})
-            if each.loader is not processes or not isinstance(answer, TrialFailure):
+            if each == config or not isinstance(answer, TrialFailure):
                 found.append(measurer.succeeded(answer))
+            else:  # another value than the user's, such as processes for a dataset that does not pickle
+                screen.say(f"note      {each.short()}: {wording.failed(answer)}")
     return found
 
 

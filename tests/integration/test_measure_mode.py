@@ -154,3 +154,14 @@ def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(
     assert re.search(r"slow lines +of making data *\n +\d+% train\.py:16 ", shown), shown
     assert "train.py:20" not in shown
     assert re.search(r"instead +of line 16: .*processes\(workers=\d+\).*: [\d,.]+ images/s instead of \d", shown), shown
+
+
+@pytest.mark.slow
+def test_a_value_with_which_a_wrapped_dataset_cannot_run_is_told_and_the_others_are_measured(tmp_path: Path) -> None:
+    text = WRAPPED.replace("self.times = times", "self.times, self.lock = times, threading.Lock()")
+    (tmp_path / "train.py").write_text(
+        "import threading\n" + text.replace("make_dataset, model", "Data(1), model").partition(", param")[0] + ")"
+    )
+    done = succeeded(autopipe("measure", "train.py:workload", "--json", "--seconds", "0.5", cwd=tmp_path))
+    assert re.search("use_multiprocessing=True.*`Data.lock`", done.stderr)
+    assert all(not each["config"]["loader"]["use_multiprocessing"] for each in json.loads(done.stdout)["alone"])
