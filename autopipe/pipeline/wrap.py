@@ -323,7 +323,11 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
         if name in LOADERS["wrapped"].model_fields:
             raise WorkloadError(f"`{name}` is autopipe's own setting. Give the function's parameter another name.")
         if not (_takes(function, name) or name in _KNOBS):
-            raise WorkloadError(f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}")
+            raise WorkloadError(
+                f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}",
+                hint=f"Give it one, whose default is what it does today: `def {_name(function)}({name}=1)`, and use it "
+                "there. Or leave it out of `parameters`.",
+            )
         if not values or not all(isinstance(value, bool | int | float | str) for value in values):
             raise WorkloadError(
                 f"`{name}` must have some values to try (numbers, texts, truth values), but got {values!r}."

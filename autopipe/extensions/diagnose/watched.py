@@ -290,7 +290,7 @@ def to_paste(watched: Watched) -> str | None:
     if watched.data == "arrays":
         return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)
     parameters = _PARAMETERS.get(watched.data or "")
-    hint = ", whose arguments change its speed and nothing else" if parameters else ""
+    hint = ". Give it these parameters: they change its speed and nothing else" if parameters else ""
     wrapped = _WRAP.format(hint=hint, parameters=f", parameters={parameters}" if parameters else "")
     return _HEAD + _NOTES.get(watched.data or "", "") + wrapped
 
