@@ -29,6 +29,7 @@ _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
+_UNSTEADY = 1.5  # times from the lower to the upper end of the rate of the winner
 _LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
 
 
@@ -267,6 +268,9 @@ def trust(result: Result) -> tuple[bool, str]:
         reasons.append(f"other programs took {result.others_cores:.1f} of the cores")
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
+    best = result.winner
+    if best is not None and (rate := best.images_per_second).has_interval and rate.high > _UNSTEADY * rate.low:
+        reasons.append(f"the winner's rate varies: {wording.span(rate.low, rate.high)} images/s")
     unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]
     if unsure and result.proved:
         reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
@@ -335,7 +339,8 @@ def gains(result: Result) -> str:
         for words, settings in (("Not proved", measured & apart), ("No measurable effect", measured - apart))
         if settings
     ]
-    return ". ".join(filter(None, (", ".join(said), *rest)))
+    found = ", ".join(said) + (", by trials one after the other" if said and not result.proved else "")
+    return ". ".join(filter(None, (found, *rest)))
 
 
 def epoch(result: Result) -> str:

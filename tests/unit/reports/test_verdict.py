@@ -14,6 +14,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
 from autopipe.search.result import Baseline, Contest, Effect, LeftOut, Payback, Reason, Result, Stop
+from autopipe.values import Estimate
 from tests.fakes import ceilings, findings, profiles
 from tests.fakes.findings import payback
 from tests.fakes.profiles import baseline
@@ -174,6 +175,10 @@ HOLD = "The ratios hold: they were measured side by side."
         ({"proved": False}, "low: nothing was proved."),
         ({"drift": -0.3}, f"low: the baselines ended 30% slower. {HOLD}"),
         ({"others_cores": 1.4}, f"low: other programs took 1.4 of the cores. {HOLD}"),
+        (
+            {"rate": Estimate(value=50.0, low=34.0, high=65.0)},
+            f"low: the winner's rate varies: 34 to 65 images/s. {HOLD}",
+        ),
         ({"drift": 0.01}, "good: proved side by side, on cores that little else used."),
         (
             {"proved": False, "stop": CEILING, "baselines": (baseline("mine", 1000.0),)},
@@ -188,8 +193,10 @@ HOLD = "The ratios hold: they were measured side by side."
     ids=str,
 )
 def test_how_far_to_trust_the_figures_is_said(changes: dict[str, Any], said: str) -> None:
-    ratio = changes.pop("contests", None)
+    ratio, rate = changes.pop("contests", None), changes.pop("rate", None)
     found = result(*([] if ratio is None else [contest(MINE, *ratio)]), **changes)
+    if rate is not None and found.winner is not None:
+        found = found.model_copy(update={"winner": found.winner.model_copy(update={"images_per_second": rate})})
     assert verdict.trust_text(found) == said
 
 
@@ -235,6 +242,8 @@ def test_gains_are_against_the_next_best_value_and_what_has_no_effect_is_named()
         "keep=a 2.8x (not none), loader=a 1.2x (not tfdata). Not proved: device_prefetch. No measurable effect: finish"
     )
     assert verdict.gains(result(effects=effects)) == said
+    unproved = verdict.gains(result(effects=effects, proved=False))
+    assert unproved == said.replace("tfdata)", "tfdata), by trials one after the other")
 
 
 # ---------------------------------------------------------------- notes
