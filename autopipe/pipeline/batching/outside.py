@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
 _OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
+_WAITING: Final = 16  # threads for each core, which are tried in case that reads wait
 _BEHIND_CACHE: Final = 2  # batches ahead, so that the end is reached, and the cache complete, with the last batch taken
 
 
@@ -112,7 +113,7 @@ def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple
         found["library_threads"] = (0, 1)
     if not hasattr(dataset.dataset, "element_spec"):
         return found, []
-    found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores), "tf_prefetch": (0, 4)}
+    found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, _WAITING * cores), "tf_prefetch": (0, 4)}
     return found, [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
 
 

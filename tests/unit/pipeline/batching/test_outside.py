@@ -256,7 +256,8 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
     found = feasible.trim(space, facts(impossible=described.impossible, accelerator=False))
     loaders = [candidate.config.loader for candidate in found.candidates]
     assert wrap.as_it_is(workload) == to_config(next(space.grid()))
-    assert len(loaders) == 2 * 2 * 2 * 2
+    assert len(loaders) == 2 * 3 * 2 * 2
+    assert {each.model_dump()["tf_threads"] for each in loaders} == {0, 2, 32}
     assert {(each.keeps_freed_memory, each.fills_cache) for each in loaders} == {(False, False), (True, False)}
     assert any("wrapped.tf_cache memory: two passes" in each.reason for each in found.left_out)
 
