@@ -20,7 +20,7 @@ import numpy as np
 
 from autopipe.errors import AutopipeError, ConfigError, LoaderError, WorkloadError, near, shortened
 from autopipe.hardware import machine
-from autopipe.pipeline.batching import pickling
+from autopipe.pipeline.batching import outside, pickling
 from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch, has_index
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, LOADERS, PipelineConfig, Value
@@ -41,6 +41,7 @@ def wrap(  # noqa: PLR0913  the entry point
     dataset: Any,
     *,
     model: Callable[[], Any] | Any,
+    files: Sequence[str] | None = None,
     parameters: Mapping[str, Sequence[Value]] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
@@ -58,6 +59,8 @@ def wrap(  # noqa: PLR0913  the entry point
             for each of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in
             speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
+        files: a list that the function takes as its first argument: a tune then also reads several parts of it at once.
+            `function(part)` must give all samples of these files and no others; only their order may change.
         parameters: the values to try for each parameter of the function: numbers, texts or truth values. Without any,
             those of a `PyDataset` are Keras's own: `workers`, `use_multiprocessing` and `max_queue_size`. If
             `dataset[i]` is a batch, threads and processes of autopipe are tried as well. Beside them, what can be set
@@ -99,7 +102,9 @@ def wrap(  # noqa: PLR0913  the entry point
             hint=f"{hint} {_ONE_READER}" if isinstance(dataset, types.GeneratorType) else hint,
         )
     function = _Itself(dataset) if is_itself else dataset
-    data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
+    if files is not None and (is_itself or isinstance(files, str) or not files):
+        raise WorkloadError(f"`files` must be a list that the function takes first, but got {shortened(files)}.")
+    data = WrappedData(function, parameters or {}, steps, files=files or (), shuffle=shuffle, seed=seed)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
@@ -190,6 +195,7 @@ class WrappedData:
         choices: Mapping[str, Sequence[Value]],
         steps: int | None = None,
         *,
+        files: Sequence[str] = (),
         shuffle: bool = False,
         seed: int = 0,
     ) -> None:
@@ -198,6 +204,7 @@ class WrappedData:
         Without a length, `steps` is needed; if the length is unknown, the batches are counted if that is quick.
         """
         self.function = function  # makes the dataset
+        self.listed = list(files)  # what it takes first, if anything
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
         self.wanted_steps = steps  # batches of an epoch, if given
         # The values that each of its parameters may take in a search.
@@ -234,18 +241,27 @@ class WrappedData:
         """Return those parameters that are no function's, but Keras's own knobs."""
         return {name for name in parameters if name in _KNOBS and not _takes(self.function, name)}
 
-    def make(self, parameters: Mapping[str, Value]) -> Feeder:
-        """Raise WorkloadError if the function raises, or returns no dataset."""
+    def make(self, parameters: Mapping[str, Value], interleave: int = 0) -> Feeder:
+        """Make the dataset, of so many parts of the files with `interleave`.
+
+        Raise WorkloadError if the function raises, or returns no dataset.
+        """
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         knobs = self._knobs_in(parameters)
         own = {name: value for name, value in parameters.items() if name not in knobs}
 
         def made() -> Any:
-            dataset = self.function(**own)
+            count = min(interleave, len(self.listed))
+            parts = [self.listed[number::count] for number in range(count)] or [self.listed]
+            datasets = [self.function(*([part] if part else []), **own) for part in parts]
+            dataset = outside.interleaved(datasets, self.batch_size) if count else datasets[0]
             for name in knobs:
                 setattr(dataset, name, parameters[name])
             return dataset
 
+        if interleave and not self.listed:
+            hint = "Give the list that the function takes first: ap.wrap(function, files=[...], model=...)."
+            raise ConfigError(f"The dataset's files are not known, but got tf_interleave={interleave}.", hint=hint)
         try:
             return feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
         except AutopipeError:

@@ -1,7 +1,7 @@
 """What can be set around a dataset of the user's, without a change to the function that makes it.
 
 These settings are knobs of the loader that feeds such a dataset, beside the parameters of its function. None of them
-changes a batch. Nothing here knows the function.
+changes a sample, and only `tf_interleave` their order. Nothing here knows the function.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
 _OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
 _WAITING: Final = 16  # threads for each core, which are tried in case that reads wait
+_PARTS: Final = 8  # of the files, read at once
 _BEHIND_CACHE: Final = 2  # batches ahead, so that the end is reached, and the cache complete, with the last batch taken
 
 
@@ -42,6 +44,7 @@ class Around(LoaderConfig):
         tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
         tf_autotune: whether tf.data may change numbers of threads and buffers while it runs.
         tf_prefetch: batches made ahead, behind all that the function does.
+        tf_interleave: datasets, each of a part of the files, that are read at once; 0: one of all files.
     """
 
     takes_any: ClassVar[bool] = True
@@ -52,6 +55,7 @@ class Around(LoaderConfig):
     tf_threads: int = pydantic.Field(default=0, ge=0, le=1024)
     tf_autotune: bool = True
     tf_prefetch: int = pydantic.Field(default=0, ge=0, le=1024)
+    tf_interleave: int = pydantic.Field(default=0, ge=0, le=1024)
 
     @property
     def keeps_freed_memory(self) -> bool:
@@ -84,6 +88,42 @@ def begin(around: Around, dataset: Feeder) -> None:
         processes.set_library_threads(around.library_threads)
 
 
+def interleaved(parts: Sequence[Any], batch_size: int) -> Any:
+    """Return one dataset of these, which begin together and take turns. Its batches have `batch_size` samples again.
+
+    Raise ConfigError if that cannot be.
+    """
+    import tensorflow as tf
+
+    if reason := _against_interleave(parts[0]):
+        raise ConfigError(f"Its files cannot be read in parts: {reason}. Use tf_interleave=0.")
+    spec = parts[0].element_spec
+    # The function was called with names and not with tensors, which Python could not read.
+    variants = tf.stack([tf.data.experimental.to_variant(part) for part in parts])
+    dataset = tf.data.Dataset.from_tensor_slices(variants).interleave(
+        lambda variant: tf.data.experimental.from_variant(variant, spec),
+        cycle_length=len(parts),
+        num_parallel_calls=len(parts),
+    )
+    return dataset.rebatch(batch_size).prefetch(tf.data.AUTOTUNE).with_options(parts[0].options())
+
+
+def _against_interleave(dataset: Any) -> str | None:
+    """Return the reason why datasets like this one, of a part of the files each, cannot take turns, or None."""
+    if not hasattr(dataset, "element_spec"):
+        return "the dataset is no tf.data.Dataset"
+    import tensorflow as tf
+
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        return "the dataset has no end"
+    shapes = [tf.TensorShape(part.shape) for part in tf.nest.flatten(dataset.element_spec)]
+    if any(shape.rank is None or None in shape[1:] for shape in shapes):
+        return "its batches differ in another axis than that of the samples"
+    if any(shape[0] is not None for shape in shapes):
+        return "the function leaves a short last batch out (drop_remainder=True), and would do so in each part"
+    return None
+
+
 def _with_options(around: Around, dataset: Any) -> Any:
     import tensorflow as tf
 
@@ -102,7 +142,7 @@ def _with_options(around: Around, dataset: Any) -> Any:
 # -------------------- what a search tries
 
 
-def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple[str, str, str | None]]]:
+def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple[str, str | int, str | None]]]:
     """Return the values of each setting that a search tries, and the reason against one: parameter, value, reason.
 
     A `tf.data.Dataset` is read twice at once, until its batches differ, to see whether they may be kept.
@@ -114,7 +154,11 @@ def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple
     if not hasattr(dataset.dataset, "element_spec"):
         return found, []
     found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, _WAITING * cores), "tf_prefetch": (0, 4)}
-    return found, [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
+    against: list[tuple[str, str | int, str | None]] = [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
+    if (parts := min(_PARTS, len(data.listed))) > 1:
+        found["tf_interleave"] = (0, parts)
+        against.append(("wrapped.tf_interleave", parts, _against_interleave(dataset.dataset)))
+    return found, against
 
 
 def _is_opencv_used() -> bool:

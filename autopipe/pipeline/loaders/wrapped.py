@@ -71,7 +71,7 @@ class Wrapped(outside.Around):
                 f"The `wrapped` loader feeds wrapped datasets only, but the data are {shortened(data)}.",
                 hint="Make the workload by ap.wrap(make_dataset, ...), or use another loader.",
             )
-        feeder = data.make(self.parameters)
+        feeder = data.make(self.parameters, self.tf_interleave)
         if data.by_index and forks(feeder.dataset):
             outside.begin(self, feeder)  # whose part in the environment passes to the processes
             processes.reset_library_threads()

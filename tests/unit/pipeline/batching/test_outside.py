@@ -21,8 +21,9 @@ from autopipe.artifact import factory
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import Memory
-from autopipe.measure import fingerprint, session
+from autopipe.measure import fingerprint, session, verify
 from autopipe.measure.bench import Bench
+from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import outside
 from autopipe.pipeline.config import to_config
@@ -283,6 +284,77 @@ def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make
     monkeypatch.setattr(outside, "_is_opencv_used", lambda: False)
     tried = ["library_threads" in outside.offered(WrappedData(kind, {}))[0] for kind in (Rows, Shared)]
     assert tried == [False, True]
+
+
+# -------------------- files, read in parts
+
+FILES = ["0", "1", "2", "3", "4"]  # of five samples each
+
+
+def of_files(files: Any, calls: int = 1) -> Any:
+    numbers = np.concatenate([np.arange(5 * int(name), 5 * int(name) + 5) for name in files])
+    return tf.data.Dataset.from_tensor_slices((numbers[:, None].astype(np.float32), numbers)).batch(4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 1024])
+def test_parts_of_the_files_give_the_same_samples_in_batches_of_the_same_size(count: int) -> None:
+    with assembly.build_loader(wrapped(of_files, files=FILES), config(tf_interleave=count)) as loader:
+        epochs = [[batch for _, batch in loader.batches(epoch) if batch is not None] for epoch in range(2)]
+        epochs.append([np.asarray(batch) for _, batch in loader.native_dataset(0, 1)])
+    for batches in epochs:
+        assert [len(batch) for batch in batches] == [4] * 6 + [1]
+        assert sorted(np.concatenate(batches)) == list(range(25))
+        assert [batches[0][0], batches[1][0]] == [0, 5 if count > 1 else 4]
+
+
+def test_parts_are_read_at_once_with_the_options_of_the_function() -> None:
+    both, options = threading.Barrier(2, timeout=30), tf.data.Options()
+    options.deterministic = False
+    part = tf.data.Dataset.from_tensors(X)
+    part = part.map(lambda x: tf.numpy_function(lambda x: (both.wait(), x)[1], [x], tf.float32))
+    part = part.map(lambda x: tf.ensure_shape(x, (None, 2))).with_options(options)
+    dataset = outside.interleaved([part, part], 20)
+    assert ([len(batch) for batch in dataset], dataset.options().deterministic) == ([20], False)
+
+
+def test_verify_tells_of_another_order_unless_the_function_shuffles() -> None:
+    def mixed(files: Any) -> Any:
+        return of_files(files).unbatch().shuffle(30).batch(4)
+
+    for function, told in ((of_files, "other samples, or in another order, than as it is"), (mixed, None)):
+        workload, configs = wrapped(function, files=FILES), [config(), config(tf_interleave=2)]
+        found = verify.repeats(workload, configs, VerifyOptions(), Mock(spec=Report)).agreements[1]
+        assert (found.message, found.samples, found.repeated) == (told, 25, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (of_files, "None"),
+        (lambda files: of_files(files).repeat(), "no end"),
+        (lambda files: of_files(files).unbatch().batch(4, drop_remainder=True), "drop_remainder"),
+        (lambda files: tf.data.Dataset.range(1, 9).map(lambda n: tf.ones((n,))).padded_batch(2), "another axis"),
+    ],
+)
+def test_files_are_read_in_parts_only_if_no_sample_is_lost(function: Callable[..., Any], reason: str) -> None:
+    data = WrappedData(function, {}, steps=3, files=FILES)
+    tried, found = outside.offered(data)
+    assert tried["tf_interleave"] == (0, 5)
+    assert reason in str({(name, value): why for name, value, why in found}["wrapped.tf_interleave", 5])
+    if function is not of_files:
+        with pytest.raises(ConfigError, match=reason):
+            data.make({}, 2)
+
+
+def test_a_function_without_files_is_not_read_in_parts() -> None:
+    assert "tf_interleave" not in outside.offered(WrappedData(in_order, {}))[0]
+    with pytest.raises(ConfigError, match="but got tf_interleave=2"):
+        assembly.build_loader(wrapped(in_order), config(tf_interleave=2))
+    with pytest.raises(ConfigError, match=r"no tf\.data\.Dataset"):
+        WrappedData(lambda files: Rows(), {}, files=FILES).make({}, 2)
+    for function, files in ((of_files, ()), (of_files, "train.tfrecord"), (Rows(), FILES)):
+        with pytest.raises(WorkloadError, match="`files` must be a list"):
+            wrap.wrap(function, model=build_model, files=files)
 
 
 # -------------------- what cannot be
