@@ -163,7 +163,7 @@ def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Seq
                 f"There is no setting `{name}`.{near(name, names)}", hint=f"There are: {', '.join(names)}"
             )
         knob = name.removeprefix(WRAPPED)
-        choice = next((each for each in wrapped.choices[knob] if str(each) == texts[0]), None)
+        choice = next((each for each in wrapped.choices[knob] if str(each).lower() == texts[0].lower()), None)
         if choice is None or len(texts) > 1:
             known = ", ".join(map(str, wrapped.choices[knob]))
             raise ConfigError(f"`{name}` cannot be {','.join(texts)!r}.", hint=f"It takes one of {known}.")

@@ -408,7 +408,9 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
 
 
 def _wrapped(data: Any, as_it_is: PipelineConfig, around: dict[str, Any]) -> WrappedDataset:
-    return WrappedDataset(as_it_is=as_it_is, choices=data.choices | around, with_workers=data.with_workers)
+    return WrappedDataset(
+        as_it_is=as_it_is, choices=data.choices | around | data.around, with_workers=data.with_workers
+    )
 
 
 def fixed_bytes(workload: Workload, plan: Plan) -> int | None:

@@ -65,7 +65,7 @@ def wrap(  # noqa: PLR0913  the entry point
             those of a `PyDataset` are Keras's own: `workers`, `use_multiprocessing` and `max_queue_size`. If
             `dataset[i]` is a batch, threads and processes of autopipe are tried as well. Beside them, what can be set
             around the dataset is tuned: whether the process keeps freed memory, OpenCV's threads, the options of a
-            `tf.data.Dataset`, and batches put on the device ahead.
+            `tf.data.Dataset`, and batches put on the device ahead; `{"tf_threads": [4, 8]}` names such values.
         steps: batches of an epoch, if the dataset has no length, or another one. An epoch then goes on after the one
             before, as in Keras's `fit(dataset, steps_per_epoch=...)`. If the length is unknown, the batches are counted
             once if that takes less than 20 s.
@@ -208,7 +208,13 @@ class WrappedData:
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
         self.wanted_steps = steps  # batches of an epoch, if given
         # The values that each of its parameters may take in a search.
-        self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
+        given = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
+        settings = LOADERS["wrapped"].model_fields.keys() - {"kind"}
+        # The same for settings around the dataset, in place of those that a search tries unasked.
+        self.around = {name: given.pop(name) for name in settings & given.keys() if not _takes(function, name)}
+        for name, value in [(name, value) for name, values in self.around.items() for value in values]:
+            LOADERS["wrapped"].model_validate({name: value})
+        self.choices = given
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
         dataset = self.make(self.defaults)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch

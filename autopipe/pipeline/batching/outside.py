@@ -43,6 +43,8 @@ class Around(LoaderConfig):
         tf_cache: "memory" keeps the batches of the first epoch for all others.
         tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
         tf_autotune: whether tf.data may change numbers of threads and buffers while it runs.
+        tf_ram_budget: bytes that it may plan with for buffers; 0: its own choice.
+        tf_slack: whether the last prefetch waits a little, and leaves the cores to the start of a step.
         tf_prefetch: batches made ahead, behind all that the function does.
         tf_interleave: datasets, each of a part of the files, that are read at once; 0: one of all files.
     """
@@ -54,6 +56,8 @@ class Around(LoaderConfig):
     tf_cache: Literal["none", "memory"] = "none"
     tf_threads: int = pydantic.Field(default=0, ge=0, le=1024)
     tf_autotune: bool = True
+    tf_ram_budget: int = pydantic.Field(default=0, ge=0)
+    tf_slack: bool = False
     tf_prefetch: int = pydantic.Field(default=0, ge=0, le=1024)
     tf_interleave: int = pydantic.Field(default=0, ge=0, le=1024)
 
@@ -132,6 +136,10 @@ def _with_options(around: Around, dataset: Any) -> Any:
         options.threading.private_threadpool_size = around.tf_threads
     if not around.tf_autotune:
         options.autotune.enabled = False
+    if around.tf_ram_budget:
+        options.autotune.ram_budget = around.tf_ram_budget
+    if around.tf_slack:
+        options.experimental_slack = True
     if around.fills_cache:
         dataset = dataset.cache()
     if ahead := max(around.tf_prefetch, _BEHIND_CACHE if around.fills_cache else 0):

@@ -85,6 +85,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"tf_threads": 3},
     {"tf_autotune": False},
     {"tf_prefetch": 2},
+    {"tf_ram_budget": 1 << 28, "tf_slack": True, "tf_prefetch": 2},
     {"tf_cache": "memory", "tf_threads": 1, "tf_autotune": False, "tf_prefetch": 4},
 ]
 
@@ -108,9 +109,10 @@ def test_options_that_the_function_has_set_stay() -> None:
         return in_order().with_options(options)
 
     dataset = WrappedData(make, {}).make({})
-    outside.begin(Wrapped(tf_threads=3, tf_autotune=False), dataset)
+    outside.begin(Wrapped(tf_threads=3, tf_autotune=False, tf_ram_budget=1 << 28), dataset)
     found = dataset.dataset.options()
     assert (found.threading.private_threadpool_size, found.autotune.enabled) == (3, False)
+    assert found.autotune.ram_budget == 1 << 28
     assert (found.deterministic, found.experimental_slack) == (False, True)
 
 
@@ -386,6 +388,17 @@ def test_a_parameter_of_the_function_may_not_have_the_name_of_a_setting() -> Non
     for name in ("kind", *Wrapped().around(), "tf_prefetch", "freed_memory"):
         with pytest.raises(WorkloadError, match=f"`{name}` is autopipe's own setting"):
             wrap.wrap(lambda **named: in_order(), model=None, parameters={name: [0]})
+
+
+def test_a_search_tries_the_values_around_a_dataset_that_the_user_names() -> None:
+    named: dict[str, list[int]] = {"calls": [1, 2], "tf_slack": [True], "tf_threads": [4, 8]}
+    workload = wrap.wrap(in_order, model=build_model, parameters=named)
+    described = session.describe(workload, make_plan(workload), build_model())
+    assert described.wrapped is not None
+    tried = described.wrapped.choices
+    assert (tried["tf_slack"], tried["tf_threads"], tried["tf_prefetch"]) == ((True,), (4, 8), (0, 4))
+    with pytest.raises(ConfigError, match="tf_ram_budget=-3"):
+        wrap.wrap(in_order, model=build_model, parameters={"tf_ram_budget": [-3]})
 
 
 def test_a_configuration_names_only_what_is_set() -> None:
