@@ -270,7 +270,7 @@ def trust(result: Result) -> tuple[bool, str]:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
     best = result.winner
     if best is not None and (rate := best.images_per_second).has_interval and rate.high > _UNSTEADY * rate.low:
-        reasons.append(f"the winner's rate varies: {wording.rate(rate.low)} to {wording.rate(rate.high)} images/s")
+        reasons.append("the winner's rate is unsteady")
     unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]
     if unsure and result.proved:
         reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")

@@ -177,7 +177,7 @@ HOLD = "The ratios hold: they were measured side by side."
         ({"others_cores": 1.4}, f"low: other programs took 1.4 of the cores. {HOLD}"),
         (
             {"rate": Estimate(value=50.0, low=34.0, high=65.0)},
-            f"low: the winner's rate varies: 34 to 65 images/s. {HOLD}",
+            f"low: the winner's rate is unsteady. {HOLD}",
         ),
         ({"drift": 0.01}, "good: proved side by side, on cores that little else used."),
         (

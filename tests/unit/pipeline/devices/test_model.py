@@ -138,7 +138,7 @@ def test_models_whose_shapes_are_not_known_are_not_judged() -> None:
 
 
 def test_a_model_that_steps_itself_may_take_batches_of_another_shape_than_its_layers() -> None:
-    class Pairs(keras.Sequential):  # type: ignore[misc]  # keras has no types
+    class Pairs(keras.Sequential):
         def train_step(self, *arguments: Any) -> Any:
             return super().train_step(*arguments)
 
