@@ -151,9 +151,9 @@ _FAR_LESS = 0.6  # of the rate that the costs allow
 def _beside_processes(
     found: LoaderCeiling, part: Workload, plan: Plan, loader: Threads, report: Report
 ) -> LoaderCeiling:
-    """Run the loader in processes if many threads make far less than by their costs; if it is faster, the difference is
-    how long a call takes to get Python's lock. Between longer ops a thread sleeps until it has it, and wakes up late:
-    on 16 virtual cores, threads made 0.35 of what these allowed.
+    """Run the loader in processes if many threads make far less than by their costs. If that is faster, Python's lock
+    is taken for the difference: a thread that has slept may get it later than one of `call_seconds`, which never
+    sleeps. On 16 virtual cores beside an H200, threads made 0.35 of what the costs allowed.
     """
     config, waits = PipelineConfig(loader=loader), found.reads is not None and found.reads.waits
     if waits or loader.workers <= _FEW_THREADS or found.loader_images_per_second is None:
