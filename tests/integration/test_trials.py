@@ -113,7 +113,7 @@ def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int)
         ("garbage", FailureKind.CRASHED, "this is not JSON", ""),
         ("close_all_files", FailureKind.CRASHED, "closed its channel", ""),
         ("hang", FailureKind.HUNG, "", "in for_ever"),
-        ("hang_and_ignore_sigterm", FailureKind.HUNG, "", "in for_ever"),
+        pytest.param("hang_and_ignore_sigterm", FailureKind.HUNG, "", "in for_ever", marks=pytest.mark.slow),
         ("terminate", FailureKind.INTERRUPTED, "", ""),
         ("allocate", FailureKind.OUT_OF_MEMORY, "400 MiB", ""),
         ("raise", FailureKind.BAD_DATA, "Rule broken.", "Traceback"),
@@ -189,7 +189,7 @@ def test_an_answer_ends_although_grandchildren_hold_the_channel(runner: TrialRun
     [
         ("kill", False, FailureKind.CRASHED),
         ("hang", True, FailureKind.HUNG),
-        ("hang_and_ignore_sigterm", True, FailureKind.HUNG),
+        pytest.param("hang_and_ignore_sigterm", True, FailureKind.HUNG, marks=pytest.mark.slow),
     ],
 )
 def test_a_grandchild_ends_with_the_trial_that_fails(
@@ -427,7 +427,11 @@ with TrialRunner(launch, on_event=show) as runner:
 
 @pytest.mark.parametrize(
     ("fault", "last", "count"),
-    [("hang", "measure", 1), ("hang_and_ignore_sigterm", "measure", 1), ("grandchild", "grandchild started", 2)],
+    [
+        ("hang", "measure", 1),
+        pytest.param("hang_and_ignore_sigterm", "measure", 1, marks=pytest.mark.slow),
+        ("grandchild", "grandchild started", 2),
+    ],
 )
 def test_when_the_study_is_killed_its_trial_goes_too(
     launch: Launch, tmp_path: Path, fault: str, last: str, count: int
