@@ -158,12 +158,7 @@ def _beside_processes(
     config, waits = PipelineConfig(loader=loader), found.reads is not None and found.reads.waits
     if waits or loader.workers <= _FEW_THREADS or found.loader_images_per_second is None:
         return found
-    costs = Costs(
-        ops=found.op_costs,
-        model_rates={config.model_setup: math.inf},
-        cores=machine.core_time(),
-        call_seconds=found.call_seconds,
-    )
+    costs = dataclasses.replace(_costs_alone(config, found.op_costs), call_seconds=found.call_seconds)
     made = found.loader_images_per_second.value
     if made > _FAR_LESS * cost_model.predict(config, costs):
         return found
@@ -177,7 +172,7 @@ def _beside_processes(
 
 
 def _each_call(ops: Sequence[OpCost], together: float) -> float:
-    """Return how long each call takes if they take so long together, and none takes longer than its op's own time."""
+    """Return the seconds of a call if the calls for an image take `together`. A call takes no longer than its op."""
     own = sorted(op.seconds_per_image for op in ops if op.part != "finish")
     for count, most in zip(range(len(own), 0, -1), own, strict=True):
         if together <= count * most:
@@ -293,8 +288,13 @@ def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], read
     """Choose the batch size of the loader alone; reads count as waiting only if they waited when ops were timed."""
     config = PipelineConfig(loader=loader)
     waiting = reading if ops[0].wait_seconds_per_image > 0 else None
-    costs = Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=machine.core_time(), reads=waiting)
+    costs = dataclasses.replace(_costs_alone(config, ops), reads=waiting)
     return round_batch_size(workload.batch_size, config, costs)
+
+
+def _costs_alone(config: PipelineConfig, ops: Sequence[OpCost]) -> Costs:
+    """Return the costs of a loader without a model."""
+    return Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=machine.core_time())
 
 
 def _run(
