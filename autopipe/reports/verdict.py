@@ -268,8 +268,9 @@ def trust(result: Result) -> tuple[bool, str]:
         reasons.append(f"other programs took {result.others_cores:.1f} of the cores")
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
-    best = result.winner
-    if best is not None and (rate := best.images_per_second).has_interval and rate.high > _UNSTEADY * rate.low:
+    rate = None if result.winner is None else result.winner.images_per_second
+    varies = rate is not None and rate.has_interval and rate.high > _UNSTEADY * rate.low
+    if varies:
         reasons.append("the winner's rate is unsteady")
     unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]
     if unsure and result.proved:
@@ -277,8 +278,8 @@ def trust(result: Result) -> tuple[bool, str]:
     if not reasons:
         why = "proved side by side, on cores that little else used"
         return True, f"{why if result.proved else 'a baseline is as fast as the model alone, so no gain is claimed'}."
-    holds = " The ratios hold: they were measured side by side." if result.proved and not unsure else ""
-    return False, f"{'; '.join(reasons)}.{holds}"
+    hold = result.proved and not unsure and (not varies or all(each.decided for each in result.contests))
+    return False, f"{'; '.join(reasons)}.{' The ratios hold: they were measured side by side.' if hold else ''}"
 
 
 def trust_text(result: Result) -> str:

@@ -179,6 +179,10 @@ HOLD = "The ratios hold: they were measured side by side."
             {"rate": Estimate(value=50.0, low=34.0, high=65.0)},
             f"low: the winner's rate is unsteady. {HOLD}",
         ),
+        (
+            {"rate": Estimate(value=50.0, low=34.0, high=65.0), "contests": (1.01, 0.8)},
+            "low: the winner's rate is unsteady.",
+        ),
         ({"drift": 0.01}, "good: proved side by side, on cores that little else used."),
         (
             {"proved": False, "stop": CEILING, "baselines": (baseline("mine", 1000.0),)},
