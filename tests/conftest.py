@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import cv2
 import hypothesis
 import numpy as np
+import psutil
 import pytest
 
 from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig, to_config
+from tests.fakes.commands import children
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
 # pytest workers on two cores do not each claim both for the arithmetic of one op.
@@ -22,6 +24,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test asserts a time: a machine that is busy for a moment is no failure.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.fixture
+def no_process_left() -> Iterator[None]:
+    """Fail where a process that began within the test is there 20 s after it."""
+    before = children()
+    yield
+    assert psutil.wait_procs(set(children()) - set(before), timeout=20)[1] == []
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
 
@@ -44,6 +46,20 @@ def in_shell(line: str, folder: Path) -> Done:
 def succeeded(done: Done) -> Done:
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done
+
+
+def children() -> list[psutil.Process]:
+    """The processes below this one but for Python's resource tracker.
+
+    It begins with the first memory that any test shares by `multiprocessing`, and ends with this process.
+    """
+    tracker = "from multiprocessing.resource_tracker"
+    found = list[psutil.Process]()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if tracker not in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -32,7 +32,7 @@ from autopipe.pipeline.config import LOADERS, LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.workload.sample import Batch, FieldKind
 from tests.fakes import consumers
-from tests.fakes.commands import environment, python, succeeded
+from tests.fakes.commands import children, environment, python, succeeded
 from tests.fakes.damage import corrupt, empty, truncate
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watche
     with opened(workload(photos), PROCESSES) as loader:
         watched = TimedLoader(loader)
         before = copies(loader.batches(0, last=True))
-        workers = psutil.Process().children(recursive=True)[1:]
+        workers = children()[1:]
         assert watched.lost_workers() == 0
         for process in workers:
             process.kill()
@@ -167,12 +167,12 @@ def test_close_returns_although_an_op_does_not(
     consumer = threading.Thread(target=consume, daemon=True)
     consumer.start()
     wait_for(marker)
-    children = psutil.Process().children()
+    nurseries = children()
     made.close()
     leave.touch()
     consumer.join(GONE_SECONDS)
     assert "closed" in str(caught[0])
-    assert gone(children)
+    assert gone(nurseries)
 
 
 class Counted:
@@ -295,15 +295,14 @@ def test_worker_processes_that_cannot_all_be_started_are_told_and_none_stays(
     with pytest.raises(LoaderError, match=r"could not be started: .*unavailable\. Use fewer workers"):
         opened(workload(photos), PROCESSES)
     assert not psutil.pid_exists(started[0])
-    assert not psutil.Process().children()
+    assert not children()
 
 
 def test_a_killed_nursery_is_replaced_with_the_next_worker_that_dies() -> None:
     with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1)) as loader:
         batches = loader.batches(0, last=True)
         made = [next(batches)]
-        (nursery,) = psutil.Process().children()
-        workers = nursery.children()
+        nursery, *workers = children()
         for process in (nursery, *workers):
             process.kill()
         made += batches
@@ -562,11 +561,11 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
         assert process.stdout is not None
         assert process.stderr is not None
         line = process.stdout.readline()
-        children = [psutil.Process(int(pid)) for pid in line.split() if psutil.pid_exists(int(pid))]
+        family = [psutil.Process(int(pid)) for pid in line.split() if psutil.pid_exists(int(pid))]
         errors = process.stderr.read()  # ends when the last holder of it does: workers that live on would keep it open
         process.wait(GONE_SECONDS)
     assert line, errors
-    assert gone(children)
+    assert gone(family)
     assert set(Path("/dev/shm").iterdir()) <= blocks
     assert list(scratch.iterdir()) == []
     if end in ("close twice", "dropped", "never closed"):
@@ -634,10 +633,10 @@ def test_too_little_memory_is_refused_with_the_bytes(
     photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=2000, available_bytes=1000))
-    before = psutil.Process().children()
+    before = children()
     with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):
         opened(workload(photos), loader, keep="memory")
-    assert before == psutil.Process().children()
+    assert before == children()
 
 
 @pytest.mark.timeout(400)

@@ -37,6 +37,8 @@ from autopipe.search import searching
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.commands import environment
 
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
 CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1))
 AS_IT_IS = ap.PipelineConfig(loader=Wrapped())
 IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, end_seconds=2.0)
@@ -78,7 +80,6 @@ def started(launch: Launch, deadlines: Deadlines) -> Iterator[TrialRunner]:
         assert pid is not None
         yield runner
     assert child.members(pid) == []
-    assert psutil.Process().children(recursive=True) == []
 
 
 def is_gone(path: Path) -> bool:
@@ -294,7 +295,6 @@ def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_repla
         runner.close()
     assert found[0] == begun
     assert [list(dict.fromkeys(found)).index(pid) for pid in found] == processes
-    assert psutil.Process().children(recursive=True) == []
 
 
 def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
@@ -398,7 +398,6 @@ def test_ctrl_c_while_a_child_starts_leaves_neither_a_process_nor_its_folder(
             runner.begin()
         assert runner.pid is not None
         assert len(list(tmp_path.glob(f"{child.PREFIX}*"))) == 1
-    assert psutil.Process().children(recursive=True) == []
     assert list(tmp_path.glob(f"{child.PREFIX}*")) == []
 
 
@@ -406,7 +405,6 @@ def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tm
     (tmp_path / "train.py").write_text("import time\ntime.sleep(3600)\n")
     with TrialRunner(launch, deadlines=Deadlines(close_seconds=3600)) as runner:
         runner.begin()
-    assert psutil.Process().children(recursive=True) == []
 
 
 STUDY = """

@@ -17,7 +17,7 @@ from autopipe.measure.trial import child
 from autopipe.search import searching
 from autopipe.search.result import Reason
 from autopipe.search.trials import Event, SearchStopped, TrialFinished
-from tests.fakes.commands import autopipe
+from tests.fakes.commands import autopipe, children
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -52,7 +52,7 @@ def test_ctrl_c_within_a_trial_returns_the_best_so_far_and_leaves_no_child(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_BACKEND", "jax")  # which is imported in a second
     monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")  # other tunes need not be waited for
-    others, told = set(psutil.Process().children(recursive=True)), list[Event]()
+    others, told = set(children()), list[Event]()
 
     def listen(event: Event) -> None:
         told.append(event)
@@ -67,7 +67,7 @@ def test_ctrl_c_within_a_trial_returns_the_best_so_far_and_leaves_no_child(
     (finished,) = [event for event in told if isinstance(event, TrialFinished)]
     assert tuned.config == finished.config
     assert [event.stop.reason for event in told if isinstance(event, SearchStopped)] == [Reason.INTERRUPTED]
-    assert set(psutil.Process().children(recursive=True)) <= others
+    assert set(children()) <= others
     assert not Path("press").exists()
 
 

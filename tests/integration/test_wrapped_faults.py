@@ -10,7 +10,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from autopipe.pipeline.batching import indexed
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.workload.ops.planner import make_plan
-from tests.fakes.commands import python, succeeded
+from tests.fakes.commands import children, python, succeeded
 
 THREADS, PROCESSES = ap.Threads(workers=2, queue_size=2), ap.Processes(workers=2, queue_size=2)
 KERAS = Wrapped.model_validate({"workers": 2, "use_multiprocessing": True, "max_queue_size": 10})
 GONE_SECONDS = 30
+pytestmark = pytest.mark.usefixtures("no_process_left")
 of_both = pytest.mark.parametrize("loader", [THREADS, PROCESSES], ids=["threads", "processes"])
 
 
@@ -63,14 +64,6 @@ def opened(dataset: Any, loader: LoaderConfig) -> ap.Loader:
 
 def indices(loader: ap.Loader, epoch: int = 0) -> list[int]:
     return [int(x[0, 0]) for x, _ in loader.batches(epoch)]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    before = set(psutil.Process().children(recursive=True))
-    yield
-    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=GONE_SECONDS)
-    assert not [process for process in left if "resource_tracker" not in " ".join(process.cmdline())]
 
 
 def raises(index: int, batch: Any) -> Any:
@@ -277,10 +270,10 @@ def test_keras_own_processes_end_with_the_loader() -> None:
         def __len__(self) -> int:
             return 10**6
 
-    before = set(psutil.Process().children(recursive=True))
+    before = set(children())
     with opened(Many(), KERAS) as made:
         next(made.batches(0))
-        family = set(psutil.Process().children(recursive=True)) - before
+        family = set(children()) - before
         assert len(family) >= 4  # those that fork, read, and two workers
     _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
     assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
