@@ -80,13 +80,14 @@ def modules() -> list[tuple[str, ast.Module]]:
 def literals(tree: ast.Module) -> set[str]:
     """Return the strings of a module that are no docstrings."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
-    }
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
-    return {node.value for node in nodes if isinstance(node.value, str)}
+    docstrings, found = set[int](), set[str]()
+    for node in ast.walk(tree):  # a definition comes before what is in it
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and id(node) not in docstrings:
+                found.add(node.value)
+        elif isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr):
+            docstrings.add(id(node.body[0].value))
+    return found
 
 
 def plugin_modules() -> Mapping[str, str]:
