@@ -269,11 +269,14 @@ class WrappedData:
             hint = "Give the list that the function takes first: ap.wrap(function, files=[...], model=...)."
             raise ConfigError(f"The dataset's files are not known, but got tf_interleave={interleave}.", hint=hint)
         try:
-            return feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
+            found = feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
         except AutopipeError:
             raise
         except Exception as error:
             raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
+        if interleave and (reason := outside.against_parts(self.function, self.listed, own)):
+            raise ConfigError(f"Its files cannot be read in parts: {reason}.", hint="Use tf_interleave=0.")
+        return found
 
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
         """Return the batches of a dataset that was made by their index, for workers.

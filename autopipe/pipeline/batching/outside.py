@@ -10,7 +10,8 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -128,6 +129,22 @@ def _against_interleave(dataset: Any) -> str | None:
     return None
 
 
+def against_parts(function: Callable[..., Any], files: Sequence[Any], arguments: Mapping[str, Value]) -> str | None:
+    """Return the reason why parts of the files would not hold the samples of all of them, or None.
+
+    A function that gives a batch of a file that does not exist reads others: each part would have all samples.
+    """
+    if not isinstance(files[0], str | Path):
+        return None
+    first = Path(files[0])
+    missing = f"{str(files[0]).removesuffix(first.name)}{first.stem}-which-is-not-there{first.suffix}"
+    try:
+        next(iter(function([type(files[0])(missing)], **arguments)))
+    except Exception:  # noqa: BLE001  # whatever the user's code raises
+        return None
+    return f"the function gives a batch of {missing!r}, too, so it reads other files than those that it is given"
+
+
 def _with_options(around: Around, dataset: Any) -> Any:
     import tensorflow as tf
 
@@ -165,7 +182,8 @@ def offered(data: WrappedData) -> tuple[dict[str, tuple[Value, ...]], list[tuple
     against: list[tuple[str, str | int, str | None]] = [("wrapped.tf_cache", "memory", _against_cache(dataset, data))]
     if (parts := min(_PARTS, len(data.listed))) > 1:
         found["tf_interleave"] = (0, parts)
-        against.append(("wrapped.tf_interleave", parts, _against_interleave(dataset.dataset)))
+        reason = _against_interleave(dataset.dataset) or against_parts(data.function, data.listed, data.defaults)
+        against.append(("wrapped.tf_interleave", parts, reason))
     return found, against
 
 

@@ -333,6 +333,7 @@ def test_verify_tells_of_another_order_unless_the_function_shuffles() -> None:
     ("function", "reason"),
     [
         (of_files, "None"),
+        (lambda files: of_files(FILES), "gives a batch of '0-which-is-not-there', too"),
         (lambda files: of_files(files).repeat(), "no end"),
         (lambda files: of_files(files).unbatch().batch(4, drop_remainder=True), "drop_remainder"),
         (lambda files: tf.data.Dataset.range(1, 9).map(lambda n: tf.ones((n,))).padded_batch(2), "another axis"),
