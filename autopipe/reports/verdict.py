@@ -29,7 +29,6 @@ _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
-_UNSTEADY = 1.5  # times from the lower to the upper end of the rate of the winner
 _LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
 
 
@@ -269,7 +268,7 @@ def trust(result: Result) -> tuple[bool, str]:
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
     rate = None if result.winner is None else result.winner.images_per_second
-    varies = rate is not None and rate.has_interval and rate.high > _UNSTEADY * rate.low
+    varies = rate is not None and rate.has_interval and rate.high > wording.UNSTEADY * rate.low
     if varies:
         reasons.append("the winner's rate is unsteady")
     unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]

@@ -22,8 +22,10 @@ if TYPE_CHECKING:  # which imports decoders
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
-_SAYS_NOTHING = 1000.0  # times from the lower to the upper end of a ratio
-_MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
+UNSTEADY = 2.0
+"""Times from the lower to the upper end of a rate, beyond which it is not known. A ratio has two rates in it, and so the
+square of this.
+"""
 
 
 def failed(failure: TrialFailure) -> str:
@@ -91,7 +93,7 @@ def span(low: float, high: float) -> str:
     """Format an interval of images/s, as `Estimate` has it: with one window, none is known."""
     if low <= 0:
         return "one window, no interval"
-    if high > _MEANINGLESS * low:
+    if high > UNSTEADY * low:
         return "too unsteady"
     return f"{rate(low)} to {rate(high)}"
 
@@ -175,8 +177,8 @@ def times(ratio: float) -> str:
 
 
 def interval(low: float, high: float | None) -> str:
-    """Format a 95 % interval of a ratio; None is an open end. One that excludes nothing is not told."""
-    if high is not None and high > _SAYS_NOTHING * low:
+    """Format a 95 % interval of a ratio; None is an open end. A wide one is told only if it excludes 1."""
+    if high is not None and low <= 1 <= high and high > UNSTEADY**2 * low:
         return "not known"
     ends = ["" if end is None else times(end).removesuffix("x") for end in (low, high)]
     return f"{ends[0]} to {ends[1]}" if high is not None else f"{ends[0]} or more"
