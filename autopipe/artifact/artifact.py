@@ -23,7 +23,7 @@ import pydantic_core
 
 from autopipe.artifact import pick, reference
 from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Live, Profile
-from autopipe.errors import ArtifactError, near, shortened
+from autopipe.errors import ArtifactError, ConfigError, near, shortened
 from autopipe.hardware import disk, machine
 from autopipe.measure.trial import protocol
 from autopipe.workload.workload import Workload
@@ -68,6 +68,8 @@ def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
         return Artifact.model_validate_json(text)
     except pydantic.ValidationError as error:
         raise ArtifactError(f"`{name}`: {_sentence(error)}", hint=_RENEW) from None
+    except ConfigError as error:  # of a machine that was rehearsed or simulated
+        raise ArtifactError(f"`{name}`: {error.message}", hint=_RENEW) from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

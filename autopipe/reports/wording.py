@@ -23,9 +23,7 @@ _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
 UNSTEADY = 2.0
-"""Times from the lower to the upper end of a rate, beyond which it is not known. A ratio has two rates in it, and so the
-square of this.
-"""
+"""Times from the lower to the upper end of a rate, beyond which it is not known; of a ratio, the square of this."""
 
 
 def failed(failure: TrialFailure) -> str:

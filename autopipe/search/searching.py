@@ -40,7 +40,7 @@ from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline, TrialMeasurer, succeeded
 from autopipe.search.record import ENDED, differences
-from autopipe.search.settings import Settings, request_of, simulated_step
+from autopipe.search.settings import MOST, Settings, request_of, step_text
 from autopipe.search.trials import NotJoined, OnEvent, WaitingForMachine
 from autopipe.values import count_text
 from autopipe.workload import digests
@@ -416,8 +416,8 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
 def _measured_as(settings: Settings) -> dict[str, str]:
     """Return settings that change the figures of trials and belong neither to the workload nor to the machine."""
     found = {}
-    if (step := simulated_step(settings)) is not None:
-        found["simulated step"] = step.text
+    if settings.simulate is not None:
+        found["simulated step"] = step_text(settings.simulate)
     if settings.rehearse is not None:
         found["rehearsal"] = settings.rehearse.text
     if settings.page_cache != "auto":
@@ -506,7 +506,8 @@ def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Setting
 
 def _request(settings: Settings) -> str:
     """Return the settings that all processes of a shared study must have in common, as JSON."""
-    asked = request_of(settings).model_dump(mode="json", exclude={"only", *_ONES_OWN})
+    asked = request_of(settings).model_dump(mode="json", exclude={"limits", *_ONES_OWN})
+    asked |= {f"max_{name}": getattr(settings.limits, name) for name in MOST}
     asked |= {f"only {name}": list(values) for name, values in settings.limits.only.items()}
     asked |= {
         "space": Path(settings.space).name,

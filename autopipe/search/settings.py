@@ -12,6 +12,7 @@ import numbers
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -109,31 +110,16 @@ class Settings:
 # -------------------- request: what an artefact keeps
 
 
-class SimulatedStep(Value):
-    """A simulated accelerator in the place of the model."""
-
-    step_seconds: float = pydantic.Field(gt=0)  # of a step of `batch_size` samples, or of any step
-    batch_size: int | None = pydantic.Field(default=None, ge=1)  # None if a step takes the same time with any size
-
-    @property
-    def text(self) -> str:
-        milliseconds = f"{1e3 * self.step_seconds:g}ms"
-        return milliseconds if self.batch_size is None else f"{milliseconds}/{self.batch_size}"
-
-
 class Request(Value):
     """The settings of the tune that made a profile, which a retune repeats; see the same names in `Settings`."""
 
     space: str = pydantic.Field(default="default", max_length=4096)
-    only: dict[str, tuple[bool | int | float | str, ...]] = pydantic.Field(default_factory=dict)
     trials: int = pydantic.Field(default=30, ge=1)
     budget_seconds: float | None = pydantic.Field(default=None, gt=0)
-    max_memory_bytes: int | None = pydantic.Field(default=None, ge=0)
-    max_workers: int | None = pydantic.Field(default=None, ge=0)
-    max_cpu_percent: float | None = pydantic.Field(default=None, gt=0)
+    limits: Limits = Limits()
     convert: bool | None = None
     epochs: int | None = pydantic.Field(default=None, ge=1)
-    simulate: SimulatedStep | None = None
+    simulate: SimulatedAccelerator | None = None
     rehearse: Rehearsal | None = None  # which a retune does not repeat: it is for the machine that is there
     virtual_devices: int = pydantic.Field(default=0, ge=0)
     hosts: int = pydantic.Field(default=1, ge=1)
@@ -146,14 +132,14 @@ class Request(Value):
 _RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known configurations come first
 _RETUNE_BUDGET: Final = 0.75  # and of its time
 
-_LIMITS: Final = {"memory_bytes": "max_memory_bytes", "workers": "max_workers", "cpu_percent": "max_cpu_percent"}
-_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "hosts", "mode", "seed")
+MOST: Final = ("memory_bytes", "workers", "cpu_percent")
+"""The fields of `Limits` that an option `--max-...` sets."""
 
 _OPTIONS: Final = {
     "space": "--space {}",
-    "max_memory_bytes": "--max-memory {}B",
-    "max_workers": "--max-workers {}",
-    "max_cpu_percent": "--max-cpu {:g}",
+    "limits.memory_bytes": "--max-memory {}B",
+    "limits.workers": "--max-workers {}",
+    "limits.cpu_percent": "--max-cpu {:g}",
     "epochs": "--epochs {}",
     "simulate": "--simulate-step {}",
     "rehearse": "--rehearse {}",
@@ -164,7 +150,6 @@ _OPTIONS: Final = {
     "isolation": "--isolation {}",
     "seed": "--seed {}",
 }
-
 
 _SEEDS: Final = 2**32  # as many as NumPy and Optuna take
 
@@ -185,23 +170,17 @@ def require_possible(settings: Settings) -> None:
 def request_of(settings: Settings, *, retune: bool = False) -> Request:
     """Return the request that a profile keeps. A retune has a share of a tune's trials and time."""
     trials, budget = (_RETUNE_TRIALS, _RETUNE_BUDGET) if retune else (1.0, 1.0)
-    return Request(
-        space=settings.space if settings.space in library.names() else str(Path(settings.space).absolute()),
-        only={name: tuple(values) for name, values in settings.limits.only.items()},
-        trials=round(settings.trials / trials),
-        budget_seconds=None if settings.budget_seconds is None else settings.budget_seconds / budget,
-        simulate=simulated_step(settings),
-        rehearse=settings.rehearse,
-        **{name: getattr(settings.limits, limit) for limit, name in _LIMITS.items()},
-        **{name: getattr(settings, name) for name in _PLAIN},
-    )
+    kept: dict[str, Any] = {name: getattr(settings, name) for name in Request.model_fields}
+    kept["space"] = settings.space if settings.space in library.names() else str(Path(settings.space).absolute())
+    kept["trials"] = round(settings.trials / trials)
+    kept["budget_seconds"] = None if settings.budget_seconds is None else settings.budget_seconds / budget
+    return Request(**kept)
 
 
-def simulated_step(settings: Settings) -> SimulatedStep | None:
-    """Return the simulated accelerator as a request keeps it."""
-    if (simulated := settings.simulate) is None:
-        return None
-    return SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size)
+def step_text(simulated: SimulatedAccelerator) -> str:
+    """Return a simulated accelerator as `--simulate-step` takes it."""
+    milliseconds = f"{1e3 * simulated.step_seconds:g}ms"
+    return milliseconds if simulated.batch_size is None else f"{milliseconds}/{simulated.batch_size}"
 
 
 def retune_settings(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
@@ -211,30 +190,25 @@ def retune_settings(request: Request, settings: Settings, given: Collection[str]
     command, with the defaults of a retune; `given` names the fields of `Settings` and `Limits` to take from it.
     `folder` is the artefact's. Raises SpaceError if the file of the tune's search space is gone.
     """
-    known = {
+    known: dict[str, Any] = dict(request) | {
         "space": request.space if "space" in given else _space(request.space, folder),
         "trials": max(1, math.ceil(request.trials * _RETUNE_TRIALS)),
         "budget_seconds": None if request.budget_seconds is None else request.budget_seconds * _RETUNE_BUDGET,
-        "simulate": rehearsal(request).simulate,
-        **{name: getattr(request, name) for name in _PLAIN},
+        "limits": dataclasses.replace(
+            request.limits,
+            only={**request.limits.only, **settings.limits.only},
+            **{name: getattr(settings.limits, name) for name in MOST if name in given},
+        ),
+        "rehearse": settings.rehearse,
         "virtual_devices": gpu.asked() or request.virtual_devices,
     }
-    limits = {limit: getattr(request, name) for limit, name in _LIMITS.items()}
-    changed = dataclasses.replace(
-        settings.limits,
-        only={**request.only, **settings.limits.only},
-        **{name: value for name, value in limits.items() if name not in given},
-    )
-    return dataclasses.replace(
-        settings, limits=changed, **{name: value for name, value in known.items() if name not in given}
-    )
+    return dataclasses.replace(settings, **{name: value for name, value in known.items() if name not in given})
 
 
 def rehearsal(request: Request) -> Settings:
     """Return settings with the simulated hardware of a tune: an accelerator, virtual devices, hosts."""
-    simulated = request.simulate
     return Settings(
-        simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
+        simulate=request.simulate,
         virtual_devices=request.virtual_devices,
         hosts=request.hosts,
         mode=request.mode,
@@ -254,14 +228,13 @@ def _space(space: str, folder: Path) -> str:
 
 def as_options(settings: Settings) -> str:
     """Return the options of a search that differ from the defaults, as on a command line; "" if none does."""
-    request, usual = request_of(settings), Request()
-    said = [
-        text.format(value.text if isinstance(value, SimulatedStep | Rehearsal) else value)
-        for name, text in _OPTIONS.items()
-        if (value := getattr(request, name)) != getattr(usual, name)
-    ]
+    request, usual, said = request_of(settings), Request(), []
+    for name, text in _OPTIONS.items():
+        if (value := attrgetter(name)(request)) != attrgetter(name)(usual):
+            value = step_text(value) if isinstance(value, SimulatedAccelerator) else value
+            said.append(text.format(value.text if isinstance(value, Rehearsal) else value))
     said += ["--convert" if request.convert else "--no-convert"] if request.convert is not None else []
-    said += [f"--only {name}={','.join(map(_text, values))}" for name, values in request.only.items()]
+    said += [f"--only {name}={','.join(map(_text, values))}" for name, values in request.limits.only.items()]
     return " ".join(said)
 
 

@@ -13,7 +13,8 @@ import pytest
 from autopipe.artifact import factory, reference
 from autopipe.cli.output import say_next, write_outputs
 from autopipe.measure import fingerprint
-from autopipe.search.settings import Request, SimulatedStep
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.search.settings import Request
 from tests.fakes.commands import in_shell, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN
@@ -68,7 +69,7 @@ def test_the_line_after_a_tune_with_a_simulated_accelerator_needs_no_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text(TRAIN.replace(", model=build_model", ""))
-    request = Request(simulate=SimulatedStep(step_seconds=0.01, batch_size=4))
+    request = Request(simulate=SimulatedAccelerator(step_seconds=0.01, batch_size=4))
     lines = _printed(tmp_path, tmp_path, Path("tuned"), monkeypatch, request=request)
     done = succeeded(in_shell(lines[0], tmp_path))
     assert done.stdout.strip() == "256"

@@ -19,6 +19,7 @@ from autopipe.artifact.artifact import merge
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.cli.output import use_beside
 from autopipe.measure import fingerprint
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import library, result, settings, study
 from tests.fakes import findings
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
@@ -199,7 +200,7 @@ def retuned(
 def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool, simulated: bool
 ) -> None:
-    request = settings.Request(simulate=settings.SimulatedStep(step_seconds=0.01) if simulated else None)
+    request = settings.Request(simulate=SimulatedAccelerator(0.01) if simulated else None)
     path, known = stored(tmp_path, request=request)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(NAMED, path.name))
     found = known if same else stored(tmp_path / "other", key="another", request=request)[1]
