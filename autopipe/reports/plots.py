@@ -15,16 +15,17 @@ from autopipe.measure.facts import Ceiling
 from autopipe.reports import drawing, wording
 from autopipe.reports.drawing import Drawing, Rows, Scale
 from autopipe.reports.page import Column, Row, Section, Table, words_column
-from autopipe.search.result import Contest, Effect, Origin, Result, Trial, Way
+from autopipe.search.result import Asker, Contest, Effect, Result, Trial, Way
 
 # ---------------------------------------------------------------- history
 
+_PREDICTION = ("triangle", "guess", "prediction")
 _SHAPES = {
-    Origin.BASELINE: ("square", "base", "baseline"),
-    Origin.PREDICTION: ("triangle", "guess", "prediction"),
-    Origin.SAMPLER: ("dot", "part", "sampler"),
-    Origin.PROOF: ("diamond", "win", "confirmation"),
-    Origin.OTHER: ("dot", "other", "again"),
+    Asker.BASELINE: ("square", "base", "baseline"),
+    **dict.fromkeys((Asker.SEED, Asker.KNOWN, Asker.ADVICE), _PREDICTION),
+    Asker.SAMPLER: ("dot", "part", "sampler"),
+    Asker.PROOF: ("diamond", "win", "confirmation"),
+    Asker.AGAIN: ("dot", "other", "again"),
 }
 
 
@@ -40,7 +41,7 @@ def history(result: Result) -> Section | None:
     rows: list[Row] = [
         {
             "number": number,
-            "origin": each.origin.value,
+            "origin": _SHAPES[each.origin][2],
             "config": wording.config(each.config),
             "images_per_second": None if each.images_per_second is None else each.images_per_second.model_dump(),
             "failure": _failure(each),
@@ -74,7 +75,8 @@ def draw_history(trials: Sequence[Trial], measured: Ceiling | None, width: float
     ceiling = None if measured is None else measured.model_images_per_second.value
     best = max((each.images_per_second.value for each in trials if each.images_per_second is not None), default=0.0)
     drawn = Drawing(width, f"Search history: {len(trials)} trials, the best at {wording.rate(best)} images a second.")
-    items = [_SHAPES[origin] for origin in Origin if origin in {each.origin for each in trials}]
+    asked = {each.origin for each in trials}
+    items = list(dict.fromkeys(shape for asker, shape in _SHAPES.items() if asker in asked))
     if any(each.images_per_second is None for each in trials):
         items.append(("cross", "fail", "failed"))
     top = drawn.legend(items, 14.0) + 30.0
@@ -102,7 +104,7 @@ def _draw_best(drawn: Drawing, trials: Sequence[Trial], across: Scale, up: Scale
     points: list[tuple[float, float]] = []
     best = last = 0.0
     for number, each in enumerate(trials, start=1):
-        if each.images_per_second is None or each.origin is Origin.PROOF:
+        if each.images_per_second is None or each.origin is Asker.PROOF:
             continue
         last = across(number)
         if each.images_per_second.value > best:

@@ -30,7 +30,6 @@ from autopipe.search.result import (
     DeviceCount,
     Effect,
     LeftOut,
-    Origin,
     Payback,
     Reason,
     Result,
@@ -41,7 +40,7 @@ from autopipe.search.result import (
 )
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
-from autopipe.search.trials import AskedBy, Asker, Point, Row
+from autopipe.search.trials import AskedBy, Point, Row
 from autopipe.values import Estimate
 
 # -------------------- conversions
@@ -111,15 +110,6 @@ def _cost_profile(session: Session, point: Point) -> CostProfile:
 
 # -------------------- conclusion
 
-_ORIGINS = {
-    Asker.BASELINE: Origin.BASELINE,
-    Asker.SEED: Origin.PREDICTION,
-    Asker.KNOWN: Origin.PREDICTION,
-    Asker.ADVICE: Origin.PREDICTION,
-    Asker.AGAIN: Origin.OTHER,
-    Asker.PROOF: Origin.PROOF,
-    Asker.SAMPLER: Origin.SAMPLER,
-}
 _VISIBLE = 0.02  # in log units: a smaller difference is not seen in the figures
 
 
@@ -392,7 +382,7 @@ def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[s
 def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> Trial:
     """Make a result's entry for a trial; without an outcome it was interrupted."""
     return Trial(
-        origin=_ORIGINS[origin.asker],
+        origin=origin.asker,
         key=config.key(),
         config=config.model_dump(mode="json"),
         images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,

@@ -43,20 +43,22 @@ class Stop(Value):
     message: str
 
 
-class Origin(enum.StrEnum):
-    """The origin of a trial."""
+class Asker(enum.StrEnum):
+    """The origins of trials, each with a detail in the study."""
 
-    BASELINE = "baseline"
-    PREDICTION = "prediction"
-    SAMPLER = "sampler"
-    PROOF = "proof"
-    OTHER = "other"
+    BASELINE = "baseline"  # a usual pipeline of today; the detail is its name
+    KNOWN = "known"  # a configuration that did well elsewhere or before
+    SEED = "seed"  # reasoning before the sampler; the detail is the kind
+    ADVICE = "advice"  # a converted form, measured as advice
+    SAMPLER = "sampler"  # the detail is its name
+    AGAIN = "again"  # a second look at a measurement that would end the search; the detail is the reason
+    PROOF = "proof"  # the detail is the number of its block
 
 
 class Trial(Value):
     """One trial of a search. Without a rate and without a failure, it was interrupted."""
 
-    origin: Origin
+    origin: Asker
     key: str  # of the configuration
     config: JsonObject
     images_per_second: Estimate | None = None

@@ -4,7 +4,6 @@ configuration, and the events of a search. What to try, and how to show it, is d
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
@@ -16,6 +15,7 @@ from autopipe.measure.facts import Ceiling, Description, Limits
 from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure, parse_outcome
 from autopipe.measure.stats import estimate, median
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.search.result import Asker as Asker
 from autopipe.search.result import LeftOut, Stop
 from autopipe.values import Estimate
 
@@ -88,18 +88,6 @@ class Point:
 
 
 # -------------------- origin: the reason of a trial, which a study holds as a word
-
-
-class Asker(enum.StrEnum):
-    """The origins of trials."""
-
-    BASELINE = "baseline"  # a usual pipeline of today; `detail` is its name
-    KNOWN = "known"  # a configuration that did well elsewhere or before
-    SEED = "seed"  # reasoning before the sampler; `detail` is the kind
-    ADVICE = "advice"  # a converted form, measured as advice
-    SAMPLER = "sampler"  # `detail` is its name
-    AGAIN = "again"  # a second look at a measurement that would end the search; `detail` is the reason
-    PROOF = "proof"  # `detail` is the number of its block
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from autopipe.measure.fingerprint import Gpu, Hardware
 from autopipe.measure.trial.workload_import import load_workload
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search.result import Baseline, Origin, Reason, Result, Stop, Trial, Winner
+from autopipe.search.result import Asker, Baseline, Reason, Result, Stop, Trial, Winner
 from autopipe.search.settings import Request
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
@@ -93,7 +93,7 @@ def baseline(name: str, rate: float, **changes: Any) -> Baseline:
 
 
 def trial(ran: JsonObject, rate: float) -> Trial:
-    return Trial(origin=Origin.SAMPLER, key=digests.digest(str(ran)), config=ran, images_per_second=about(rate))
+    return Trial(origin=Asker.SAMPLER, key=digests.digest(str(ran)), config=ran, images_per_second=about(rate))
 
 
 def ceiling(rate: float) -> Ceiling:

@@ -86,7 +86,7 @@ def test_a_report_has_all_sections_and_each_its_figures(profile: Profile) -> Non
         assert row["blocks"] == list(contest.blocks)
         assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
     assert any(row["setting"] == "keep" and row["interval"][0] > 1 for row in found["settings"]["rows"])
-    assert {"baseline", "prediction", "proof"} <= {row["origin"] for row in found["history"]["rows"]}
+    assert {"baseline", "prediction", "confirmation"} <= {row["origin"] for row in found["history"]["rows"]}
     assert len(found["history"]["rows"]) == len(profile.result.trials)
 
 

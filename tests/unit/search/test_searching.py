@@ -42,7 +42,7 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import library, lock, searching, storage
 from autopipe.search.conclusion import Searched
-from autopipe.search.result import Origin
+from autopipe.search.result import Asker
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, WaitingForMachine
@@ -331,7 +331,7 @@ def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_st
     settings = Settings(space=str(file), blocks=(0, 0), budget_seconds=None)
     found, tuned = tuning.run("train.py:workload", settings, Watcher())
     assert tuned is not None
-    ours = [pick.parse_config(each.config) for each in found.trials if each.origin is not Origin.BASELINE]
+    ours = [pick.parse_config(each.config) for each in found.trials if each.origin is not Asker.BASELINE]
     assert {each.loader.worker_count() for each in ours} <= {1, 4}
     assert len(looks) == 1
 
