@@ -29,11 +29,11 @@ def check(
     """
     from autopipe.api import retuning
     from autopipe.reports import tables
-    from autopipe.search.trials import Event, WaitingForMachine
+    from autopipe.search.trials import Event, Waiting
 
     def tell(event: Event) -> None:
-        if isinstance(event, WaitingForMachine):
-            screen.say(f"waiting   {event.holder} measures on this machine")
+        if isinstance(event, Waiting):
+            screen.say(f"waiting   {event.why} measures on this machine")
 
     known = stored.read()
     with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):

@@ -22,6 +22,11 @@ from autopipe.search.trials import Asker
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns
+_WAITS = {
+    "machine": "{0.why} measures on this machine; the wait is at most {0.seconds:.0f} s",
+    "storage": "for the study, at most {0.seconds:.0f} s: {0.why}",
+    "others": "the last trials of {0.why}",
+}
 
 
 class Progress:
@@ -97,13 +102,8 @@ class Progress:
 
     def _update(self, event: events.Event) -> None:
         match event:
-            case events.StorageWaited():
-                self._waits(f"for the study, at most {event.seconds:.0f} s: {event.reason}")
-            case events.WaitingForOthers():
-                self._waits(event.what)
-            case events.WaitingForMachine():  # which does not count against the budget
-                self._waiting_since = self._clock()
-                self._waits(f"{event.holder} measures on this machine; the wait is at most {event.seconds:.0f} s")
+            case events.Waiting():
+                self._waits(event)
             case events.StudyOpened():
                 self._opened()
             case events.SpaceTrimmed():
@@ -117,7 +117,10 @@ class Progress:
             case events.ConfirmationStarted():
                 self._confirming = (len(event.configs), 0)
 
-    def _waits(self, what: str) -> None:
+    def _waits(self, event: events.Waiting) -> None:
+        what = _WAITS[event.on].format(event)
+        if event.on == "machine":  # which does not count against the budget
+            self._waiting_since = self._clock()
         self._doing, self._detail = f"waiting: {what}", ""
         self.say("waiting", what)
 

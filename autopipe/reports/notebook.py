@@ -25,7 +25,7 @@ from autopipe.search.trials import (
     SearchStopped,
     TrialFinished,
     TrialStarted,
-    WaitingForMachine,
+    Waiting,
 )
 
 Show = Callable[[dict[str, str]], None]
@@ -66,7 +66,7 @@ class Live:
 
     def _heard(self, event: Event) -> bool:
         match event:
-            case WaitingForMachine():
+            case Waiting(on="machine"):
                 self._doing = "waiting for another tune on this machine"
             case CeilingMeasured():
                 self._ceiling = self._ceiling or event.ceiling

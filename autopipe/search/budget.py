@@ -18,7 +18,7 @@ from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.storage import Patience
-from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, OnEvent, Point, Row, StorageWaited
+from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, OnEvent, Point, Row, Waiting
 from autopipe.values import Estimate, rate_text
 
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
@@ -38,7 +38,9 @@ def patience(settings: Settings, on_event: OnEvent) -> Patience:
     seconds = _MOST_PATIENCE_SECONDS
     if settings.budget_seconds is not None:
         seconds = min(seconds, settings.budget_seconds * _PATIENCE_SHARE)
-    return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
+    return Patience(
+        seconds=seconds, on_wait=lambda reason: on_event(Waiting(on="storage", why=reason, seconds=seconds))
+    )
 
 
 def best_so_far(session: Session) -> list[Estimate | None]:

@@ -41,11 +41,14 @@ from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline, TrialMeasurer, succeeded
 from autopipe.search.record import ENDED, differences
 from autopipe.search.settings import MOST, Settings, request_of, step_text
-from autopipe.search.trials import NotJoined, OnEvent, WaitingForMachine
+from autopipe.search.trials import NotJoined, OnEvent, Waiting
 from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
+
+_DEVICE_SHARE = 0.75
+"""Of an accelerator's memory, what a training takes at most: that is JAX's default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
     """Return the facts of a search, with the memory and disk that are free now; `folder` is for converted samples."""
     devices, reason = devices_of(described, len(machine.gpus))
     accelerated = described.accelerators > 0
+    memory = next((each.memory_bytes for each in machine.gpus), None)  # None if NVML does not tell
     pointless: dict[tuple[str, Value], str] = {}
     if simulated or not accelerated:
         takes = "a simulated accelerator takes either order alike" if simulated else "there is no accelerator"
@@ -78,19 +82,9 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
         memory_bytes=detect_memory().available_bytes,
         disk_bytes=disk.detect(folder).free_bytes,
         accelerator=accelerated or simulated,
-        device_bytes=None if simulated or not accelerated else _device_bytes(machine),
+        device_bytes=None if simulated or not accelerated or memory is None else int(_DEVICE_SHARE * memory),
         pointless=pointless,
     )
-
-
-_DEVICE_SHARE = 0.75
-"""Of an accelerator's memory, what a training takes at most: that is JAX's default."""
-
-
-def _device_bytes(machine: Machine) -> int | None:
-    """Return the memory of the first accelerator that a training may take; None if NVML does not tell."""
-    memory = next((each.memory_bytes for each in machine.gpus), None)
-    return None if memory is None else int(_DEVICE_SHARE * memory)
 
 
 def hardware_of(machine: Machine, described: Description) -> Hardware:
@@ -175,7 +169,7 @@ def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
     A search with a budget waits for at most twice as long, so that two searches can run one after the other.
     """
     patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
-    return Queue(lambda who: on_event(WaitingForMachine(holder=who, seconds=patience)), patience)
+    return Queue(lambda who: on_event(Waiting(on="machine", why=who, seconds=patience)), patience)
 
 
 def search(
@@ -250,15 +244,15 @@ def _require_playable(rehearse: Rehearsal, described: Description) -> None:
 
 def _look_seconds(settings: Settings, described: Description) -> float:
     """Return the seconds for reading each of two datasets after the search; 0 if the workload wraps none."""
-    share = math.inf if settings.budget_seconds is None else _LOOK_SHARE * settings.budget_seconds
-    return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, share)
+    budget = math.inf if settings.budget_seconds is None else settings.budget_seconds
+    return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, _LOOK_SHARE * budget)
 
 
 def _epoch_seconds(settings: Settings, described: Description) -> float:
     """Return the seconds for timing whole epochs of a configuration after the search; 0 if there is no validation."""
-    share = math.inf if settings.budget_seconds is None else _EPOCH_SHARE * settings.budget_seconds
+    budget = math.inf if settings.budget_seconds is None else settings.budget_seconds
     whole = settings.mode is Mode.TRAIN and settings.hosts == 1 and not settings.is_simulated
-    return min(_EPOCH_SECONDS, share) if described.validation and whole else 0.0
+    return min(_EPOCH_SECONDS, _EPOCH_SHARE * budget) if described.validation and whole else 0.0
 
 
 def _with_epochs(found: Searched, measurer: TrialMeasurer, seconds: float) -> Searched:

@@ -41,7 +41,7 @@ from autopipe.search.trials import (
     StudyJoined,
     StudyOpened,
     TrialGivenBack,
-    WaitingForOthers,
+    Waiting,
 )
 from autopipe.workload import digests
 
@@ -332,7 +332,7 @@ class _Search:
         awaited = record.under_way()
         if awaited:
             hosts = ", ".join(sorted(set(awaited.values())))
-            self._session.on_event(WaitingForOthers(what=f"the last trials of {hosts}"))
+            self._session.on_event(Waiting(on="others", why=hosts))
         while awaited.keys() & record.under_way().keys():
             time.sleep(_POLL_SECONDS)
         while record.waiting():

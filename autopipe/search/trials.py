@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from optuna.trial import FrozenTrial
 
@@ -172,11 +172,14 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingForMachine(Event):
-    """Another tune is measuring; this one waits for it."""
+class Waiting(Event):
+    """The search waits, because another process measures on this machine, the study's storage does not answer for now,
+    or other processes that share the study run trials that the confirmation run may need.
+    """
 
-    holder: str
-    seconds: float  # that it is waited for at most
+    on: Literal["machine", "storage", "others"]
+    why: str  # the process, the error, or the hosts
+    seconds: float | None = None  # the longest wait, if there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,26 +216,11 @@ class StudyJoined(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingForOthers(Event):
-    """Other processes that share the study run trials that the confirmation run may need."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialGivenBack(Event):
     """The process of this trial died, possibly on another machine; another trial runs its configuration again."""
 
     number: int
     host: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageWaited(Event):
-    """The study's storage does not answer, for a reason that may pass; it is waited for."""
-
-    reason: str
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

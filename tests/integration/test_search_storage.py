@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 from autopipe.errors import TrialError
 from autopipe.search import budget
 from autopipe.search.conclusion import Searched
-from autopipe.search.trials import Event, StorageLost, StorageWaited
+from autopipe.search.trials import Event, StorageLost, Waiting
 from tests.fakes.searches import HARMED_AT, same, searched
 
 
@@ -62,7 +62,7 @@ def test_a_database_that_stays_locked_is_waited_for_and_then_done_without(
     ended, told = searched(url(tmp_path), lambda: holders.append(lock(tmp_path)))
     holders[0].close()
     reason = "another process holds the database locked"
-    assert [each for each in told if isinstance(each, StorageWaited)] == [StorageWaited(reason=reason, seconds=0.1)]
+    assert [each for each in told if isinstance(each, Waiting)] == [Waiting(on="storage", why=reason, seconds=0.1)]
     assert lost(told) == [reason]
     assert ended.best_config == unharmed.best_config
     assert ended.result.proved
@@ -73,7 +73,7 @@ def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unha
     holders: list[sqlite3.Connection] = []
 
     def release(event: Event) -> None:
-        if isinstance(event, StorageWaited):
+        if isinstance(event, Waiting):
             holders[0].close()
 
     ended, told = searched(url(tmp_path), lambda: holders.append(lock(tmp_path)), release)

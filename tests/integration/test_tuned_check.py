@@ -19,7 +19,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import lock, searching
 from autopipe.search.searching import hardware_of, workload_digest
-from autopipe.search.trials import Event, WaitingForMachine
+from autopipe.search.trials import Event, Waiting
 from tests.fakes.profiles import about, artifact, profile
 from tests.fakes.workload_script import TRAIN
 
@@ -61,8 +61,8 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
             queue = searching.queue_of(wait)
             drifted = retuning.check_with(runner, described, fast, here, queue=queue)
         (event,) = waited
-        assert isinstance(event, WaitingForMachine)
-        assert event.holder.startswith(f"process {os.getpid()} ")
+        assert isinstance(event, Waiting)
+        assert event.why.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
         another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
         stale = retuning.check_with(

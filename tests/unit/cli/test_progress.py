@@ -126,7 +126,10 @@ BEST = "best            100 images/s  threads(workers=2) keep=memory"
         ),
         (
             False,
-            [events.StorageWaited(reason="it is locked", seconds=30.0), events.StorageLost(reason="the disk is full")],
+            [
+                events.Waiting(on="storage", why="it is locked", seconds=30.0),
+                events.StorageLost(reason="the disk is full"),
+            ],
             [
                 "waiting   for the study, at most 30 s: it is locked",
                 "note      The study cannot be written any more: the disk is full. The search goes on in memory.",
@@ -138,7 +141,7 @@ BEST = "best            100 images/s  threads(workers=2) keep=memory"
                 events.NotJoined(reasons=("`joint-1` is of machines unlike this one: usable cores: 2 there, 4 here",)),
                 events.StudyJoined(name="joint-2", others=()),
                 events.StudyJoined(name="joint-2", others=("one", "two")),
-                events.WaitingForOthers(what="the last trials of one"),
+                events.Waiting(on="others", why="one"),
                 events.TrialGivenBack(number=6, host="two"),
             ],
             [
@@ -214,7 +217,7 @@ def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() 
 
 def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> None:
     screen = Screen(budget_seconds=60.0)
-    screen.tell(events.WaitingForMachine(holder="process 7", seconds=120.0))
+    screen.tell(events.Waiting(on="machine", why="process 7", seconds=120.0))
     screen.now = 100.0
     assert screen.live().endswith("waiting: process 7 measures on this machine; the wait is at most 120 s")
     screen.tell(events.StudyOpened(name="autopipe", resumed=0, lost=0))

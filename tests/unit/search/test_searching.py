@@ -45,7 +45,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.result import Asker
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
-from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, WaitingForMachine
+from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, Waiting
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
@@ -100,14 +100,14 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
 
         def listen(event: Event) -> None:
             runner.told.append(event)
-            if isinstance(event, WaitingForMachine):
+            if isinstance(event, Waiting):
                 free[0] = 1 << 20  # the other has left that
                 another_tune.close()
 
         site = {"described": DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})}
         _, asked = search(runner, listen, lock_name=name, site=site, began=5.0)
     kinds = [each if isinstance(each, str) else type(each) for each in runner.told]
-    assert kinds[0] is WaitingForMachine
+    assert kinds[0] is Waiting
     assert "started" in kinds[1 : kinds.index(StudyOpened)]
     trimmed = next(each for each in runner.told if isinstance(each, SpaceTrimmed))
     assert any(each.reason.startswith("keep memory: needs") for each in trimmed.left_out)
@@ -119,7 +119,7 @@ def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_not
     with lock.held(name, pytest.fail), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
         search(runner, runner.on_event, lock_name=name, budget_seconds=0.01)
     (event,) = runner.told
-    assert isinstance(event, WaitingForMachine)
+    assert isinstance(event, Waiting)
     assert event.seconds == 0.02
 
 
