@@ -140,6 +140,8 @@ def result(
     against = tuple(_baseline(session, each, proved) for each in session.baselines)
     scores = {} if proved is None else proved.scores
     chosen = None if best is None else _winner(best, ceiling, proved)
+    others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
+    busy = median([each / 100 for each in others if each is not None] or [0.0])
     found = Result(
         winner=chosen,
         proved=proved is not None and stop.reason is not Reason.INTERRUPTED,
@@ -165,7 +167,7 @@ def result(
         seconds=session.seconds(),
         measuring_seconds=sum(row.seconds for row in rows) + session.ceiling_seconds,
         ended_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
-        others_cores=0.0 if settings.rehearse is not None else _others_cores(rows),
+        others_cores=0.0 if settings.rehearse is not None else busy,
         drift=None if proved is None else _drift(session, proved),
         resident_share=workload.resident_share,
         progressive_share=workload.progressive_share,
@@ -404,11 +406,6 @@ def _left_out(session: Session) -> tuple[LeftOut, ...]:
     refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
     reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
     return tuple(LeftOut(reason=reason, configs=configs) for reason, configs in reasons.items())
-
-
-def _others_cores(rows: Sequence[Row]) -> float:
-    others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
-    return median([each / 100 for each in others if each is not None] or [0.0])
 
 
 def _device_counts(session: Session) -> tuple[DeviceCount, ...]:

@@ -44,13 +44,10 @@ _LESS = 0.95  # a cut must take less than this share of a deeper one's room to b
 Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
 
 
-def why_not(config: PipelineConfig, facts: Facts) -> str | None:
-    """Return the first reason why `config` cannot run or is not allowed, or None."""
-    return _why_not(config, facts, _RULES)
-
-
-def _why_not(config: PipelineConfig, facts: Facts, rules: Iterable[Rule]) -> str | None:
-    return next(itertools.chain.from_iterable(rule(config, facts) for rule in rules), None)
+def why_not(config: PipelineConfig, facts: Facts, rules: Iterable[Rule] | None = None) -> str | None:
+    """Return the first reason why `config` cannot run or is not allowed, by all rules or by these; or None."""
+    asked = _RULES if rules is None else rules
+    return next(itertools.chain.from_iterable(rule(config, facts) for rule in asked), None)
 
 
 def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
@@ -248,7 +245,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         except ConfigError as error:
             dropped[error.message] += 1
             continue
-        why = _why_not(candidate.config, facts, _OF_THE_WHOLE)
+        why = why_not(candidate.config, facts, _OF_THE_WHOLE)
         if why is None:
             candidates.setdefault(candidate.key, candidate)
         else:
@@ -375,7 +372,9 @@ def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
     """Return the configurations that could run if the user let samples be converted."""
     values = [str(value) for each in space if each.name == "keep" for value in each.values]
     try:
-        return trim(space.only("keep", [each for each in values if _converts(each)]), facts.converting).candidates
+        return trim(
+            space.only("keep", [each for each in values if Kept.of(each).converts]), facts.converting
+        ).candidates
     except SpaceError:
         return ()
 
@@ -415,7 +414,9 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     not there.
     """
     keep = [str(value) for each in space if each.name == "keep" for value in each.values]
-    if worth := [value for value in keep if _is_whole(value) or _useless_place(value, facts) is None]:
+    places = {value: PipelineConfig.model_construct(None, **dict[str, Any](keep=value)) for value in keep}
+    rules = (_of_storage, _of_memory)
+    if worth := [value for value in keep if _is_whole(value) or why_not(places[value], facts, rules) is None]:
         space = space.only("keep", worth)  # if none, the user has asked for them, and each gets its reason
     kinds = [str(kind) for kind in space["loader"].values]
     there = facts.device_bytes is not None or "loader" in facts.limits.only
@@ -437,26 +438,16 @@ def _useless_alone(parameter: Parameter, value: Value, facts: Facts) -> str | No
     name = parameter.name
     if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
         return _TWIN
-    if name == "keep" and _converts(str(value)) and not facts.limits.convert:
-        return _not_converted(Kept.of(str(value)).form)
+    if name == "keep" and (kept := Kept.of(str(value))).converts and not facts.limits.convert:
+        return _not_converted(kept.form)
     if name in ModelSetup._fields:
         return next(_useless(name, value, facts), None)
     return f"{name} {value}: {against}" if (against := facts.workload.against(name, value)) is not None else None
 
 
-def _converts(keep: str) -> bool:
-    return Kept.of(keep).converts
-
-
 def _is_whole(keep: str) -> bool:
     kept = Kept.of(keep)
     return kept.part == 1 and kept.cut == DEEPEST and (kept.encoded or kept.memory_cut == DEEPEST)
-
-
-def _useless_place(keep: str, facts: Facts) -> str | None:
-    part: dict[str, Any] = {"keep": keep}
-    config = PipelineConfig.model_construct(None, **part)
-    return next(itertools.chain(_of_storage(config, facts), _of_memory(config, facts)), None)
 
 
 # ---------------------------------------------------------------- setups of the model that are worth a trial
@@ -491,28 +482,18 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
 
 
 def useless(
-    ceilings: Sequence[Ceiling], setups: Sequence[ModelSetup], named: Collection[str] = (), batch_size: int = 1
+    ceilings: Sequence[Ceiling],
+    setups: Iterable[ModelSetup],
+    named: Collection[str] = (),
+    batch_size: int = 1,
+    *,
+    measuring: bool = False,
 ) -> dict[Setting, str]:
     """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
 
-    Several devices or steps per call are tried only if they pay, and so only if they were measured. Of all possible
+    Several devices or steps per call are tried only if they pay, and so only if they were measured, unless `measuring`
+    goes on. Several steps a call are for short steps: a call takes some tenths of a millisecond. Of all possible
     `setups`, `ceilings` have the measured ones. `named` settings, which the user has asked for, are not judged.
-    """
-    found = pointless(ceilings, setups, named, batch_size)
-    for name in ("devices", "steps_per_execution") if ceilings else ():
-        known = {1, *(getattr(each.setup, name) for each in ceilings)}
-        wanted = {getattr(each, name) for each in setups} - known if name not in named else set()
-        why = "there was no time to measure the model alone with it"
-        found = {(name, count): why for count in sorted(wanted)} | found
-    return found
-
-
-def pointless(
-    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = (), batch_size: int = 1
-) -> dict[Setting, str]:
-    """Return the settings that bring nothing by the measurements, with the reason; arguments as in `useless`.
-
-    Several steps a call are for short steps: a call takes some tenths of a millisecond.
     """
     rates = {each.setup: each.model_images_per_second.value for each in ceilings}
     wanted, found = list(setups), dict[Setting, str]()
@@ -523,6 +504,10 @@ def pointless(
     for name in ModelSetup._fields:
         if name not in _NOT_JUDGED and name not in named:
             found = _pointless(rates, name, {getattr(each, name) for each in wanted}) | found
+    for name in ("devices", "steps_per_execution") if ceilings and not measuring else ():
+        unknown = {getattr(each, name) for each in wanted} - {1, *(getattr(each, name) for each in rates)}
+        why = "there was no time to measure the model alone with it"
+        found = {(name, count): why for count in sorted(unknown) if name not in named} | found
     return found
 
 

@@ -111,12 +111,6 @@ BASELINES = (
 _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; others are left out then
 
 
-def _may_cache(settings: Settings) -> bool:
-    """True unless the user allows no cache in memory, or samples are read once: then other people's is no rival."""
-    allowed = settings.limits.only.get("keep", ("memory",))
-    return settings.mode is Mode.TRAIN and any(Kept.of(str(each)).in_memory for each in allowed)
-
-
 class TrialMeasurer:
     """Measures by trials in a child process. Each piece of foreign code has a process of its own.
 
@@ -150,8 +144,11 @@ class TrialMeasurer:
         usual: list[Baseline] = []
         if description.wrapped is not None:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
+        allowed = settings.limits.only.get("keep", ("memory",))
+        # Of samples that are read once, or if the user allows no cache in memory, other people's is no rival.
+        may_cache = settings.mode is Mode.TRAIN and any(Kept.of(str(each)).in_memory for each in allowed)
         for name, code in BASELINES if description.wrapped is None and foreign is not None else ():
-            if code == module.CACHED and not _may_cache(settings):
+            if code == module.CACHED and not may_cache:
                 continue
             against, unable = description.against(CODE, code), None
             if against is not None:

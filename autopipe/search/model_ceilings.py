@@ -68,7 +68,8 @@ def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
 
 def _is_hopeless(session: Session, setup: ModelSetup, found: list[Ceiling], wanted: Sequence[ModelSetup]) -> bool:
     facts = session.facts
-    return feasible.hopeless(setup, feasible.pointless(found, wanted, facts.limits.only, facts.workload.batch_size))
+    size = facts.workload.batch_size
+    return feasible.hopeless(setup, feasible.useless(found, wanted, facts.limits.only, size, measuring=True))
 
 
 def _by_turns(

@@ -104,20 +104,18 @@ class Look:
         changed = (each.config.model_copy(update=stays) for each in feasible.trim(space, facts).candidates)
         if config is not None:
             changed = (each.keeping(form=config.kept.form, cut=config.kept.cut) for each in changed)
-        return [*{each.key(): each for each in changed if _takes_over(each, facts) and self._is_fed(each)}.values()]
+        return [*{each.key(): each for each in changed if self._takes_over(each, facts)}.values()]
 
-    def _is_fed(self, config: PipelineConfig) -> bool:
+    def _takes_over(self, config: PipelineConfig, facts: Facts) -> bool:
+        """Return True if a loader can run here and gives the batches of the others to the bit."""
+        loader = config.loader
+        if loader.works_elsewhere or loader.pixels_differ() is not None or feasible.why_not(config, facts) is not None:
+            return False
         with contextlib.suppress(ConfigError):
             if self.workload is not None:
                 wrap.require_feedable(self.workload, config, (0, 1))
             return True
         return False
-
-
-def _takes_over(config: PipelineConfig, facts: Facts) -> bool:
-    """Return True if a loader can run here and gives the batches of the others to the bit."""
-    loader = config.loader
-    return not loader.works_elsewhere and loader.pixels_differ() is None and feasible.why_not(config, facts) is None
 
 
 def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:

@@ -255,16 +255,14 @@ class Session:
             self._ranked = ()
 
     def _rank(self, candidate: Candidate) -> tuple[float, float, float, int, str]:
-        if candidate.key not in self._ranks:
-            self._ranks[candidate.key] = self._ranked_by(candidate)
-        return self._ranks[candidate.key]
-
-    def _ranked_by(self, candidate: Candidate) -> tuple[float, float, float, int, str]:
-        config = candidate.config
+        config, key = candidate.config, candidate.key
         if not self.can_predict or not self.settings.seeding:
-            return 0.0, 0.0, 0.0, 0, candidate.key
-        promise, queue = self.promise(config), config.loader.buffered_batches() or 0
-        return -round(math.log(promise) / _EQUAL), self.reading_seconds(config), -promise, -queue, candidate.key
+            return 0.0, 0.0, 0.0, 0, key
+        if key not in self._ranks:
+            promise, queue = self.promise(config), config.loader.buffered_batches() or 0
+            near = -round(math.log(promise) / _EQUAL)
+            self._ranks[key] = near, self.reading_seconds(config), -promise, -queue, key
+        return self._ranks[key]
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
         if self.settings.epochs is None or rate <= 0:

@@ -369,4 +369,5 @@ def test_several_steps_a_call_are_for_short_steps(batch_size: int, left: set[int
 
 def test_setups_are_compared_that_else_are_alike() -> None:
     measured = [*ceilings("devices", {1: 1000, 2: 1500}), *ceilings("devices", {1: 2000}, finish="host")]
-    assert feasible.pointless(measured, [ModelSetup(1), ModelSetup(2)]) == {}  # 1.5 times the same finish on one device
+    setups = [ModelSetup(1), ModelSetup(2)]
+    assert feasible.useless(measured, setups, measuring=True) == {}  # 1.5 times the same finish on one device
