@@ -16,7 +16,7 @@ from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import terminal, wording
 from autopipe.search import trials as events
-from autopipe.search.searching import Watcher
+from autopipe.search.searching import Watcher, once
 from autopipe.search.settings import Settings, as_options
 from autopipe.search.trials import Asker
 
@@ -55,7 +55,7 @@ class Progress:
         self._waiting_since: float | None = None
         self._said_ceiling = False
         self._confirming = (1, 0)
-        self._noted: set[str] = set()
+        self._remark = once(lambda remark: self.say("note", remark.text))
         self._status = Status(self, console=console)
         self.watcher = Watcher(  # the listeners of a tune
             on_machine=lambda machine: self.say("machine", machine.one_line()),
@@ -183,9 +183,8 @@ class Progress:
             self._detail = str(event.phase).replace("_", " ")
         elif isinstance(event, protocol.Progress):
             self._detail = f"{event.images_per_second:,.0f} images/s"
-        elif isinstance(event, protocol.Log) and event.text not in self._noted:  # each child that starts says it again
-            self._noted.add(event.text)
-            self.say("note", event.text)
+        else:
+            self._remark(event)
 
 
 def _lines(event: events.Event) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.status import Status
 
+    from autopipe.measure.trial.protocol import Event as TrialEvent
+
 
 def show(result: RenderableType) -> None:
     """Print a result to stdout without breaking its lines."""
@@ -32,18 +34,11 @@ def say(line: str) -> None:
     Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
-def warning() -> Callable[[object], None]:
+def warning() -> Callable[[TrialEvent], None]:
     """Return a listener to the events of trials that prints each warning of a trial's process once."""
-    from autopipe.measure.trial import protocol
+    from autopipe.search.searching import once
 
-    said = set()
-
-    def told(event: object) -> None:
-        if isinstance(event, protocol.Log) and event.text not in said:  # each child that starts says it again
-            said.add(event.text)
-            say(f"warning: {event.text}")
-
-    return told
+    return once(lambda remark: say(f"warning: {remark.text}"))
 
 
 @contextmanager

@@ -125,16 +125,21 @@ _EPOCH_SECONDS, _EPOCH_SHARE = 4.0, 0.03  # at most, and of the budget, to time 
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
 
-def data_warnings() -> Callable[[TrialEvent], None]:
-    """Return a listener that repeats each DataWarning of the trials' process here, once."""
-    said = set()
+def once(say: Callable[[protocol.Log], None]) -> Callable[[TrialEvent], None]:
+    """Return a listener that says each remark of the trials' processes once: each child that starts repeats it."""
+    said = set[str]()
 
     def told(event: TrialEvent) -> None:
-        if isinstance(event, protocol.Log) and event.of_data and event.text not in said:  # each child says it again
+        if isinstance(event, protocol.Log) and event.text not in said:
             said.add(event.text)
-            warnings.warn(event.text, DataWarning, stacklevel=2)
+            say(event)
 
     return told
+
+
+def _warn(remark: protocol.Log) -> None:
+    if remark.of_data:
+        warnings.warn(remark.text, DataWarning, stacklevel=3)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +150,7 @@ class Watcher:
     # gets the request of a retune, with that of the tune before it
     on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
-    on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=data_warnings)
+    on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=lambda: once(_warn))
 
 
 def read_space(settings: Settings, found: Machine) -> library.OnMachine:
