@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import options, screen
+from autopipe.cli import options
 from autopipe.errors import NothingMeasuredError, TrialError
 
 if TYPE_CHECKING:  # imported before `--help` answers
@@ -67,13 +67,8 @@ def diagnose(
     for found in seen:
         if as_json:
             print(found.model_dump_json())
-            continue
-        print()
-        screen.show(watched.render(found))
-        if (line := watched.to_run(found)) is not None:
-            print(f"next         {line}")
-        if (code := watched.to_paste(found)) is not None:
-            print(f"\n{code}", end="")
+        else:
+            watched.show(found)
     if keep_running and status:
         raise typer.Exit(status if status > 0 else 128 - status)
 

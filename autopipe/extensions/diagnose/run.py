@@ -457,19 +457,7 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
     Example:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
     """
-    return Onlooker(_print, Look(seconds=seconds, steps=steps))
-
-
-def _print(found: watched.Watched) -> None:
-    from autopipe.reports.terminal import Console
-
-    console: Any = Console()
-    console.print()
-    console.print(watched.render(found), soft_wrap=True, highlight=False)
-    if (line := watched.to_run(found)) is not None:
-        console.print(f"next         {line}", soft_wrap=True, highlight=False)
-    if (code := watched.to_paste(found)) is not None:
-        console.print(f"\n{code}", soft_wrap=True, highlight=False, markup=False)
+    return Onlooker(watched.show, Look(seconds=seconds, steps=steps))
 
 
 # -------------------- the image files that the data name

@@ -214,6 +214,14 @@ def render(watched: Watched) -> Table:
     return terminal.labelled(rows(watched))
 
 
+def show(watched: Watched) -> None:
+    """Print the table, and what may be run or pasted."""
+    line, code = to_run(watched), to_paste(watched)
+    more = [f"next         {line}"] * (line is not None) + [f"\n{code}"] * (code is not None)
+    for part in ("", render(watched), *more):
+        terminal.Console().print(part, soft_wrap=True, highlight=False)
+
+
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
     alone, step = watched.alone_images_per_second, watched.seconds / watched.steps
