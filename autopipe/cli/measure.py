@@ -100,7 +100,9 @@ def measure(
         print(json.dumps({**measurement.model_dump(mode="json"), **more}, indent=2))
     else:
         screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
-        _show_alone(alone)
+        if alone:
+            print()
+            screen.show(tables.without_model(alone))
 
 
 def _alone(
@@ -141,14 +143,6 @@ def _alone(
             else:  # another value than the user's, such as processes for a dataset that does not pickle
                 screen.say(f"note      {each.short()}: {wording.failed(answer)}")
     return found
-
-
-def _show_alone(found: list[Measurement]) -> None:
-    from autopipe.reports import tables
-
-    if found:
-        print()
-        screen.show(tables.without_model(found))
 
 
 @contextlib.contextmanager

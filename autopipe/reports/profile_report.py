@@ -69,7 +69,8 @@ def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
     body = page.facts(_facts(profile)) + _action(profile, use) + (page.listed(notes) if notes else "")
     live = pick.live_of(artifact, profile.hardware)
     body += "".join(page.section(each) for each in sections(profile, live))
-    return page.page(f"autopipe: {named(artifact)}", head, body, _foot())
+    foot = f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are beside it, as JSON.</p>"
+    return page.page(f"autopipe: {named(artifact)}", head, body, foot)
 
 
 def named(artifact: Artifact) -> str:
@@ -84,10 +85,6 @@ def piece(profile: Profile) -> str:
     said = html.escape(verdict.headline(profile.result))
     table = page.fold("The same as a table", page.table(part.table, part.title))
     return page.framed(f"<p><b>{said}</b></p>{page.figure(part)}{table}")
-
-
-def _foot() -> str:
-    return f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are beside it, as JSON.</p>"
 
 
 def _facts(profile: Profile) -> list[tuple[str, str, str]]:

@@ -181,7 +181,8 @@ def formats(found: Formats) -> RenderableType:
     """Render `autopipe measure --formats`: a table for each part of the samples, and what is worth it."""
     parts: list[RenderableType] = []
     for part in found.parts:
-        parts += [Text(f"{part.part}: {_kinds(part)}, by {' and '.join(part.timed)} on one core", style="bold")]
+        kinds = wording.listed([f"{count} {name}" for name, count in part.found.items()])
+        parts += [Text(f"{part.part}: {kinds}, by {' and '.join(part.timed)} on one core", style="bold")]
         notes = [(_NOTE, f"{name} is left out: {why}") for name, why in part.left_out.items()]
         parts += [_forms(part), labelled([("worth it", _worth(part)), *notes])]
         parts += [Text()] * (part is not found.parts[-1])
@@ -201,10 +202,6 @@ def _forms(part: PartForms) -> Table:
         error = "none" if form.psnr_decibels is None else f"{form.mean_error:.2g}"
         table.add_row(form.name, *cells, size_text(int(form.bytes_per_image)), psnr, error)
     return table
-
-
-def _kinds(part: PartForms) -> str:
-    return wording.listed([f"{count} {name}" for name, count in part.found.items()])
 
 
 def _worth(part: PartForms) -> str:

@@ -15,7 +15,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.outcome import FailureKind, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
-from autopipe.reports.terminal import labelled
+from autopipe.reports.terminal import figures, labelled
 from autopipe.search.result import Baseline, Payback, Result, Winner
 from autopipe.values import Estimate
 
@@ -56,11 +56,8 @@ def render(result: Result) -> RenderableType:
 
 
 def _rates(result: Result, best: Winner) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("images/s", justify="right", no_wrap=True)
-    table.add_column("95 % interval", no_wrap=True)
-    table.add_column("the winner is", overflow="fold")
+    words = ("", "95 % interval", "the winner is")
+    table = figures("", "images/s", *words[1:], words=words)
     for each in result.baselines:
         if each.images_per_second is None:
             table.add_row(each.name, "-", "", _missing(each.failure))
@@ -152,10 +149,8 @@ def _utilisation(result: Result) -> str:
 
 def paybacks(rows: Sequence[Payback]) -> Table:
     """Tabulate costs and pay-back of storage forms: a line of at most 80 columns for each."""
-    shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
-    shown.add_column("kept as, after", no_wrap=True)
-    for column in ("images/s", "to convert", "on disk", "free", "saved an\nepoch", "epochs\nto pay"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    kept, *columns = "kept as, after", "images/s", "to convert", "on disk", "free", "saved an\nepoch", "epochs\nto pay"
+    shown = figures(kept, *columns, words=(kept,))
     for row in rows:
         epochs = "never" if row.epochs is None else "at once" if row.epochs == 0 else wording.epochs_number(row.epochs)
         shown.add_row(

@@ -110,16 +110,11 @@ def render(found: Scaling) -> RenderableType:
 
 
 def _table(title: str, rows: Sequence[Row], *, virtual: bool) -> Table:
-    from rich.table import Table
+    from autopipe.reports import terminal, wording
 
-    from autopipe.reports import wording
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("devices")
-    for name in ("step", "exchange", "images/s", "speedup", "efficiency"):
-        table.add_column(name, justify="right")
-    table.add_column("limited by")
-    table.add_column("")
+    columns = ("devices", "step", "exchange", "images/s", "speedup", "efficiency", "limited by", "")
+    table = terminal.figures(*columns, words=(columns[0], *columns[-2:]))
+    table.title, table.title_justify = title, "left"
     for row in rows:
         table.add_row(
             f"{row.devices}{' virtual' if virtual and row.devices > 1 else ''}",
