@@ -162,9 +162,9 @@ def search() -> None:
     print(f"default search on two virtual devices: {took:.0f} s of {BUDGET_SECONDS} (target: at most 10 % more)")
     for count in found.devices:
         print(f"  {count.model_dump()}")
-    for drop in found.left_out:
-        if drop.reason.startswith("devices"):
-            print(f"  left out: {drop.reason}")
+    for reason in found.left_out:
+        if reason.startswith("devices"):
+            print(f"  left out: {reason}")
 
 
 def ray() -> None:

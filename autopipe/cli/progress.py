@@ -137,15 +137,15 @@ class Progress:
         self._doing = "measuring the model alone"
 
     def _space(self, event: events.SpaceTrimmed) -> None:
-        drops = [drop for drop in event.left_out if drop.configs]
-        total = sum(drop.configs for drop in drops)
+        drops = {reason: configs for reason, configs in event.left_out.items() if configs}
+        total = sum(drops.values())
         why = "" if not drops or self._verbose else " (-v says why)"
         coarse = event.listed < event.candidates
         listed = f" ({event.listed:,} to begin with: numbers in coarse steps)" if coarse else ""
         left_out = f", {total:,} left out{why}" if drops else ""
         self.say("space", f"{event.candidates:,} configurations{listed}{left_out}")
-        for drop in drops if self._verbose else ():
-            self.say("left out", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
+        for reason, configs in drops.items() if self._verbose else ():
+            self.say("left out", f"{configs:>6,}  {reason}", one_line=True)
 
     def _started(self, event: events.TrialStarted) -> None:
         self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left

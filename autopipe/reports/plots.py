@@ -36,8 +36,8 @@ def history(result: Result) -> Section | None:
         return None
     failed = f", {result.failed} of them failed" if result.failed else ""
     ran = f"{wording.count(len(trials), 'trial')}{failed}, {wording.seconds(result.seconds)} in all."
-    left_out = [f"{each.configs:,} configurations: {each.reason}" for each in result.left_out if each.configs]
-    left_out += [each.reason for each in result.left_out if not each.configs]
+    left_out = [f"{configs:,} configurations: {reason}" for reason, configs in result.left_out.items() if configs]
+    left_out += [reason for reason, configs in result.left_out.items() if not configs]
     rows: list[Row] = [
         {
             "number": number,

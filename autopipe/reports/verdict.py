@@ -387,7 +387,7 @@ def _of_the_search(result: Result) -> Iterator[str]:
         if broken is not None:
             yield f"The winner failed in its confirmation run, and may fail again: {wording.failed(broken)}"
     if result.ceiling is not None and not result.ceiling.op_costs:  # a dataset of the user's own
-        against = [each.reason.partition(": ") for each in result.left_out if each.reason.startswith("loader ")]
+        against = [reason.partition(": ") for reason in result.left_out if reason.startswith("loader ")]
         for why in dict.fromkeys(why for _, _, why in against):
             kinds = sorted(name.removeprefix("loader ") for name, _, same in against if same == why)
             yield f"Not tried: loading with {wording.listed(kinds)}. {why[:1].upper()}{why[1:]}"

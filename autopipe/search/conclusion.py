@@ -29,7 +29,6 @@ from autopipe.search.result import (
     Contest,
     DeviceCount,
     Effect,
-    LeftOut,
     Payback,
     Reason,
     Result,
@@ -400,12 +399,12 @@ def _bare(failure: TrialFailure | None) -> TrialFailure | None:
     return failure.model_copy(update={"log_tail": "", "config": None, "config_key": None})
 
 
-def _left_out(session: Session) -> tuple[LeftOut, ...]:
+def _left_out(session: Session) -> dict[str, int]:
     """List the configurations left out: by the rules of the space, then suggestions that could not run."""
-    reasons = Counter({each.reason: each.configs for each in session.trimmed.left_out})
+    reasons = Counter(session.trimmed.left_out)
     refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
     reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
-    return tuple(LeftOut(reason=reason, configs=configs) for reason, configs in reasons.items())
+    return dict(reasons)
 
 
 def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
@@ -460,7 +459,7 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
             f"the least {_least(over)}.",
             hint="Allow more with --max-memory or --max-cpu.",
         )
-    reasons = [each.reason for each in result.left_out if each.configs]
+    reasons = [reason for reason, configs in result.left_out.items() if configs]
     said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stop.message}"
     return NothingMeasuredError(
         f"No configuration could be measured, because none could be tried{said}",

@@ -30,7 +30,6 @@ from autopipe.pipeline.config import (
     to_config,
 )
 from autopipe.pipeline.space import Parameter, Space
-from autopipe.search.result import LeftOut
 
 MOST_CANDIDATES = 10_000
 """The most configurations that are listed at once; of a larger space, counts are listed coarsely first."""
@@ -215,7 +214,7 @@ class Trimmed:
 
     space: Space  # the given one, limited by `only`
     candidates: tuple[Candidate, ...]  # the listed configurations that can run, each once
-    left_out: tuple[LeftOut, ...]  # those that cannot, the commonest reason first
+    left_out: Mapping[str, int]  # those that cannot, by the reason, the commonest first
     whole: int  # the configurations that can run, listed or not
 
     @property
@@ -258,7 +257,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
     return Trimmed(
         space=narrowed,
         candidates=tuple(candidates.values()),
-        left_out=_left_out(dropped),
+        left_out=dict(dropped.most_common()),
         whole=len(candidates) + unlisted,
     )
 
@@ -359,10 +358,6 @@ def finer(trimmed: Trimmed, config: PipelineConfig, facts: Facts) -> list[Candid
     return list(found.values())
 
 
-def _left_out(dropped: Counter[str]) -> tuple[LeftOut, ...]:
-    return tuple(LeftOut(reason=reason, configs=count) for reason, count in dropped.most_common())
-
-
 def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
     """Return the configuration without knobs that have no effect here: equivalent ones become equal."""
     return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
@@ -394,7 +389,7 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
             return trim(trimmed.space, facts)
         except SpaceError:
             return trimmed
-    dropped = Counter({each.reason: each.configs for each in trimmed.left_out})
+    dropped = Counter(trimmed.left_out)
     left = []
     for candidate in trimmed.candidates:
         why = why_not(candidate.config, facts)
@@ -404,7 +399,7 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
             dropped[why] += 1
     if not left:
         return trimmed
-    return replace(trimmed, candidates=tuple(left), left_out=_left_out(dropped), whole=len(left))
+    return replace(trimmed, candidates=tuple(left), left_out=dict(dropped.most_common()), whole=len(left))
 
 
 def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:

@@ -141,13 +141,6 @@ class Payback(Value):
     advice: bool  # only the user's permission to convert is missing
 
 
-class LeftOut(Value):
-    """Configurations that were not tried, for one reason."""
-
-    reason: str
-    configs: int = pydantic.Field(ge=0)
-
-
 class DeviceCount(Value):
     """The results with one number of devices."""
 
@@ -176,7 +169,7 @@ class Result(Value):
     # of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model
     utilisation: dict[str, float] = pydantic.Field(default_factory=dict)
     trials: tuple[Trial, ...] = ()  # all that ran, in order
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: dict[str, int] = pydantic.Field(default_factory=dict)  # configurations that were not tried, by the reason
     over_limits: tuple[Resources, ...] = ()  # over all of the data, of trials that broke a limit of the user's
     stop: Stop
     seconds: Amount = 0.0  # all of the search, earlier sessions of the study included

@@ -4,7 +4,7 @@ configuration, and the events of a search. What to try, and how to show it, is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
@@ -16,7 +16,7 @@ from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure
 from autopipe.measure.stats import estimate, median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.result import Asker as Asker
-from autopipe.search.result import LeftOut, Stop
+from autopipe.search.result import Stop
 from autopipe.values import Estimate
 
 
@@ -188,7 +188,7 @@ class SpaceTrimmed(Event):
 
     candidates: int  # that can run
     listed: int  # of these; fewer in a large space, whose numbers are listed in coarse steps first
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, int]  # by the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import trials as events
-from autopipe.search.result import LeftOut, Reason, Stop
+from autopipe.search.result import Reason, Stop
 from autopipe.search.trials import AskedBy
 from autopipe.values import Estimate
 
@@ -59,11 +59,7 @@ def measured(rate: float, *, stable: bool = True) -> Measurement:
     return measurement(CONFIG, [rate] * 5, batch_size=32).model_copy(update={"stable": stable})
 
 
-DROPS = (
-    LeftOut(reason="too large", configs=1200),
-    LeftOut(reason="forks", configs=24),
-    LeftOut(reason="none", configs=0),
-)
+DROPS = {"too large": 1200, "forks": 24, "none": 0}
 
 
 def ceiling(rate: float, **setup: Any) -> events.Event:

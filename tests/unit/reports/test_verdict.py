@@ -13,7 +13,7 @@ from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
-from autopipe.search.result import Baseline, Contest, Effect, LeftOut, Payback, Reason, Result, Stop
+from autopipe.search.result import Baseline, Contest, Effect, Payback, Reason, Result, Stop
 from autopipe.values import Estimate
 from tests.fakes import ceilings, findings, profiles
 from tests.fakes.findings import payback
@@ -265,9 +265,9 @@ def test_a_quiet_search_has_no_notes() -> None:
 
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_why_no_workers_were_tried_for_a_dataset_of_ones_own_is_told_once(wrapped: bool) -> None:
-    out = [LeftOut(reason=f"loader {kind}: it has one reader", configs=4) for kind in ("two", "one")]
+    out = {f"loader {kind}: it has one reader": 4 for kind in ("two", "one")}
     ceiling = profiles.ceiling(1250.0) if wrapped else findings.result().ceiling
-    found = noted(left_out=(*out, LeftOut(reason="other: no", configs=1)), ceiling=ceiling)
+    found = noted(left_out={**out, "other: no": 1}, ceiling=ceiling)
     assert found == (["Not tried: loading with one and two. It has one reader"] if wrapped else [])
 
 

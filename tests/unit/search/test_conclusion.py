@@ -18,7 +18,7 @@ from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.conclusion import Searched, nothing_measured, only_change
 from autopipe.search.measurer import Effort
-from autopipe.search.result import LeftOut, Reason, Result, Stop
+from autopipe.search.result import Reason, Result, Stop
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import run, some, space_of
@@ -136,8 +136,8 @@ def test_what_depends_on_another_setting_is_no_difference_of_its_own(
 # ---------------------------------------------------------------- why nothing was measured
 
 CUT = {"stop": Stop(reason=Reason.INTERRUPTED, message="Interrupted.")}
-NONE_RAN = {"trials": (), "left_out": ()}
-FORKS = (LeftOut(reason="wrapped with use_multiprocessing: forks", configs=4), LeftOut(reason="none", configs=0))
+NONE_RAN: dict[str, Any] = {"trials": (), "left_out": {}}
+FORKS = {"wrapped with use_multiprocessing: forks": 4, "none": 0}
 FORMER = baseline("the former configuration", 1.0).model_copy(update={"images_per_second": None, "incumbent": True})
 UNMEASURED = {"baselines": (FORMER,), "trials": (trial(config(), 900.0),)}
 

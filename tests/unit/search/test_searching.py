@@ -110,7 +110,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     assert kinds[0] is Waiting
     assert "started" in kinds[1 : kinds.index(StudyOpened)]
     trimmed = next(each for each in runner.told if isinstance(each, SpaceTrimmed))
-    assert any(each.reason.startswith("keep memory: needs") for each in trimmed.left_out)
+    assert any(reason.startswith("keep memory: needs") for reason in trimmed.left_out)
     assert some(asked.began) > 5.0
 
 

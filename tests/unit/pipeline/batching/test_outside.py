@@ -262,7 +262,7 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
     assert len(loaders) == 2 * 3 * 2 * 2
     assert {each.model_dump()["tf_threads"] for each in loaders} == {0, 2, 32}
     assert {(each.keeps_freed_memory, each.fills_cache) for each in loaders} == {(False, False), (True, False)}
-    assert any("wrapped.tf_cache memory: two passes" in each.reason for each in found.left_out)
+    assert any("wrapped.tf_cache memory: two passes" in reason for reason in found.left_out)
 
 
 def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
