@@ -13,7 +13,7 @@ from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.stats import REPEATABILITY, log_variance
-from autopipe.search import confirmation, model_ceilings
+from autopipe.search import confirmation
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
@@ -273,7 +273,7 @@ class Budget:
         session, figure = self._session, (point.key, len(point.measurements))
         if figure not in self._looked_for:
             for _ in range(_READINGS if session.seconds_left() > 0.0 else 0):
-                self._looked_for[figure] = model_ceilings.look_again(session, point.config)
+                self._looked_for[figure] = session.look_again(point.config)
                 if not session.highest_ceiling().is_overtaken_by(point.estimate):
                     break
         return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)

@@ -30,7 +30,7 @@ from autopipe.measure.stats import (
     student_t_95,
 )
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import model_ceilings, trials
+from autopipe.search import trials
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
@@ -326,7 +326,7 @@ def run(session: Session, entered: list[Finalist]) -> None:
             if session.seconds_left(proving=True) == 0.0:
                 return
             if not config.loader.is_foreign:
-                model_ceilings.know(session, config)
+                session.know(config)
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
@@ -335,7 +335,7 @@ def run(session: Session, entered: list[Finalist]) -> None:
             return  # nothing is left to compare baselines with
         first = leader(entered, _measured_blocks(session, entered), session.surrogate())
         if first is not None and not _no_time(session, 1):
-            alone = model_ceilings.look_again(session, by_key[first].config)
+            alone = session.look_again(by_key[first].config)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
 

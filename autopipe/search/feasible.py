@@ -448,7 +448,7 @@ def _is_whole(keep: str) -> bool:
 # ---------------------------------------------------------------- setups of the model that are worth a trial
 
 # A setup is a number of devices, an order of channels, steps per call, and the place where ops finish. If the model
-# alone is no faster in a setup, no loader can make it faster. `autopipe.search.model_ceilings` measures them.
+# alone is no faster in a setup, no loader can make it faster. `autopipe.search.session` measures them.
 
 Setting = tuple[str, Value]
 

@@ -20,7 +20,7 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.pipeline.config import PipelineConfig, from_config
 from autopipe.pipeline.space import Space
-from autopipe.search import conclusion, confirmation, feasible, model_ceilings
+from autopipe.search import conclusion, confirmation, feasible
 from autopipe.search.budget import Budget, patience
 from autopipe.search.conclusion import Searched
 from autopipe.search.confirmation import Finalist
@@ -28,7 +28,7 @@ from autopipe.search.feasible import Candidate, Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
-from autopipe.search.session import Session
+from autopipe.search.session import Session, measured_ceilings
 from autopipe.search.settings import Settings
 from autopipe.search.trials import (
     AskedBy,
@@ -368,7 +368,7 @@ class _Search:
         setups |= {each.config.model_setup for each in session.baselines}
         found = session.record.ceilings()
         if not found:
-            found = model_ceilings.measured(session, setups)
+            found = measured_ceilings(session, setups)
             session.record.keep_ceilings(found)
         for ceiling in found:
             session.on_event(CeilingMeasured(ceiling=ceiling))
@@ -390,4 +390,4 @@ class _Search:
                 confirmation.run(session, self._entered)
         best = session.best()
         if best is not None and session.seconds_left() > session.trial_seconds():
-            model_ceilings.know(session, best.config)
+            session.know(best.config)
