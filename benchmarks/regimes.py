@@ -33,7 +33,7 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation, searching
-from autopipe.search.measurer import Effort, TrialMeasurer
+from autopipe.search.measurer import TrialMeasurer
 from autopipe.search.settings import Settings
 
 _IN_BUCKET = 600  # photographs
@@ -125,7 +125,7 @@ def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], r
         measurer = TrialMeasurer(runner, searching.description(runner), settings)
         for number in range(rounds):
             for key in confirmation.block_order(list(left), number, seed=0):
-                outcome = measurer.measure(left[key], effort=Effort.PROOF)
+                outcome = measurer.measure(left[key], proof=True)
                 if isinstance(outcome, TrialFailure):
                     print(f"{regime.name}: {left[key].short()}: {outcome.message}", file=sys.stderr)
                     del left[key]

@@ -29,7 +29,7 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation, searching
-from autopipe.search.measurer import Effort, TrialMeasurer
+from autopipe.search.measurer import TrialMeasurer
 from autopipe.search.settings import Settings
 
 TOP = 5
@@ -78,7 +78,7 @@ def blocks_of(
         measurer = TrialMeasurer(runner, searching.description(runner), settings)
         for number in range(-1, rounds):
             for key in confirmation.block_order(list(by_key), max(number, 0), seed=0):
-                outcome = measurer.measure(by_key[key], effort=Effort.PROOF)
+                outcome = measurer.measure(by_key[key], proof=True)
                 if isinstance(outcome, TrialFailure):
                     sys.exit(f"a trial failed: {outcome.message}")
                 if number >= 0:  # the first one warms up

@@ -7,7 +7,6 @@ configurations nor remembers results.
 from __future__ import annotations
 
 import contextlib
-import enum
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +25,6 @@ from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
-
-
-class Effort(enum.StrEnum):
-    """The precision of a measurement."""
-
-    SEARCH = "search"  # as short as its interval allows; may end early when it cannot win
-    PROOF = "proof"  # one block of the confirmation run: a fixed length, never cut short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +67,11 @@ class Measurer(Protocol):
         ...
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        """Run one trial, and return its measurement or failure. Only bugs and the user's Ctrl-C raise. Once the upper
-        end of the interval is below `must_reach` images/s, the trial may end early.
+        """Run one trial, and return its measurement or failure. Only bugs and the user's Ctrl-C raise. A block of the
+        confirmation run, which is a `proof`, has a fixed length. Another trial is as short as its interval allows, and
+        may end early once the upper end of that is below `must_reach` images/s.
         """
         ...
 
@@ -235,9 +228,9 @@ class TrialMeasurer:
         return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF)}
+        options: JsonObject = dict(_PROOF if proof else _SEARCH)
         options["page_cache"] = self._settings.page_cache
         if self._half_width is not None:
             options["half_width"] = self._half_width

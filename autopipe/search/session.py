@@ -25,7 +25,7 @@ from autopipe.measure.stats import log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, from_config, to_config
 from autopipe.search import feasible, surrogate, trials
 from autopipe.search.feasible import Candidate
-from autopipe.search.measurer import Baseline, Effort, Measurer
+from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import Record
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
@@ -408,9 +408,8 @@ class Session:
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
         allowed = self._limit(origin, config.key())
         before = settings.clock()
-        effort = Effort.PROOF if proving else Effort.SEARCH
         with self.record.alive(trial):
-            outcome = self.measurer.measure(config, effort=effort, must_reach=hopeless)
+            outcome = self.measurer.measure(config, proof=proving, must_reach=hopeless)
         value, constraints = self._judged(config, outcome)
         seconds = settings.clock() - before
         if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:

@@ -23,7 +23,7 @@ from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, 
 from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.feasible import Trimmed, narrowed, trim
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Baseline
 from autopipe.values import Estimate
 from autopipe.workload import digests
 
@@ -158,7 +158,7 @@ class Played:
         """Trials take no time here."""
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         """Return a measurement around the true rate."""
         rate = self.rate(config) * math.exp(self._noise.normal(0.0, _RUN_NOISE))

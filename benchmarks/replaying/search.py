@@ -27,7 +27,7 @@ from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Trimmed, narrowed, trim
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import SURROGATE, Sampler
 from autopipe.search.trials import Row
@@ -67,7 +67,7 @@ class Replay:
         """Recorded trials are as long as they were."""
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         """Return a recorded run of `config`, its windows drawn with replacement."""
         self.now += self._table.header.trial_seconds

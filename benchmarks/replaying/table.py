@@ -27,7 +27,7 @@ from autopipe.measure.stats import median
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.search import feasible
 from autopipe.search.feasible import Candidate
-from autopipe.search.measurer import Effort, Measurer
+from autopipe.search.measurer import Measurer
 from autopipe.values import JsonObject
 
 _NEAR = 0.85  # of the best: more than what a measurement may be off
@@ -199,7 +199,7 @@ def record(  # noqa: PLR0913  what is recorded, and who is told
         for done, key in enumerate(keys, start=1):
             if enough():
                 return read(path)
-            outcome = measurer.measure(entries[key].config if number else todo[key], effort=Effort.SEARCH)
+            outcome = measurer.measure(entries[key].config if number else todo[key])
             with _open(path, "at") as file:
                 file.write(outcome.model_dump_json() + "\n")
             on_trial(done, len(keys))

@@ -20,7 +20,6 @@ from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import searching
-from autopipe.search.measurer import Effort
 from autopipe.values import JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import GIB
@@ -91,7 +90,7 @@ class Trials:
         self.on_measure()
         if config.loader.is_foreign:
             return measurement(config, [BASELINE_RATE] * 12, batch_size=32)
-        return self.surface.measure(config, effort=Effort.SEARCH)
+        return self.surface.measure(config)
 
 
 @dataclass

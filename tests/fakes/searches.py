@@ -8,7 +8,6 @@ from typing import Any
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event
 from tests.fakes.surface import Surface
@@ -31,7 +30,7 @@ class Harmed(Surface):
 
     harm: Callable[[], None]
 
-    def before(self, config: PipelineConfig, effort: Effort) -> None:
+    def before(self, config: PipelineConfig, proof: bool) -> None:
         if len(self.measured) == HARMED_AT:
             self.harm()
 

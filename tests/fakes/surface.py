@@ -18,12 +18,12 @@ from replaying.synthetic import measurement
 from autopipe.measure.facts import Ceiling, Facts, OpCost
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import LoaderConfig, ModelSetup, Params, PipelineConfig, from_config, to_config
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Baseline
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
 
-_SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
-_WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}
+_SECONDS = {False: 2.5, True: 2.0}  # of a trial, and of a proof
+_WINDOWS = {False: 12, True: 10}
 _TRANSFER = 6e9  # bytes a second to the device
 _FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8}
 
@@ -91,7 +91,7 @@ class Surface:
     alone_seconds: float = 1.0
     compared: Sequence[Baseline] | None = None
     now: float = field(default=0.0, init=False)
-    measured: list[tuple[str, Effort]] = field(default_factory=list, init=False)
+    measured: list[tuple[str, bool]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
@@ -152,17 +152,17 @@ class Surface:
             **setup._asdict(),
         )
 
-    def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
+    def before(self, config: PipelineConfig, proof: bool) -> TrialFailure | None:
         """Do what a test has to happen before a trial; a failure is the trial's outcome."""
         return None
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         """Draw a measurement around the true rate; end early, with fewer windows, where it cannot win."""
-        if (failure := self.before(config, effort)) is not None:
+        if (failure := self.before(config, proof)) is not None:
             return failure
-        self.measured.append((config.key(), effort))
+        self.measured.append((config.key(), proof))
         if self.fails(config):
             self.now += 1.0
             return TrialFailure(
@@ -173,11 +173,11 @@ class Surface:
                 config_key=config.key(),
             )
         rate = self.true_rate(config) * math.exp(self._rng.normal(0.0, self.noise / 2))
-        rates = rate * np.exp(self._rng.normal(0.0, self.noise, _WINDOWS[effort]))
+        rates = rate * np.exp(self._rng.normal(0.0, self.noise, _WINDOWS[proof]))
         share = 1.0
-        if must_reach is not None and effort is Effort.SEARCH and rate < 0.8 * must_reach:
+        if must_reach is not None and not proof and rate < 0.8 * must_reach:
             share, rates = 0.4, rates[:5]
-        self.now += 0.3 + share * _SECONDS[effort]
+        self.now += 0.3 + share * _SECONDS[proof]
         return measurement(config, rates.tolist(), batch_size=32, resources=self.resources(config))
 
     def resources(self, config: PipelineConfig) -> Resources:

@@ -40,7 +40,7 @@ SCRIPT = textwrap.dedent(
             self._call()
             return super().ceilings(setups)
 
-        def before(self, config, effort):
+        def before(self, config, proof):
             if wait:
                 print("measuring", flush=True)
                 sys.stdin.readline()

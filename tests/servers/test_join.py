@@ -45,7 +45,7 @@ SCRIPT = textwrap.dedent(
 
     class Waiting(Surface):
         # Measures when it is told to.
-        def before(self, config, effort):
+        def before(self, config, proof):
             global free
             if not free:
                 says("measures", config.key())

@@ -16,7 +16,6 @@ from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.feasible import trim
-from autopipe.search.measurer import Effort
 from autopipe.search.surrogate import SURROGATE
 from tests.fakes.surface import Surface
 from tests.unit.replaying.conftest import header, record, surface
@@ -73,7 +72,7 @@ def test_what_is_no_table_is_named(tmp_path: Path, text: str, place: str) -> Non
 def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(recorded: Table) -> None:
     entry = next(iter(recorded.entries.values()))
     measurer = search.Replay(recorded, seed=2)
-    first, second = (measurer.measure(entry.config, effort=Effort.SEARCH) for _ in range(2))
+    first, second = (measurer.measure(entry.config) for _ in range(2))
     assert isinstance(first, Measurement)
     assert isinstance(second, Measurement)
     assert first.windows != second.windows

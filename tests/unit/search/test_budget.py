@@ -21,7 +21,7 @@ from autopipe.search import budget, library
 from autopipe.search.budget import ceiling_stop, needed_share, no_gain_stop
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
 from autopipe.search.study import rule_of_thumb, seeds
 from autopipe.search.surrogate import Sampler
@@ -130,7 +130,7 @@ def test_a_budget_of_trials_that_other_peoples_code_uses_up_leaves_one_for_what_
 
 def test_what_is_not_allowed_or_was_cut_off_is_no_gain_to_be_exceeded(space: Space) -> None:
     class Impatient(Surface):
-        def before(self, config: PipelineConfig, effort: Effort) -> None:
+        def before(self, config: PipelineConfig, proof: bool) -> None:
             if len(self.measured) == 2:
                 raise KeyboardInterrupt
 
@@ -196,8 +196,8 @@ def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) ->
 
 def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: Space) -> None:
     class Once(Surface):
-        def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
-            if effort is Effort.PROOF or all(key != config.key() for key, _ in self.measured):
+        def before(self, config: PipelineConfig, proof: bool) -> TrialFailure | None:
+            if proof or all(key != config.key() for key, _ in self.measured):
                 return None
             self.now += 1.0
             return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="once is enough")
@@ -211,7 +211,7 @@ def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once
     class Slow(Theirs):
         """A model whose step takes a second, on a machine that is slower while the first candidate runs."""
 
-        def before(self, config: PipelineConfig, effort: Effort) -> None:
+        def before(self, config: PipelineConfig, proof: bool) -> None:
             self.now += 10.0
             self.model_rate = 28.0 if len(self.measured) == 1 else 30.0
 
@@ -290,16 +290,16 @@ class Lasting(Surface):
     def allow(self, seconds: float | None) -> None:
         self.allowed = math.inf if seconds is None else seconds
 
-    def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+    def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
         """Return the seconds of a trial that takes long: all but the first three, the baselines and one other."""
         return 30.0 if len(self.measured) > 3 else None
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         began = self.now
-        found = super().measure(config, effort=effort, must_reach=must_reach)
-        if (seconds := self.lasts(config, effort)) is None:
+        found = super().measure(config, proof=proof, must_reach=must_reach)
+        if (seconds := self.lasts(config, proof)) is None:
             return found
         self.now = began + min(seconds, self.allowed)
         if self.allowed >= seconds:
@@ -321,7 +321,7 @@ def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(
     class Slow(Lasting):
         """Each trial takes longer than the budget."""
 
-        def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
             return 30.0
 
     ended = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=20.0, blocks=(0, 0))
@@ -335,8 +335,8 @@ def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beat
     class Slow(Lasting):
         """A second baseline that reads sample by sample from a network."""
 
-        def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
-            return 60.0 if config == self.baselines()[1].config and effort is Effort.SEARCH else None
+        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
+            return 60.0 if config == self.baselines()[1].config and not proof else None
 
     surface = Slow(model_rate=60_000.0, quirks=1)
     first, second = surface.baselines()

@@ -17,7 +17,6 @@ from autopipe.pipeline.config import PipelineConfig, from_config, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.conclusion import Searched, nothing_measured, only_change
-from autopipe.search.measurer import Effort
 from autopipe.search.result import Reason, Result, Stop
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
@@ -31,9 +30,9 @@ class Converting(Surface):
     convert_seconds: float = 0.001
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        outcome = super().measure(config, effort=effort, must_reach=must_reach)
+        outcome = super().measure(config, proof=proof, must_reach=must_reach)
         if config.keep == "none" or not isinstance(outcome, Measurement):
             return outcome
         shard = 10 * 2 * self.convert_seconds
@@ -145,7 +144,7 @@ UNMEASURED = {"baselines": (FORMER,), "trials": (trial(config(), 900.0),)}
 class Failing(Surface):
     """A machine on which nothing runs."""
 
-    def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure:
+    def before(self, config: PipelineConfig, proof: bool) -> TrialFailure:
         self.now += 1.0
         hang = "Forked children hang."
         return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message=hang, hint="Use threads.")
@@ -158,9 +157,9 @@ class Partly(Surface):
         return Resources(peak_rss_bytes=2**30)
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        return super().measure(config, effort=effort).model_copy(update={"data_share": 0.25})
+        return super().measure(config, proof=proof).model_copy(update={"data_share": 0.25})
 
 
 @pytest.fixture(scope="module")

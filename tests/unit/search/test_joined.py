@@ -17,7 +17,6 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import study
 from autopipe.search.conclusion import Searched
-from autopipe.search.measurer import Effort
 from autopipe.search.storage import open_storage
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Event, StudyJoined
 from tests.fakes.surface import Surface
@@ -50,7 +49,7 @@ class Machine(Surface):
     meet: Callable[[], object] = lambda: None
     told: list[Event] = field(default_factory=list)
 
-    def before(self, config: PipelineConfig, effort: Effort) -> None:
+    def before(self, config: PipelineConfig, proof: bool) -> None:
         if not self.measured:
             self.meet()
 
@@ -96,7 +95,7 @@ def test_a_search_that_comes_late_measures_nothing_but_its_own_proof(space: Spac
         late = Machine(seed=1)
         again = threads.submit(late.search, space, url).result()
     assert [row.key for row in again.rows if row.block is None] == [row.key for row in found.rows if row.block is None]
-    assert all(effort is Effort.PROOF for _, effort in late.measured)
+    assert all(proof for _, proof in late.measured)
     assert again.result.proved
 
 

@@ -16,7 +16,7 @@ from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import Candidate
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
 from autopipe.search.surrogate import Sampler, SurrogateSampler
 from autopipe.search.trials import BudgetPlanned, Event, SearchStopped
@@ -78,7 +78,7 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
 
 def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, url: str) -> None:
     class Broken(Surface):
-        def before(self, config: PipelineConfig, effort: Effort) -> None:
+        def before(self, config: PipelineConfig, proof: bool) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -156,9 +156,9 @@ class Impatient(Surface):
         self._press_if("ceilings")
         return super().ceilings(setups)
 
-    def before(self, config: PipelineConfig, effort: Effort) -> None:
-        proving = sum(done is Effort.PROOF for _, done in self.measured)
-        if effort is Effort.PROOF:
+    def before(self, config: PipelineConfig, proof: bool) -> None:
+        proving = sum(done for _, done in self.measured)
+        if proof:
             self._press_if("late in the proof" if proving == BLOCKS_RUN else "proof")
         else:
             self._press_if({0: "first trial", 1: "second trial", 9: "tenth trial"}.get(len(self.measured)))

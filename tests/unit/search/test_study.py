@@ -18,7 +18,7 @@ from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import Baseline
 from autopipe.search.trials import BudgetPlanned, ConfirmationStarted, Event, TrialFinished, TrialStarted
 from tests.fakes.ceilings import reads
 from tests.fakes.surface import Surface
@@ -75,8 +75,8 @@ class Changing(Surface):
 
     later: Mapping[str, float]
 
-    def before(self, config: PipelineConfig, effort: Effort) -> None:
-        if effort is Effort.PROOF:
+    def before(self, config: PipelineConfig, proof: bool) -> None:
+        if proof:
             vars(self).update(self.later)
 
 
@@ -114,8 +114,8 @@ def test_who_fails_in_the_proof_is_left_out_and_does_not_win(space: Space, block
     proved: list[str] = []
 
     class Breaking(Surface):
-        def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
-            if effort is Effort.PROOF and config.loader.kind in ("threads", "processes"):
+        def before(self, config: PipelineConfig, proof: bool) -> TrialFailure | None:
+            if proof and config.loader.kind in ("threads", "processes"):
                 proved.append(config.key())
                 if proved.count(proved[0]) >= block and config.key() == proved[0]:
                     return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FILL, message="too much")
@@ -240,8 +240,8 @@ def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_the_others
 class Unlasting(Theirs):
     """A machine on which whatever is not somebody else's code fails in the confirmation run."""
 
-    def before(self, config: PipelineConfig, effort: Effort) -> TrialFailure | None:
-        if effort is Effort.PROOF and not config.loader.is_foreign:
+    def before(self, config: PipelineConfig, proof: bool) -> TrialFailure | None:
+        if proof and not config.loader.is_foreign:
             self.now += 1.0
             return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FILL, message="too much")
         return None
@@ -323,7 +323,7 @@ def test_the_reads_that_fill_a_cache_count_as_a_part_of_its_trial(at_once: int) 
             known = super().facts()
             return dataclasses.replace(known, workload=known.workload.model_copy(update={"batch_size": 128}))
 
-        def before(self, config: PipelineConfig, effort: Effort) -> None:
+        def before(self, config: PipelineConfig, proof: bool) -> None:
             self.now += 512 * 0.08 / (config.loader.reads_at_once() or 4) if config.kept.in_memory else 0.0
 
     far = {"loader": ["threads"], "threads.workers": [2, 4], "threads.read_ahead": [at_once, 16], "keep": ["memory"]}
