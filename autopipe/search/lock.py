@@ -46,33 +46,26 @@ class Queue:
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
-        asked = time.monotonic()
-        with held(name, self._on_wait, self._patience_seconds):
-            self.seconds += time.monotonic() - asked
+        """Hold the lock while the block runs, after waiting for it; raises NothingMeasuredError if that takes too long.
+        If it has to wait, `on_wait` is called once.
+        """
+        began, holder = time.monotonic(), None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            while not _taken(door, name):
+                if holder is None:
+                    holder = _holder(name)
+                    self._on_wait(str(holder))
+                waited = time.monotonic() - began
+                if waited >= self._patience_seconds or (waited >= _STOPPED_SECONDS and holder.is_stopped()):
+                    holder = _holder(name)  # may be another by now
+                    raise NothingMeasuredError(
+                        "Processes measure on a machine one at a time, but after "
+                        f"{waited:.0f} s of waiting, {holder} still measures.",
+                        hint=holder.advice(),
+                    )
+                time.sleep(_POLL_SECONDS)
+            self.seconds += time.monotonic() - began
             yield
-
-
-@contextlib.contextmanager
-def held(name: str, on_wait: Callable[[str], None], patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold the lock while the block runs, after waiting for it; raises NothingMeasuredError after `patience_seconds`.
-    If it has to wait, it calls `on_wait` once with the holder.
-    """
-    began, holder = time.monotonic(), None
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        while not _taken(door, name):
-            if holder is None:
-                holder = _holder(name)
-                on_wait(str(holder))
-            waited = time.monotonic() - began
-            if waited >= patience_seconds or (waited >= _STOPPED_SECONDS and holder.is_stopped()):
-                holder = _holder(name)  # may be another by now
-                raise NothingMeasuredError(
-                    "Processes measure on a machine one at a time, but after "
-                    f"{waited:.0f} s of waiting, {holder} still measures.",
-                    hint=holder.advice(),
-                )
-            time.sleep(_POLL_SECONDS)
-        yield
 
 
 def _taken(door: socket.socket, name: str) -> bool:

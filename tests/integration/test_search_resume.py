@@ -50,7 +50,7 @@ SCRIPT = textwrap.dedent(
     def show(event):
         print(type(event).__name__, flush=True)
 
-    with lock.held(f"autopipe-test-{folder.parent.name}-{folder.name}", lambda who: print("waits", flush=True)):
+    with lock.Queue(lambda who: print("waits", flush=True)).held(f"autopipe-test-{folder.parent.name}-{folder.name}"):
         ended = searches.run(surface, f"sqlite:///{folder}/study.db", show)
     print("calls", surface.calls, "proved", ended.result.proved, "best", ended.best_config.key())
     """

@@ -51,7 +51,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
         waited = list[Event]()
         with contextlib.ExitStack() as another_tune:
             monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
-            another_tune.enter_context(lock.held(lock.MEASURING, pytest.fail))
+            another_tune.enter_context(lock.Queue(pytest.fail).held(lock.MEASURING))
 
             def wait(event: Event) -> None:
                 waited.append(event)

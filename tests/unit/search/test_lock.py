@@ -28,7 +28,12 @@ def name() -> str:
     return f"autopipe-test-{uuid.uuid4()}"
 
 
-HOLDS = "import sys\nfrom autopipe.search import lock\nwith lock.held(sys.argv[1], print):\n print(); sys.stdin.read()"
+HOLDS = """import sys
+from autopipe.search import lock
+with lock.Queue(print).held(sys.argv[1]):
+    print()
+    sys.stdin.read()
+"""
 BEGAN = time.time()
 
 
@@ -53,7 +58,7 @@ def ignore(holder: str) -> None:
 
 def test_nobody_waits_for_a_free_lock(name: str) -> None:
     for _ in range(2):
-        with lock.held(name, ignore):
+        with lock.Queue(ignore).held(name):
             pass
 
 
@@ -66,11 +71,11 @@ def test_the_second_waits_until_the_first_is_done_and_is_told_for_whom(name: str
         told.set()
 
     def second() -> None:
-        with lock.held(name, wait):
+        with lock.Queue(wait).held(name):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with lock.held(name, order.append):
+    with lock.Queue(order.append).held(name):
         thread.start()
         assert told.wait(20)
         order.append("first")
@@ -120,6 +125,6 @@ def test_a_machine_that_has_no_such_sockets_measures_all_the_same(
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(socket.socket, "bind", forbidden)
-    with lock.held(name, ignore):
+    with lock.Queue(ignore).held(name):
         pass
     assert "cannot be kept from measuring at the same time: Permission denied" in caplog.text

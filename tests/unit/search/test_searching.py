@@ -96,7 +96,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     name, runner, free = f"autopipe-test-{uuid.uuid4()}", Started(), [1 << 34]
     monkeypatch.setattr(searching, "detect_memory", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
     with contextlib.ExitStack() as another_tune:
-        another_tune.enter_context(lock.held(name, pytest.fail))
+        another_tune.enter_context(lock.Queue(pytest.fail).held(name))
 
         def listen(event: Event) -> None:
             runner.told.append(event)
@@ -116,7 +116,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
 
 def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(search: Search) -> None:
     name, runner = f"autopipe-test-{uuid.uuid4()}", Started()
-    with lock.held(name, pytest.fail), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
+    with lock.Queue(pytest.fail).held(name), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
         search(runner, runner.on_event, lock_name=name, budget_seconds=0.01)
     (event,) = runner.told
     assert isinstance(event, Waiting)
