@@ -159,7 +159,7 @@ def paybacks(rows: Sequence[Payback]) -> Table:
             wording.seconds_between(row.convert_seconds.low, row.convert_seconds.high),
             size_text(row.bytes),
             "" if row.free_bytes is None else size_text(row.free_bytes),
-            wording.long_seconds(row.saved_seconds) if row.saved_seconds > 0 else "nothing",
+            wording.seconds(row.saved_seconds) if row.saved_seconds > 0 else "nothing",
             Text(epochs, style="yellow" if row.overruled else ""),
         )
     return shown

@@ -17,7 +17,7 @@ from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.measure.costs import Kind, Limit
 from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
-from autopipe.measure.stats import student_t_95
+from autopipe.measure.stats import Ratio, student_t_95
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
 from autopipe.search.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
@@ -271,7 +271,9 @@ def trust(result: Result) -> tuple[bool, str]:
     varies = rate is not None and rate.has_interval and rate.high > wording.UNSTEADY * rate.low
     if varies:
         reasons.append("the winner's rate is unsteady")
-    unsure = [each.baseline for each in result.contests if each.baseline is not None and _is_unsure(each)]
+    unsure = [
+        each.baseline for each in result.contests if each.baseline is not None and not each.decided and _apart(each)
+    ]
     if unsure and result.proved:
         reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
     if not reasons:
@@ -287,8 +289,8 @@ def trust_text(result: Result) -> str:
     return f"{'good' if good else 'low'}: {why}"
 
 
-def _is_unsure(contest: Contest) -> bool:
-    return abs(math.log(contest.ratio)) > math.log(_CLOSE) and not contest.decided
+def _apart(of: Ratio) -> bool:
+    return abs(math.log(of.ratio)) > math.log(_CLOSE)
 
 
 def _all_reach_the_ceiling(result: Result) -> bool:
@@ -333,7 +335,7 @@ def gains(result: Result) -> str:
     configs = [PipelineConfig.model_validate(each.config) for each in (best, rival) if each is not None]
     if len({config.loader.kind for config in configs}) > 1:
         measured.discard("loader")  # the headline tells what it brings
-    apart = {each.setting for each in result.effects if each.measured and abs(math.log(each.ratio)) > math.log(_CLOSE)}
+    apart = {each.setting for each in result.effects if each.measured and _apart(each)}
     rest = [
         f"{words}: {', '.join(sorted(settings))}"
         for words, settings in (("Not proved", measured & apart), ("No measurable effect", measured - apart))
@@ -475,7 +477,7 @@ def _of_conversions(result: Result) -> Iterator[str]:
                 f"has {result.epochs}."
             )
         if row.advice:
-            took = wording.long_seconds(row.convert_seconds.value)
+            took = wording.seconds(row.convert_seconds.value)
             yield (
                 f"Converted to {row.storage}: {rate}, {took} to convert, {pays}. `--convert` uses it, and `--epochs N` "
                 "decides whether it pays."

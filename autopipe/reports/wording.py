@@ -55,11 +55,6 @@ def budget(duration: float) -> str:
     return f"{math.ceil(duration / 60)}m"
 
 
-def long_seconds(duration: float) -> str:
-    """Format a long duration in minutes, with a tenth, and a short one in seconds."""
-    return f"{duration / 60:,.1f} min" if duration >= _LONG_SECONDS else f"{duration:.2g} s"
-
-
 def seconds_between(low: float, high: float) -> str:
     """Format an interval of seconds, or of minutes; one figure if both ends are written alike."""
     unit, per = ("min", 60.0) if high >= _LONG_SECONDS else ("s", 1.0)

@@ -214,7 +214,7 @@ def lines(found: Payback, width: int) -> list[str]:
         (payback(), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s 3.2"),
         (
             payback(convert_seconds=Estimate(value=600.0, low=540.0, high=660.0), saved_seconds=240.0),
-            "array, 2 ops 21,000 9.0 to 11 min 3 GiB 50 GiB 4.0 min 3.2",
+            "array, 2 ops 21,000 9.0 to 11 min 3 GiB 50 GiB 240 s 3.2",
         ),
         (payback(epochs=None, saved_seconds=-1.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB nothing never"),
         (payback(epochs=0.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s at once"),
