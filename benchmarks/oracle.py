@@ -59,7 +59,7 @@ def regret(kind: Kind, seed: int, sampler: str, trials: int) -> float:
     seeding = sampler.endswith("+seeds") or chosen == SURROGATE
     settings = search.settings_of(chosen, seed=seed, trials=trials, seeding=seeding)
     result = study.search(trimmed, machine, machine.facts(), replace(settings, clock=lambda: 0.0))
-    best = max(machine.rate(each.config) for each in trimmed.candidates)
+    best = max(map(machine.rate, trimmed.candidates.values()))
     return 1.0 - (0.0 if result.best_config is None else machine.rate(result.best_config)) / best
 
 

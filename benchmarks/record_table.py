@@ -58,7 +58,7 @@ def main() -> None:
         space = library.load(chosen.space, searching.bounds(facts))
         candidates = feasible.trim(space, facts).candidates
         measurer = TrialMeasurer(runner, described, settings)
-        setups = {each.config.model_setup for each in candidates}
+        setups = {each.model_setup for each in candidates.values()}
         header = table.Header(
             name=chosen.table.name.partition(".")[0],
             hardware=f"{found.cpu.cores} cores ({found.cpu.model})",

@@ -51,7 +51,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
         facts = searching.facts_of(machine.detect(), described, Path.cwd())
         facts = dataclasses.replace(facts, limits=Limits(convert=False))
         candidates = trim(library.load(space, searching.bounds(facts)), facts).candidates
-        configs = _one_of_each_kind([each.config for each in candidates])
+        configs = _one_of_each_kind(list(candidates.values()))
     return succeeded(runner.verify(configs, {"samples": samples, "random": True}))
 
 

@@ -154,7 +154,7 @@ class Budget:
         baseline is enough; foreign code cannot be used.
         """
         session, settings, tried = self._session, self._settings, self._session.tried()
-        if all(candidate.key in tried for candidate in session.trimmed.candidates):
+        if session.trimmed.candidates.keys() <= tried:
             return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
         beyond = self._session.beyond_baselines()
         ran = len(session.ended_rows())
@@ -312,6 +312,6 @@ class Budget:
         if stop is None or session.settings.epochs is None or not session.can_predict:
             return stop
         tried = session.points()
-        untried = (each.config for each in session.trimmed.candidates if each.key not in tried)
+        untried = (config for key, config in session.trimmed.candidates.items() if key not in tried)
         here = session.promise(point.config, point.estimate.value)  # without the first batch, which promises lack, too
         return None if here < needed * max(map(session.promise, untried), default=0.0) else stop

@@ -200,20 +200,11 @@ _TWIN = "device_prefetch: makes no difference without an accelerator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A configuration of the space, its flat parameters and its key."""
-
-    params: Params
-    config: PipelineConfig
-    key: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
     """The remaining configurations of a space."""
 
     space: Space  # the given one, limited by `only`
-    candidates: tuple[Candidate, ...]  # the listed configurations that can run, each once
+    candidates: Mapping[str, PipelineConfig]  # the listed configurations that can run, by key
     left_out: Mapping[str, int]  # those that cannot, by the reason, the commonest first
     whole: int  # the configurations that can run, listed or not
 
@@ -237,16 +228,16 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         if gone:
             dropped[_not_asked_for(name, gone)] = 0
     listed, unlisted = _combined(_worth_listing(narrowed, facts, dropped), facts, dropped)
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, PipelineConfig] = {}
     for params in listed:
         try:
-            candidate = _candidate(params)
+            config = to_config(params)
         except ConfigError as error:
             dropped[error.message] += 1
             continue
-        why = why_not(candidate.config, facts, _OF_THE_WHOLE)
+        why = why_not(config, facts, _OF_THE_WHOLE)
         if why is None:
-            candidates.setdefault(candidate.key, candidate)
+            candidates.setdefault(config.key(), config)
         else:
             dropped[why] += 1
     if not candidates:
@@ -256,7 +247,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         )
     return Trimmed(
         space=narrowed,
-        candidates=tuple(candidates.values()),
+        candidates=candidates,
         left_out=dict(dropped.most_common()),
         whole=len(candidates) + unlisted,
     )
@@ -280,11 +271,6 @@ def _combined(space: Space, facts: Facts, dropped: Counter[str]) -> tuple[list[P
         if len(listed) <= MOST_CANDIDATES:
             break
     return listed, len(combined) - len(listed)
-
-
-def _candidate(params: Params) -> Candidate:
-    config = to_config(params)
-    return Candidate(params=params, config=config, key=config.key())
 
 
 def _coarser(space: Space, cores: int) -> Iterator[Space]:
@@ -335,27 +321,24 @@ def _by_parts(space: Space, facts: Facts, dropped: Counter[str]) -> Callable[[st
     return refused
 
 
-def finer(trimmed: Trimmed, config: PipelineConfig, facts: Facts) -> list[Candidate]:
+def finer(trimmed: Trimmed, config: PipelineConfig, facts: Facts) -> dict[str, PipelineConfig]:
     """Return configurations between `config` and the nearest listed ones, in each of its numbers, if some are unlisted.
 
     Asked again with the best one, this halves the distance each time.
     """
-    listed, params = {each.key for each in trimmed.candidates}, from_config(config)
-    found: dict[str, Candidate] = {}
+    params, found = from_config(config), dict[str, PipelineConfig]()
     for name, value in params.items() if trimmed.is_coarse else ():
         numbers = next((each.numbers for each in trimmed.space if each.name == name), [])
         if name in ModelSetup._fields or not isinstance(value, int) or value not in numbers:
             continue
         at = numbers.index(value)
         for side in (numbers[at + 1 :], numbers[:at][::-1]):
-            near = (_candidate({**params, name: number}) for number in side)
-            gap = list(itertools.takewhile(lambda each: each.key not in listed, near))
-            middle = next(
-                (each for each in gap[(len(gap) - 1) // 2 :: -1] if why_not(each.config, facts) is None), None
-            )
+            near = (to_config({**params, name: number}) for number in side)
+            gap = list(itertools.takewhile(lambda each: each.key() not in trimmed.candidates, near))
+            middle = next((each for each in gap[(len(gap) - 1) // 2 :: -1] if why_not(each, facts) is None), None)
             if middle is not None:
-                found.setdefault(middle.key, middle)
-    return list(found.values())
+                found[middle.key()] = middle
+    return found
 
 
 def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
@@ -363,7 +346,7 @@ def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
     return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
 
 
-def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
+def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
     """Return the configurations that could run if the user let samples be converted."""
     values = [str(value) for each in space if each.name == "keep" for value in each.values]
     try:
@@ -371,7 +354,7 @@ def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
             space.only("keep", [each for each in values if Kept.of(each).converts]), facts.converting
         ).candidates
     except SpaceError:
-        return ()
+        return {}
 
 
 def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = None) -> Trimmed:
@@ -390,16 +373,16 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
         except SpaceError:
             return trimmed
     dropped = Counter(trimmed.left_out)
-    left = []
-    for candidate in trimmed.candidates:
-        why = why_not(candidate.config, facts)
+    left = {}
+    for key, config in trimmed.candidates.items():
+        why = why_not(config, facts)
         if why is None:
-            left.append(candidate)
+            left[key] = config
         else:
             dropped[why] += 1
     if not left:
         return trimmed
-    return replace(trimmed, candidates=tuple(left), left_out=dict(dropped.most_common()), whole=len(left))
+    return replace(trimmed, candidates=left, left_out=dict(dropped.most_common()), whole=len(left))
 
 
 def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:

@@ -106,7 +106,7 @@ class Record:
 
     def keep_end(self) -> None:
         if self._shared:
-            self._keep(ENDED, _now())
+            self._keep(ENDED, datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
 
     @property
     def _block_ceilings(self) -> str:
@@ -399,10 +399,6 @@ def _fields(text: str | None) -> dict[str, object]:
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else shortened(value)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
@@ -24,7 +24,6 @@ from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, from_config, to_config
 from autopipe.search import feasible, surrogate, trials
-from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import Record
 from autopipe.search.settings import Settings
@@ -60,7 +59,7 @@ class Session:
         self._features: Features | None = None
         self._costs: Costs | None = None
         self._first_costs: Costs | None = None
-        self._ranked: Sequence[Candidate] = ()
+        self._ranked: Mapping[str, PipelineConfig] = {}
         self._ranks: dict[str, tuple[float, float, float, int, str]] = {}
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
@@ -83,14 +82,14 @@ class Session:
             self._first_costs = self._first_costs or self._costs
             self.facts = costs.useful(self._costs, self.facts)
         before, named = self.facts, self.facts.limits.only
-        wanted = [each.config.model_setup for each in self.trimmed.candidates]
+        wanted = [each.model_setup for each in self.trimmed.candidates.values()]
         useless = feasible.useless(ceilings, wanted, named, self.facts.workload.batch_size) if first else {}
-        self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), ()
+        self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), {}
         self._ranks.clear()
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
             left = feasible.narrowed(self.trimmed, self.facts, bounds)
-            if feasible.why_not(left.candidates[0].config, self.facts) is not None:
+            if feasible.why_not(next(iter(left.candidates.values())), self.facts) is not None:
                 # If all requested settings bring nothing by these figures, they are tried anyway.
                 self.facts = replace(before.unmeasured, pointless=before.pointless)
             self.trimmed = left
@@ -198,8 +197,7 @@ class Session:
         measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         if self.believed is None or self.believed[0] != len(measured):
             points = self.points()
-            configs = {each.key: each.config for each in self.trimmed.candidates}
-            configs |= {key: each.config for key, each in points.items()}
+            configs = {**self.trimmed.candidates, **{key: each.config for key, each in points.items()}}
             if self._features is None or not configs.keys() <= self._features.configs.keys():
                 self._features = Features(configs, self.facts.cores, self.trend, before=self._features)
             readings = [(row.key, self._reading(row, outcome)) for row, outcome in measured]
@@ -233,32 +231,32 @@ class Session:
         ended = [row for row in self.record.rows() if row.outcome is not None]
         took = [max(0.0, row.seconds - self.reading_seconds(row.config)) for row in ended]
         tried = self.tried()
-        untried = (each for each in self.ranked() if each.key not in tried)
-        reading = [self.reading_seconds(each.config) for each in itertools.islice(untried, count)]
+        untried = (config for key, config in self.ranked().items() if key not in tried)
+        reading = [self.reading_seconds(each) for each in itertools.islice(untried, count)]
         return (median(took) if took else usual_seconds) + (fmean(reading) if reading else 0.0)
 
     def reading_seconds(self, config: PipelineConfig) -> float:
         """Return the predicted time in which a trial reads the samples of its cache, before it measures."""
         return 0.0 if self._costs is None else costs.trial_reading_seconds(config, self._costs, self.facts.workload)
 
-    def ranked(self) -> Sequence[Candidate]:
-        """Return the candidates, the best prediction first; of equal ones the one whose cache is filled sooner, then
-        the one with the longest queue, on which predictions do not depend.
+    def ranked(self) -> Mapping[str, PipelineConfig]:
+        """Return the candidates by key, the best prediction first; of equal ones the one whose cache is filled sooner,
+        then the one with the longest queue, on which predictions do not depend.
         """
         if not self._ranked:
-            self._ranked = sorted(self.trimmed.candidates, key=self._rank)
+            self._ranked = dict(sorted(self.trimmed.candidates.items(), key=self._rank))
         return self._ranked
 
     def look_closer(self) -> None:
         """List more configurations around the best one, if the space is too large to be listed."""
         best = self.best()
-        finer = [] if best is None else feasible.finer(self.trimmed, best.config, self.facts)
+        finer = {} if best is None else feasible.finer(self.trimmed, best.config, self.facts)
         if finer:
-            self.trimmed = replace(self.trimmed, candidates=(*self.trimmed.candidates, *finer))
-            self._ranked = ()
+            self.trimmed = replace(self.trimmed, candidates={**self.trimmed.candidates, **finer})
+            self._ranked = {}
 
-    def _rank(self, candidate: Candidate) -> tuple[float, float, float, int, str]:
-        config, key = candidate.config, candidate.key
+    def _rank(self, candidate: tuple[str, PipelineConfig]) -> tuple[float, float, float, int, str]:
+        key, config = candidate
         if not self.can_predict or not self.settings.seeding:
             return 0.0, 0.0, 0.0, 0, key
         if key not in self._ranks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ from autopipe.search import conclusion, confirmation, feasible
 from autopipe.search.budget import Budget, patience
 from autopipe.search.conclusion import Searched
 from autopipe.search.confirmation import Finalist
-from autopipe.search.feasible import Candidate, Trimmed, trim
+from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
@@ -100,10 +100,10 @@ def _early(session: Session, *, simplest: bool) -> Iterator[Asked]:
 def _simplest(session: Session) -> Iterator[Asked]:
     """Yield the candidate with the lowest cost of those that are predicted to be at the ceiling."""
     enough = session.settings.ceiling_share * session.highest_ceiling().model_images_per_second.value
-    there = [each for each in session.trimmed.candidates if (session.predicted(each.config) or 0.0) >= enough]
+    there = [each for each in session.trimmed.candidates.values() if (session.predicted(each) or 0.0) >= enough]
     if there:
-        least = min(there, key=lambda each: (_planned_cost(session, each.config), each.key))
-        yield (least.config, AskedBy(Asker.SEED, "simplest"))
+        least = min(there, key=lambda each: (_planned_cost(session, each), each.key()))
+        yield (least, AskedBy(Asker.SEED, "simplest"))
 
 
 def _predicted(session: Session) -> Iterator[Asked]:
@@ -115,9 +115,9 @@ def _predicted(session: Session) -> Iterator[Asked]:
     known = {config.key() for config in session.settings.known}
     if any(row.key in known and row.value is not None for row in session.search_rows()):
         return
-    for word, candidate in seeds(session):
-        if not session.can_predict or _can_win(session, candidate.config):
-            yield (candidate.config, AskedBy(Asker.SEED, word))
+    for word, config in seeds(session):
+        if not session.can_predict or _can_win(session, config):
+            yield (config, AskedBy(Asker.SEED, word))
 
 
 def _can_win(session: Session, config: PipelineConfig) -> bool:
@@ -141,8 +141,8 @@ def _advice(session: Session) -> Iterator[Asked]:
         return
     could = feasible.convertible(session.trimmed.space, session.facts)
     by_form: dict[str, PipelineConfig] = {}
-    for candidate in sorted(could, key=lambda each: (-session.promise(each.config), each.key)):
-        by_form.setdefault(candidate.config.kept.form, candidate.config)
+    for _, config in sorted(could.items(), key=lambda each: (-session.promise(each[1]), each[0])):
+        by_form.setdefault(config.kept.form, config)
     for config in by_form.values():
         best = session.best()
         if best is None or session.promise(config) >= _WORTH_TELLING * best.value:
@@ -159,14 +159,13 @@ def _cheaper(session: Session) -> Iterator[Asked]:
         return
     params, cost, enough = from_config(best.config), _planned_cost(session, best.config), session.settings.ceiling_share
 
-    def unlike(candidate: Candidate) -> tuple[object, ...]:
-        changes = len(params.items() ^ candidate.params.items())
-        return changes, _planned_cost(session, candidate.config), candidate.key
+    def unlike(config: PipelineConfig) -> tuple[object, ...]:
+        return len(params.items() ^ from_config(config).items()), _planned_cost(session, config), config.key()
 
-    less = (each for each in session.trimmed.candidates if _planned_cost(session, each.config) < cost)
-    near = [each for each in less if session.promise(each.config) >= enough * best.value]
-    for candidate in sorted(near, key=unlike)[:_MOST_CHEAPER]:
-        yield (candidate.config, AskedBy(Asker.SEED, "cheaper"))
+    less = (each for each in session.trimmed.candidates.values() if _planned_cost(session, each) < cost)
+    near = [each for each in less if session.promise(each) >= enough * best.value]
+    for config in sorted(near, key=unlike)[:_MOST_CHEAPER]:
+        yield (config, AskedBy(Asker.SEED, "cheaper"))
 
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
@@ -174,11 +173,11 @@ def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]
     return confirmation.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 
-def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
+def rule_of_thumb(candidates: Mapping[str, PipelineConfig], cores: int) -> PipelineConfig:
     """Return an expert's first choice: no conversion, a worker a core, little to send, a cache, long queues."""
 
-    def distance(candidate: Candidate) -> tuple[object, ...]:
-        config = candidate.config
+    def distance(candidate: tuple[str, PipelineConfig]) -> tuple[object, ...]:
+        key, config = candidate
         workers = config.loader.worker_count()
         return (
             config.kept.converts,
@@ -191,13 +190,13 @@ def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
             -config.device_prefetch,
             -(config.loader.buffered_batches() or 0),
             -(config.loader.reads_at_once() or 0),
-            candidate.key,
+            key,
         )
 
-    return min(candidates, key=distance)
+    return min(candidates.items(), key=distance)[1]
 
 
-def seeds(session: Session) -> list[tuple[str, Candidate]]:
+def seeds(session: Session) -> list[tuple[str, PipelineConfig]]:
     """Return the best guesses, the best first, each as `rule` or `predicted`: different kinds of configurations.
 
     Predictions are close together near the top, and wrong in the same way for similar configurations: so no two seeds
@@ -207,22 +206,22 @@ def seeds(session: Session) -> list[tuple[str, Candidate]]:
     rule = rule_of_thumb(session.trimmed.candidates, session.facts.cores)
     if not session.can_predict:
         return [("rule", rule)]
-    ranked = session.ranked()
-    highest = max(session.promise(each.config) for each in ranked)
-    chosen = [("rule", rule)] if session.promise(rule.config) >= _TRUSTED * highest else []
+    ranked = session.ranked().values()
+    highest = max(map(session.promise, ranked))
+    chosen = [("rule", rule)] if session.promise(rule) >= _TRUSTED * highest else []
     kinds = {_kind(each) for _, each in chosen}
-    for candidate in ranked:
-        if len(chosen) > _MOST_PREDICTED or session.promise(candidate.config) < _HOPELESS * highest:
+    for config in ranked:
+        if len(chosen) > _MOST_PREDICTED or session.promise(config) < _HOPELESS * highest:
             break
-        if _kind(candidate) not in kinds:
-            kinds.add(_kind(candidate))
-            chosen.append(("predicted", candidate))
+        if _kind(config) not in kinds:
+            kinds.add(_kind(config))
+            chosen.append(("predicted", config))
     return chosen
 
 
-def _kind(candidate: Candidate) -> tuple[object, ...]:
-    kept = candidate.config.kept
-    return candidate.config.loader.kind, kept.form, kept.in_memory, kept.encoded
+def _kind(config: PipelineConfig) -> tuple[object, ...]:
+    kept = config.kept
+    return config.loader.kind, kept.form, kept.in_memory, kept.encoded
 
 
 # -------------------- the order of a search
@@ -364,7 +363,7 @@ class _Search:
 
     def _measure_ceilings(self) -> None:
         session = self._session
-        setups = {each.config.model_setup for each in session.trimmed.candidates}
+        setups = {each.model_setup for each in session.trimmed.candidates.values()}
         setups |= {each.config.model_setup for each in session.baselines}
         found = session.record.ceilings()
         if not found:

@@ -24,9 +24,8 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
 from autopipe.measure.stats import Comparison, median, student_t_95
-from autopipe.pipeline.config import Params, PipelineConfig, Value, from_config
+from autopipe.pipeline.config import Kept, Params, PipelineConfig, Value, from_config
 from autopipe.pipeline.space import Parameter, Space, within
-from autopipe.search.feasible import Candidate
 
 if TYPE_CHECKING:
     from autopipe.search.session import Session
@@ -355,8 +354,11 @@ def fitting(space: Space, params: Mapping[str, Value]) -> Params:
     fit: Params = {}
     for parameter in space:
         name = parameter.name
-        if name in params and parameter.counts(fit) and within(parameter, params[name]):
-            fit[name] = params[name]
+        if name in params and parameter.counts(fit):
+            written = {str(Kept.of(str(each))): each for each in parameter.values} if name == "keep" else {}
+            value = written.get(str(params[name]), params[name])
+            if within(parameter, value):
+                fit[name] = value
     return fit
 
 
@@ -385,12 +387,12 @@ class SurrogateSampler(BaseSampler):
         self._session = session
         self._any = RandomSampler(seed=session.seed)
 
-    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
-        """Return the candidate to try next, or None if none is left.
+    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> PipelineConfig | None:
+        """Return the configuration to try next, or None if none is left.
 
         `worth` is as in `Session`, `busy` are the keys of configurations that other processes run now.
         """
-        by_key = {each.key: each for each in self._session.ranked()}
+        by_key = self._session.ranked()
         free = [key for key in by_key if key not in worth and key not in busy]
         measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
         if not free or len(measured) < _ALONE:
@@ -412,7 +414,7 @@ class SurrogateSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         chosen = self.choose(self._session.worth(), self._session.record.under_way())
-        return {} if chosen is None else dict(chosen.params)
+        return {} if chosen is None else fitting(self._session.trimmed.space, from_config(chosen))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

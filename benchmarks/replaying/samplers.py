@@ -12,8 +12,7 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
 from autopipe.errors import ConfigError, MissingExtraError, near
-from autopipe.pipeline.config import Value
-from autopipe.search.feasible import Candidate
+from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search.session import Session
 from autopipe.search.surrogate import SURROGATE, Sampler, SurrogateSampler
 
@@ -25,23 +24,23 @@ class CoordinateSampler(SurrogateSampler):
         super().__init__(session)
         self._rng = random.Random(session.seed)
 
-    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
+    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> PipelineConfig | None:
         """Return a nearest neighbour of the best."""
-        by_key = {each.key: each for each in self._session.ranked()}
+        by_key = self._session.ranked()
         free = [each for key, each in by_key.items() if key not in worth and key not in busy]
         measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
         if not free or not measured:
             return self._rng.choice(free) if free else None
-        best = by_key[max(measured, key=lambda key: measured[key])].params
-        nearest = min(_differing(best, each) for each in free)
-        return self._rng.choice([each for each in free if _differing(best, each) == nearest])
+        best = from_config(by_key[max(measured, key=lambda key: measured[key])])
+        away = [_differing(best, from_config(each)) for each in free]
+        return self._rng.choice([each for each, number in zip(free, away, strict=True) if number == min(away)])
 
 
-def _differing(params: Mapping[str, Value], other: Candidate) -> int:
-    names = [name for name in params.keys() | other.params.keys() if "." not in name]
-    away = sum(params.get(name) != other.params.get(name) for name in names)
-    if params["loader"] == other.params["loader"]:
-        away += sum(params[name] != other.params.get(name) for name in params if "." in name)
+def _differing(params: Mapping[str, Value], other: Mapping[str, Value]) -> int:
+    names = [name for name in params.keys() | other.keys() if "." not in name]
+    away = sum(params.get(name) != other.get(name) for name in names)
+    if params["loader"] == other["loader"]:
+        away += sum(params[name] != other.get(name) for name in params if "." in name)
     return away
 
 

@@ -110,7 +110,7 @@ def recorded(table: Table, space: Space) -> Trimmed:
     trimmed = trim(space, facts)
     if any(ceiling.op_costs for ceiling in table.header.ceilings):  # a search leaves out what they say is of no use
         trimmed = narrowed(trimmed, costs.useful(Costs.of(table.header.ceilings, facts), facts))
-    candidates = tuple(each for each in trimmed.candidates if each.key in table.entries)
+    candidates = {key: each for key, each in trimmed.candidates.items() if key in table.entries}
     if not candidates:
         raise TrialError(f"The table `{table.header.name}` holds no configuration of this space.")
     return replace(trimmed, candidates=candidates)
@@ -146,7 +146,7 @@ def regret_curve(table: Table, trimmed: Trimmed, settings: Settings) -> list[flo
     The best so far is the one that the search would have chosen then; its worth is the table's, not the trial's.
     """
     rates = table.rates()
-    best = max(rates[candidate.key] for candidate in trimmed.candidates)
+    best = max(rates[key] for key in trimmed.candidates)
     nearest = Replay(table).nearest
     found = search(table, trimmed, settings)
     curve, values = [], dict[str, float]()
@@ -172,7 +172,7 @@ def winner_regrets(
     does not count as trials. `on_search` is told how many of how many searches have ended.
     """
     rates, trimmed = table.rates(), recorded(table, space)
-    best = max(rates[candidate.key] for candidate in trimmed.candidates)
+    best = max(rates[key] for key in trimmed.candidates)
     regrets = []
     for seed in range(seeds):
         settings = settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)

@@ -10,7 +10,7 @@ Searching a table is `replaying.search`'s part; running real trials for one is t
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,6 @@ from autopipe.measure.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.search import feasible
-from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Measurer
 from autopipe.values import JsonObject
 
@@ -172,7 +171,7 @@ def _open(path: Path, mode: Literal["rt", "at"]) -> IO[str]:
 def record(  # noqa: PLR0913  what is recorded, and who is told
     path: Path,
     header: Header,
-    candidates: Sequence[Candidate],
+    candidates: Mapping[str, PipelineConfig],
     measurer: Measurer,
     *,
     rounds: int = 1,
@@ -191,7 +190,7 @@ def record(  # noqa: PLR0913  what is recorded, and who is told
             file.write(header.model_dump_json() + "\n")
     _mend(path)
     baselines = [PipelineConfig.model_validate(config) for config in header.baselines.values()]
-    todo = {config.key(): config for config in [*baselines, *(each.config for each in candidates)]}
+    todo = {config.key(): config for config in [*baselines, *candidates.values()]}
     for number in range(rounds):
         entries = read(path).entries
         keys = [key for key in todo if key not in entries] if number == 0 else _short_of(number + 1, entries)

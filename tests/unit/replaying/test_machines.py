@@ -30,7 +30,7 @@ def test_what_is_known_after_a_search_is_its_best_in_order(recorded: Table, spac
     trimmed = search.recorded(recorded, space)
     known = machines.known_after(recorded, trimmed, seed=0, trials=TRIALS, count=3)
     rates = recorded.rates()
-    best = max(rates[each.key] for each in trimmed.candidates)
+    best = max(rates[key] for key in trimmed.candidates)
     assert len(known) == 3
     assert rates[known[0].key()] >= 0.95 * best
 

@@ -28,7 +28,7 @@ def test_a_table_holds_every_candidate_and_baseline_once_and_goes_on_where_it_wa
 ) -> None:
     path = tmp_path / name
     whole = record(path, space, surface())
-    keys = {each.key for each in trim(space, surface().facts()).candidates}
+    keys = set(trim(space, surface().facts()).candidates)
     assert whole.entries.keys() == keys | {each.config.key() for each in surface().baselines()}
     assert table.read(path) == whole
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -95,7 +95,7 @@ def test_on_the_cores_what_differs_without_effect_is_one_configuration(
     path.write_text(path.read_text().replace('"accelerator":true', '"accelerator":false', 1))
     on_cores = table.read(path)
     assert {each.config.device_prefetch for each in apart.values()} == {0, 2}
-    assert {each.config.device_prefetch for each in search.recorded(on_cores, space).candidates} == {0}
+    assert {each.device_prefetch for each in search.recorded(on_cores, space).candidates.values()} == {0}
     for key, entry in on_cores.entries.items():
         others = (entry.config.model_copy(update={"device_prefetch": count}).key() for count in (0, 2))
         runs = [run for other in others if other in apart for run in apart[other].runs]
@@ -111,17 +111,17 @@ def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(recorde
 
 
 def test_of_a_space_recorded_in_part_only_that_part_is_tried(space: Space, tmp_path: Path) -> None:
-    some = trim(space, surface().facts()).candidates[::3]
+    some = dict([*trim(space, surface().facts()).candidates.items()][::3])
     part = table.record(tmp_path / "table.jsonl", header(surface()), some, surface())
     trimmed = search.recorded(part, space)
     baselines = {each.config.key() for each in surface().baselines()}
-    assert {each.key for each in trimmed.candidates} == {each.key for each in some} | baselines
+    assert set(trimmed.candidates) == set(some) | baselines
     settings = search.settings_of(SURROGATE, seed=0, trials=len(trimmed.candidates), seeding=True)
     assert search.regret_curve(part, trimmed, settings)[-1] <= 0.02
 
 
 def test_a_table_of_another_space_is_refused(space: Space, tmp_path: Path) -> None:
-    part = table.record(tmp_path / "table.jsonl", header(surface()), [], surface())
+    part = table.record(tmp_path / "table.jsonl", header(surface()), {}, surface())
     with pytest.raises(TrialError, match="no configuration of this space"):
         search.recorded(part, space.only("loader", ["threads"]))
 
@@ -150,9 +150,9 @@ def test_a_sampler_without_its_package_names_the_extra(space: Space) -> None:
 def test_a_machine_is_played_the_same_each_time_and_a_short_search_ends_near_its_best() -> None:
     machine = Played(KINDS[0], 0)
     trimmed = machine.candidates()
-    config = trimmed.candidates[0].config
+    config = next(iter(trimmed.candidates.values()))
     assert machine.rate(config) == Played(KINDS[0], 0).rate(config) != Played(KINDS[0], 1).rate(config)
     settings = search.settings_of(samplers.named("surrogate"), seed=0, trials=16, seeding=True)
     found = study.search(trimmed, machine, machine.facts(), settings).best_config
     assert found is not None
-    assert machine.rate(found) >= 0.95 * max(machine.rate(each.config) for each in trimmed.candidates)
+    assert machine.rate(found) >= 0.95 * max(map(machine.rate, trimmed.candidates.values()))

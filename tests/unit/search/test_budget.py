@@ -140,7 +140,7 @@ def test_what_is_not_allowed_or_was_cut_off_is_no_gain_to_be_exceeded(space: Spa
     session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))  # takes all cores
     session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
     with pytest.raises(KeyboardInterrupt):
-        session.run_config(session.trimmed.candidates[0].config, AskedBy(Asker.SEED, "rule"))
+        session.run_config(next(iter(session.trimmed.candidates.values())), AskedBy(Asker.SEED, "rule"))
     assert len(session.record.rows()) == 3
     assert [each is None for each in budget.best_so_far(session)] == [True, False]
 
@@ -170,7 +170,7 @@ def test_a_model_alone_that_was_read_too_low_ends_no_search(
     assert ended.result.stop.reason is not Reason.CEILING
     read = some(ended.result.ceiling).model_images_per_second.value
     assert (read == 60_000.0) == (disturbed == 2)
-    top = max(surface.true_rate(each.config) for each in trim(space, surface.facts()).candidates)
+    top = max(map(surface.true_rate, trim(space, surface.facts()).candidates.values()))
     assert noise > 0.02 or surface.true_rate(some(ended.best_config)) >= 0.9 * top
 
 
@@ -437,7 +437,7 @@ def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same(use
 
 
 def test_the_rule_of_thumb_is_a_worker_a_core_on_the_files_as_they_are(space: Space) -> None:
-    chosen = rule_of_thumb(session_of(space, Surface()).trimmed.candidates, cores=4).config
+    chosen = rule_of_thumb(session_of(space, Surface()).trimmed.candidates, cores=4)
     assert (chosen.loader.kind, chosen.loader.worker_count(), chosen.finish) == ("threads", 4, "device")
     assert (chosen.keep, chosen.device_prefetch) == ("memory", 2)
 
@@ -445,12 +445,12 @@ def test_the_rule_of_thumb_is_a_worker_a_core_on_the_files_as_they_are(space: Sp
 def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> None:
     session = session_of(space, Surface(model_rate=60_000.0))
     chosen = seeds(session)
-    kinds = [(seed.config.loader.kind, seed.config.keep) for _, seed in chosen]
+    kinds = [(seed.loader.kind, seed.keep) for _, seed in chosen]
     assert len(set(kinds)) == len(kinds) >= 4
     assert {word for word, _ in chosen} == {"rule", "predicted"}
     for (word, seed), kind in zip(chosen, kinds, strict=True):
-        same = [each.config for each in session.ranked() if (each.config.loader.kind, each.config.keep) == kind]
-        assert word == "rule" or session.promise(seed.config) >= 0.97 * max(map(session.promise, same))
+        same = [each for each in session.ranked().values() if (each.loader.kind, each.keep) == kind]
+        assert word == "rule" or session.promise(seed) >= 0.97 * max(map(session.promise, same))
 
 
 def test_without_predictions_there_is_the_rule_alone(space: Space) -> None:
@@ -467,8 +467,8 @@ def test_a_rule_of_thumb_that_is_predicted_to_be_far_off_is_not_tried(
     session = session_of(space, Surface())
     chosen = seeds(session)
     assert {word for word, _ in chosen} == {"predicted"}
-    workers = [each.config.loader.worker_count() or 4 for each in session.trimmed.candidates]
-    assert chosen[0][1].config.loader.worker_count() == max(workers)
+    workers = [each.loader.worker_count() or 4 for each in session.trimmed.candidates.values()]
+    assert chosen[0][1].loader.worker_count() == max(workers)
 
 
 def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_any_so_far(space: Space) -> None:
@@ -480,10 +480,10 @@ def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_
 
 def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
     surface = loader_bound(quirks=1)
-    known = max(trim(space, surface.facts()).candidates, key=lambda each: surface.true_rate(each.config))
-    ended = run(space, surface, known=[known.config], trials=4)
+    known = max(trim(space, surface.facts()).candidates.values(), key=surface.true_rate)
+    ended = run(space, surface, known=[known], trials=4)
     assert [str(row.origin) for row in ended.rows[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
-    assert ended.rows[2].key == known.key
+    assert ended.rows[2].key == known.key()
     assert not any(row.origin.asker is Asker.SEED for row in ended.rows)
 
 

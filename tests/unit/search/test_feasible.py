@@ -11,10 +11,10 @@ import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Ceiling, Facts, Impossible, Limits
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, from_config, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
-from autopipe.search.feasible import Candidate, Trimmed, trim, why_not
+from autopipe.search.feasible import Trimmed, trim, why_not
 from autopipe.values import Estimate
 from tests.fakes import facts as made
 from tests.unit.search.conftest import some
@@ -123,11 +123,11 @@ def test_samples_are_kept_on_an_accelerator_that_has_room_or_where_the_user_asks
 ) -> None:
     space = library.load("exhaustive", {"cores": 4, "gpus": 1}).only("loader", ["threads", "resident"])
     trimmed = trim(space.only("steps_per_execution", [1]).only("channels", ["last"]), facts(**known))
-    assert listed == any(each.config.loader.kind == "resident" for each in trimmed.candidates)
+    assert listed == any(each.loader.kind == "resident" for each in trimmed.candidates.values())
     assert said == any("resident" in reason for reason in trimmed.left_out)
     if listed:
         measured = feasible.narrowed(trimmed, facts(**known, model_device_bytes=2 * GIB))
-        left = any(each.config.loader.kind == "resident" for each in measured.candidates)
+        left = any(each.loader.kind == "resident" for each in measured.candidates.values())
         assert left == ("device_bytes" not in known)  # the model has taken its room
 
 
@@ -141,11 +141,11 @@ def test_a_cut_that_saves_room_is_tried_and_a_part_is_cached_only_where_the_whol
     usual, cuts, tight = (trim(space, known) for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB)))
 
     def fractions(trimmed: Trimmed) -> set[float]:
-        return {each.config.kept.part for each in trimmed.candidates if each.config.kept.in_memory}
+        return {each.kept.part for each in trimmed.candidates.values() if each.kept.in_memory}
 
-    assert {each.config.kept.cut for each in usual.candidates} == {"deepest"}
-    assert {each.config.kept.cut for each in cuts.candidates if each.config.kept.converts} == {"deepest", 2}
-    assert {each.config.kept.memory_cut for each in cuts.candidates} == {"deepest", 2}
+    assert {each.kept.cut for each in usual.candidates.values()} == {"deepest"}
+    assert {each.kept.cut for each in cuts.candidates.values() if each.kept.converts} == {"deepest", 2}
+    assert {each.kept.memory_cut for each in cuts.candidates.values()} == {"deepest", 2}
     assert (fractions(usual), fractions(tight)) == ({1.0}, {0.25, 0.5})
     assert cuts.space == space  # what a study goes on with does not depend on what is free today
 
@@ -154,10 +154,9 @@ def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
     trimmed = trim(space, dataclasses.replace(FACTS, limits=Limits(only={"loader": ("threads", "tfdata")})))
     reasons = trimmed.left_out
     assert reasons["loader processes, keras: not in `--only`"] == 0  # they limit the space
-    assert {candidate.config.loader.kind for candidate in trimmed.candidates} == {"threads", "tfdata"}
+    assert {each.loader.kind for each in trimmed.candidates.values()} == {"threads", "tfdata"}
     ours = space.only("loader", ["threads", "tfdata"])
     assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in ours.grid())
-    assert len({candidate.key for candidate in trimmed.candidates}) == len(trimmed.candidates)
 
 
 NO_GPU = {"gpus": 1, "gpus_reason": "no accelerator", "pointless": {("channels", "first"): "no accelerator"}}
@@ -190,7 +189,7 @@ def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_wh
 ) -> None:
     space = library.load("default", {"cores": 2, "gpus": known["gpus"]}).only("loader", ["threads"])
     trimmed = trim(space.only("keep", ["none"]), facts(**known))
-    tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
+    tried = {(each.devices, each.channels) for each in trimmed.candidates.values()}
     assert tried == set(itertools.product(devices, channels))
     assert {reason for reason in trimmed.left_out if reason.startswith(("devices", "channels"))} >= {*reasons}
 
@@ -216,7 +215,7 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
     )
     space = library.load("default", {"cores": cores, "gpus": gpus})
     trimmed = trim(space, known)
-    everything = {each.key: each for each in trimmed.candidates}
+    everything = trimmed.candidates
     assert trimmed.whole >= len(everything)
     knobs: Params = {"threads.workers": cores, "threads.queue_size": 8, "threads.read_ahead": 0}
     there: Params = {**THREADS, **knobs, "devices": max(1, gpus)}
@@ -234,7 +233,7 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
     measured: dict[str, Any] = {"reads_at_once": 1, "workers_at_once": cores, "workers_beside_reads": cores}
     left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured), measured)
     assert not left.is_coarse
-    workers = {each.config.loader.worker_count() for each in left.candidates if each.config.loader.kind == "threads"}
+    workers = {each.loader.worker_count() for each in left.candidates.values() if each.loader.kind == "threads"}
     assert workers == {count for count in space["threads.workers"].numbers if count <= 2 * cores}
     # From any listed number, the ones between are a few steps away.
     for count in space["threads.workers"].numbers[1::3] if cores > 2 else ():
@@ -242,24 +241,24 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
         assert _is_found(trimmed, wanted, known)
 
 
-def _like(each: Candidate, wanted: PipelineConfig) -> bool:
+def _like(each: PipelineConfig, wanted: PipelineConfig) -> bool:
     """Return True if two configurations differ in their number of workers only."""
-    changed = {**each.params, "threads.workers": wanted.loader.worker_count() or 0}
-    return each.config.loader.kind == "threads" and to_config(changed) == wanted
+    changed = {**from_config(each), "threads.workers": wanted.loader.worker_count() or 0}
+    return each.loader.kind == "threads" and to_config(changed) == wanted
 
 
 def _is_found(trimmed: Trimmed, wanted: PipelineConfig, known: Facts) -> bool:
     """Search as if the listed number of workers that is nearest to the wanted one were always the best."""
 
-    def distance(each: Candidate) -> int:
-        return abs((each.config.loader.worker_count() or 0) - (wanted.loader.worker_count() or 0))
+    def distance(each: PipelineConfig) -> int:
+        return abs((each.loader.worker_count() or 0) - (wanted.loader.worker_count() or 0))
 
     for _ in range(8):
-        best = min((each for each in trimmed.candidates if _like(each, wanted)), key=distance)
-        if best.config == wanted:
+        best = min((each for each in trimmed.candidates.values() if _like(each, wanted)), key=distance)
+        if best == wanted:
             return True
-        more = feasible.finer(trimmed, best.config, known)
-        trimmed = dataclasses.replace(trimmed, candidates=(*trimmed.candidates, *more))
+        more = feasible.finer(trimmed, best, known)
+        trimmed = dataclasses.replace(trimmed, candidates={**trimmed.candidates, **more})
     return False
 
 
@@ -271,10 +270,10 @@ def test_numbers_of_a_space_too_large_to_list_are_coarse_and_words_complete(
     some = trim(space, FACTS)
     assert len(some.candidates) <= feasible.MOST_CANDIDATES
     assert (some.whole, some.is_coarse) == (len(whole.candidates), True)
-    assert {each.key for each in some.candidates} < {each.key for each in whole.candidates}
+    assert some.candidates.keys() < whole.candidates.keys()
     for field in ("keep", "finish", "channels"):
-        assert {getattr(each.config, field) for each in some.candidates} == {
-            getattr(each.config, field) for each in whole.candidates
+        assert {getattr(each, field) for each in some.candidates.values()} == {
+            getattr(each, field) for each in whole.candidates.values()
         }
     assert some.left_out == whole.left_out
 
@@ -292,10 +291,11 @@ def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
 def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
     without = dataclasses.replace(FACTS, accelerator=False)
     merged = trim(space, without)
-    assert {each.config.device_prefetch for each in trim(space, FACTS).candidates} == {0, 2}
-    assert {each.config.device_prefetch for each in merged.candidates} == {0}
+    assert {each.device_prefetch for each in trim(space, FACTS).candidates.values()} == {0, 2}
+    assert {each.device_prefetch for each in merged.candidates.values()} == {0}
     assert any(reason.startswith("device_prefetch: makes no difference") for reason in merged.left_out)
-    assert {each.config.device_prefetch for each in trim(space.only("device_prefetch", [2]), without).candidates} == {2}
+    two = trim(space.only("device_prefetch", [2]), without)
+    assert {each.device_prefetch for each in two.candidates.values()} == {2}
 
 
 # ---------------------------------------------------------------- setups of the model

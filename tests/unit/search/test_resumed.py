@@ -15,7 +15,6 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.conclusion import Searched
-from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
 from autopipe.search.surrogate import Sampler, SurrogateSampler
@@ -62,7 +61,7 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
     seen: list[Mapping[str, float]] = []
 
     class Noting(SurrogateSampler):
-        def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
+        def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> PipelineConfig | None:
             seen.append({key: value for key, value in worth.items() if value is not None})
             return super().choose(worth, busy)
 

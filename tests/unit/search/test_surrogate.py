@@ -25,13 +25,13 @@ from autopipe.search.surrogate import (
 from autopipe.search.trials import AskedBy, Asker
 from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import run, session_of
+from tests.unit.search.conftest import run, session_of, space_of
 
 SURFACE = Surface(quirks=1)
 
 
 def configs_of(space: Space) -> dict[str, PipelineConfig]:
-    return {each.key: each.config for each in trim(space, SURFACE.facts()).candidates}
+    return dict(trim(space, SURFACE.facts()).candidates)
 
 
 def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Array, Array]:
@@ -144,9 +144,9 @@ def tried(space: Space) -> list[float]:
     session = session_of(space, surface)
     sampler = SurrogateSampler(session)
     while (chosen := sampler.choose(session.worth())) is not None:
-        session.run_config(chosen.config, AskedBy(Asker.SAMPLER, "surrogate"))
+        session.run_config(chosen, AskedBy(Asker.SAMPLER, "surrogate"))
     rows = session.record.rows()
-    assert sorted(row.key for row in rows) == sorted(each.key for each in session.trimmed.candidates)
+    assert sorted(row.key for row in rows) == sorted(session.trimmed.candidates)
     return [surface.true_rate(row.config) for row in rows]
 
 
@@ -189,5 +189,7 @@ def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) ->
     knobs: Params = {"loader": "threads", "threads.workers": 99, "threads.queue_size": 8}
     outside: Params = {**knobs, "finish": "host", "keep": "array"}
     assert surrogate.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "finish": "host"}
+    places = space_of({"loader": ["threads"], "keep": ["none", "memory:100%"]})
+    assert surrogate.fitting(places, {"loader": "threads", "keep": "memory"})["keep"] == "memory:100%"
     without = space.only("loader", ["threads"])
     assert surrogate.fitting(without, {"loader": "keras", "keras.workers": 1, "keep": "none"}) == {"keep": "none"}

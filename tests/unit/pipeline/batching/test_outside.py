@@ -257,7 +257,7 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
     assert described.wrapped is not None
     space = wrap.space(described.wrapped.choices)
     found = feasible.trim(space, facts(impossible=described.impossible, accelerator=False))
-    loaders = [candidate.config.loader for candidate in found.candidates]
+    loaders = [config.loader for config in found.candidates.values()]
     assert wrap.as_it_is(workload) == to_config(next(space.grid()))
     assert len(loaders) == 2 * 3 * 2 * 2
     assert {each.model_dump()["tf_threads"] for each in loaders} == {0, 2, 32}
