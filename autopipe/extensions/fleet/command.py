@@ -30,7 +30,7 @@ def fleet(
     now = datetime.datetime.now(datetime.UTC)
     found = members.of_storage(place, now) if "://" in place else members.of_folder(Path(place), now)
     if as_json:
-        print(json.dumps(members.document(found, now), indent=2))
+        print(json.dumps([each.model_dump() for each in found], indent=2))
     else:
         console = Console()
-        console.print(members.render(found, now, width=console.width))
+        console.print(members.render(found, width=console.width))

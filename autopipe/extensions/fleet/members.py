@@ -5,12 +5,11 @@ It is shown as a table in the terminal, and as plain values.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 import pydantic
@@ -28,26 +27,32 @@ from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
 from autopipe.reports import page, terminal, wording
 from autopipe.reports.page import Column, Row, Table
 from autopipe.search import record
+from autopipe.values import Value
 
 _FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")  # a storage in a file, in whose name SQLAlchemy reads `%20`
 _UNKNOWN = "-"
 _WIDE = 110  # columns of a terminal: with fewer, a machine's name takes six lines of a table
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A workload on a machine."""
+class Member(Value):
+    """A workload on a machine, as `--json` shows it."""
 
     workload: str  # its name, or its study's
-    machine: Hardware | None  # None if it was not recorded
+    machine: str | None  # the model of its processor; None if it was not recorded, as of the next two
+    cores: int | None
+    gpus: list[str] | None
     winner: str | None  # the fastest configuration; None without a measurement
     images_per_second: float | None  # of the winner
     gain: float | None  # times the best of its baselines; None without a comparison
-    measured_at: datetime.datetime | None  # with time zone; None without a measurement
-    state: Literal["fits", "stale", "elsewhere"]  # here and now; "elsewhere" is another machine's
     best_on_similar: float | None = None  # images/s of the same workload and data on machines like it, at most
+    age_days: int | None  # None without a measurement
+    state: Literal["fits", "stale", "elsewhere"]  # here and now; "elsewhere" is another machine's
     trials: int | None = None  # of its study; None for an artefact
     place: str  # the artefact's path, or the study's name
+
+
+_Found: TypeAlias = tuple[str, Hardware | None, Member]
+"""A member with its machine, and the workload and data by which it is compared."""
 
 
 def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
@@ -57,7 +62,7 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
             f"There is no folder or file `{folder}`.",
             hint="Name a folder with artefacts, one artefact, or the URL of a storage, such as sqlite:///tuned/study.db.",
         )
-    found: list[tuple[str, Member]] = []
+    found: list[_Found] = []
     here = fingerprint.detect()
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.json")):
         try:
@@ -67,7 +72,7 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
         for profile in artifact.profiles:
             of = profile.workload
             alike = f"{of.ops}/{of.batch_size}/{of.model}/{of.samples}/{of.mean_bytes:.0f}"
-            found.append((alike, _member(artifact, profile, path, here, now)))
+            found.append((alike, profile.hardware, _member(artifact, profile, path, here, now)))
     if not found:
         raise ConfigError(f"There is no artefact in `{folder}`, or below it.", hint="`autopipe tune` writes them.")
     return _compared(found)
@@ -79,7 +84,11 @@ def of_storage(url: str, now: datetime.datetime) -> list[Member]:
     found = []
     for kept in _studies(url):
         data = re.sub(r" times=\S+", "", kept.data)  # copies on several machines differ in the files' times
-        found.append((f"{kept.workload}/{data}", _studied(kept, here, now)))
+        try:
+            machine = Hardware.model_validate_json(kept.hardware) if kept.hardware else None
+        except pydantic.ValidationError:
+            machine = None
+        found.append((f"{kept.workload}/{data}", machine, _studied(kept, machine, here, now)))
     return _compared(found)
 
 
@@ -100,31 +109,33 @@ def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, no
     rivals = [each.value for each in measured if each.value > 0]
     return Member(
         workload=path.stem if artifact.workload is None else reference.text(artifact.workload),
-        machine=profile.hardware,
+        **_described(profile.hardware),
         winner=None if winner is None else winner.short(),
         images_per_second=rate,
         gain=rate / max(rivals) if rivals else None,
-        measured_at=profile.measured_at,
+        age_days=(now - profile.measured_at).days,
         state=_state(profile, here, now),
         place=str(path),
     )
 
 
-def _studied(kept: record.Kept, here: Hardware, now: datetime.datetime) -> Member:
-    try:
-        machine = Hardware.model_validate_json(kept.hardware) if kept.hardware else None
-    except pydantic.ValidationError:
-        machine = None
+def _described(machine: Hardware | None) -> dict[str, Any]:
+    if machine is None:
+        return {"machine": None, "cores": None, "gpus": None}
+    return {"machine": machine.cpu_model, "cores": machine.cores, "gpus": [gpu.name for gpu in machine.gpus]}
+
+
+def _studied(kept: record.Kept, machine: Hardware | None, here: Hardware, now: datetime.datetime) -> Member:
     is_here = machine is not None and compare_hardware(machine, here).level is MatchLevel.SAME
-    is_old = kept.last_at is not None and (now - kept.last_at).days > drift.MAX_AGE_DAYS
+    age = None if kept.last_at is None else (now - kept.last_at).days
     return Member(
         workload=kept.workload,
-        machine=machine,
+        **_described(machine),
         winner=None if kept.best is None else kept.best[0].short(),
         images_per_second=None if kept.best is None else kept.best[1],
         gain=None,
-        measured_at=kept.last_at,
-        state="stale" if is_old else "fits" if is_here else "elsewhere",
+        age_days=age,
+        state="stale" if age is not None and age > drift.MAX_AGE_DAYS else "fits" if is_here else "elsewhere",
         trials=kept.trials,
         place=kept.name,
     )
@@ -138,49 +149,28 @@ def _state(profile: Profile, here: Hardware, now: datetime.datetime) -> Literal[
     return "fits" if drift.judge(profile, here, now).verdict is drift.Verdict.FITS else "stale"
 
 
-def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:
+def _compared(found: Sequence[_Found]) -> list[Member]:
     """Add to each member the results of the same workload and data on similar machines."""
 
-    def best(key: str, member: Member) -> float | None:
+    def best(key: str, machine: Hardware | None, member: Member) -> float | None:
         rates = [
             other.images_per_second
-            for other_key, other in found
+            for other_key, there, other in found
             if other_key == key and other is not member and other.images_per_second is not None
-            if member.machine is not None and other.machine is not None
-            if compare_hardware(other.machine, member.machine).level is not MatchLevel.OTHER
+            if machine is not None and there is not None
+            if compare_hardware(there, machine).level is not MatchLevel.OTHER
         ]
         return max(rates, default=None)
 
-    return [dataclasses.replace(member, best_on_similar=best(key, member)) for key, member in found]
+    return [each[-1].model_copy(update={"best_on_similar": best(*each)}) for each in found]
 
 
 # -------------------- table
 
 
-def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str, Any]]:
-    """Return the members as plain values, for `--json`."""
-    return [
-        {
-            "workload": member.workload,
-            "machine": None if (machine := member.machine) is None else machine.cpu_model,
-            "cores": None if machine is None else machine.cores,
-            "gpus": None if machine is None else [gpu.name for gpu in machine.gpus],
-            "winner": member.winner,
-            "images_per_second": member.images_per_second,
-            "gain": member.gain,
-            "best_on_similar": member.best_on_similar,
-            "age_days": None if member.measured_at is None else (now - member.measured_at).days,
-            "state": member.state,
-            "trials": member.trials,
-            "place": member.place,
-        }
-        for member in members
-    ]
-
-
-def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> RenderableType:
+def render(members: Sequence[Member], *, width: int) -> RenderableType:
     """Return a table; lines for each member if the terminal has too few columns for it."""
-    table = Table(_COLUMNS, document(members, now))
+    table = Table(_COLUMNS, [each.model_dump() for each in members])
     titles = [column.title for column in table.columns]
     if width < _WIDE:
         blocks: list[RenderableType] = []

@@ -92,7 +92,7 @@ def storage(searched: Path, tmp_path: Path) -> str:
 def test_each_study_of_a_storage_is_a_member(storage: str) -> None:
     small, large = sorted(
         members.of_storage(storage, datetime.datetime.now(datetime.UTC)),
-        key=lambda each: each.machine.cores if each.machine else 0,
+        key=lambda each: each.cores or 0,
     )
     assert (small.place, large.place) == ("small", "large")
     assert small.images_per_second is not None
