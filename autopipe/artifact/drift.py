@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+import pydantic
+
 from autopipe import again, registry
 from autopipe.artifact import pick
 from autopipe.artifact.schema import Profile
@@ -27,7 +29,7 @@ from autopipe.hardware import disk, machine
 from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware, compare_workload
 from autopipe.measure.stats import FEWEST_PAIRS, median
-from autopipe.values import Estimate, rate_text
+from autopipe.values import Estimate, Value, rate_text
 
 if TYPE_CHECKING:
     from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
@@ -259,18 +261,18 @@ class Rates:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of a check."""
+class Result(Value):
+    """The result of a check, as `autopipe check --json` prints it."""
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()  # why it is not "fits"; empty if it is
     age_days: int  # of the profile
-    profile: Profile | None  # the checked one; None if the machine has none
-    recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
     share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None if nothing was measured
+    recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
     images_per_second: Estimate | None = None  # now; None if nothing was measured
-    only_software: bool = False  # only other versions of software keep it from "fits"
+    # for a retune only: the checked one, None if the machine has none; only other versions keep it from "fits"
+    profile: Profile | None = pydantic.Field(default=None, exclude=True)
+    only_software: bool = pydantic.Field(default=False, exclude=True)
 
     @property
     def fits_but_for_software(self) -> bool:
@@ -327,7 +329,7 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     now, then = rates.images_per_second, profile.winner.images_per_second
     side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures
     share = None if side_by_side is None else min(1.0, side_by_side.value)
-    result = dataclasses.replace(result, share=share, images_per_second=now)
+    result = result.model_copy(update={"share": share, "images_per_second": now})
     least = max(then.low, LEAST_SHARE * then.value)
     if side_by_side is not None and recorded is not None and by_the_figures is not None:
         lowest, highest = min(recorded, by_the_figures) * least / max(then.value, 1e-9), side_by_side.high
@@ -337,7 +339,7 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
         said = f"it feeds {rate_text(now.value)} images/s, but {rate_text(then.value)} when it was tuned"
     if highest >= lowest * (1 - DRIFT_TOLERANCE):
         return result
-    return dataclasses.replace(result, verdict=Verdict.DRIFTED, reasons=(*result.reasons, said))
+    return result.model_copy(update={"verdict": Verdict.DRIFTED, "reasons": (*result.reasons, said)})
 
 
 def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:

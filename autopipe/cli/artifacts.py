@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +38,7 @@ def check(
     with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
         result = retuning.check(known, quick=quick, on_search=tell)
     if as_json:
-        print(json.dumps(tables.fitness_document(result), indent=2))
+        print(result.model_dump_json(indent=2))
     else:
         screen.show(tables.fitness(result))
         if result.exit_code:

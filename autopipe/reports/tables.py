@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -235,23 +235,6 @@ def fitness(found: drift.Result) -> Table:
         then = "" if found.recorded_share is None else f", {found.recorded_share:.0%} when it was tuned"
         table.add_row("share of ceiling", f"{found.share:.0%} now{then}")
     return table
-
-
-def fitness_document(found: drift.Result) -> dict[str, Any]:
-    """Return the document of `autopipe check --json`.
-
-    Keys: `verdict` (fits, stale, drifted), `reasons`, `age_days`, `share` and `recorded_share` of the ceiling, 0 to 1,
-    `images_per_second` (value, low, high).
-    """
-    rate = found.images_per_second
-    return {
-        "verdict": str(found.verdict),
-        "reasons": list(found.reasons),
-        "age_days": found.age_days,
-        "share": found.share,
-        "recorded_share": found.recorded_share,
-        "images_per_second": None if rate is None else rate.model_dump(),
-    }
 
 
 # ---------------------------------------------------------------- show

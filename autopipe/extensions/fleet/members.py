@@ -38,14 +38,14 @@ class Member(Value):
     """A workload on a machine, as `--json` shows it."""
 
     workload: str  # its name, or its study's
-    machine: str | None  # the model of its processor; None if it was not recorded, as of the next two
-    cores: int | None
-    gpus: list[str] | None
-    winner: str | None  # the fastest configuration; None without a measurement
-    images_per_second: float | None  # of the winner
-    gain: float | None  # times the best of its baselines; None without a comparison
+    machine: str | None = None  # the model of its processor; None if it was not recorded, as of the next two
+    cores: int | None = None
+    gpus: list[str] | None = None
+    winner: str | None = None  # the fastest configuration; None without a measurement
+    images_per_second: float | None = None  # of the winner
+    gain: float | None = None  # times the best of its baselines; None without a comparison
     best_on_similar: float | None = None  # images/s of the same workload and data on machines like it, at most
-    age_days: int | None  # None without a measurement
+    age_days: int | None = None  # None without a measurement
     state: Literal["fits", "stale", "elsewhere"]  # here and now; "elsewhere" is another machine's
     trials: int | None = None  # of its study; None for an artefact
     place: str  # the artefact's path, or the study's name
@@ -121,7 +121,7 @@ def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, no
 
 def _described(machine: Hardware | None) -> dict[str, Any]:
     if machine is None:
-        return {"machine": None, "cores": None, "gpus": None}
+        return {}
     return {"machine": machine.cpu_model, "cores": machine.cores, "gpus": [gpu.name for gpu in machine.gpus]}
 
 
@@ -133,7 +133,6 @@ def _studied(kept: record.Kept, machine: Hardware | None, here: Hardware, now: d
         **_described(machine),
         winner=None if kept.best is None else kept.best[0].short(),
         images_per_second=None if kept.best is None else kept.best[1],
-        gain=None,
         age_days=age,
         state="stale" if age is not None and age > drift.MAX_AGE_DAYS else "fits" if is_here else "elsewhere",
         trials=kept.trials,

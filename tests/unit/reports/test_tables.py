@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -177,12 +176,12 @@ def test_a_check_shows_the_verdict_its_reasons_and_both_shares() -> None:
     text = " ".join(row[1] for row in shown)
     assert "60% now, 90% when it was tuned" in text
     assert "900 (880 to 920) now" in text
-    quick = dataclasses.replace(DRIFTED, reasons=(), age_days=1, images_per_second=None, share=None)
+    quick = DRIFTED.model_copy(update={"reasons": (), "age_days": 1, "images_per_second": None, "share": None})
     assert [line.split() for line in lines(tables.fitness(quick))] == [["verdict", "drifted"], ["age", "1", "day"]]
 
 
 def test_the_document_of_a_check_is_json_and_complete() -> None:
-    assert json.loads(json.dumps(tables.fitness_document(DRIFTED))) == {
+    assert json.loads(DRIFTED.model_dump_json()) == {
         "verdict": "drifted",
         "reasons": ["it is slower"],
         "age_days": 3,
