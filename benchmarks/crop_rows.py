@@ -129,6 +129,8 @@ _PEERS: dict[str, tuple[Callable[..., Sizes], dict[str, Any], str]] = {
     "Grain processes": (peers.grain, {"processes": True}, "Grain and OpenCV"),
     "SPDL": (peers.spdl, {}, "SPDL and OpenCV"),
     "SPDL, FFmpeg": (peers.spdl_ffmpeg, {}, "SPDL and FFmpeg; its own pixels"),
+    "FFCV": (peers.ffcv, {}, "FFCV; its own pixels"),
+    "FFCV raw": (peers.ffcv, {"mode": "raw"}, "FFCV; its own pixels"),
 }
 
 

@@ -64,8 +64,9 @@ GROUPS: dict[str, list[str]] = {
     "crops": [
         "crops: threads", "crops: processes", "crops: threads encoded", "crops: tf.data", "crops: DALI",
         "crops: Grain threads", "crops: Grain processes", "crops: SPDL", "crops: SPDL, FFmpeg",
+        "crops: FFCV",
     ],
-    "crops-cached": ["crops: threads cached", "crops: processes cached", "crops: tf.data cached"],
+    "crops-cached": ["crops: threads cached", "crops: processes cached", "crops: tf.data cached", "crops: FFCV raw"],
     "crops-20ms": [
         "crops: threads", "crops: processes", "crops: threads encoded, 20 ms reads",
         "crops: processes encoded, 20 ms reads",
@@ -120,6 +121,8 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("crops over DALI, which decodes the crop", _CROPS, ["crops: DALI"], 1.0),
     ("crops over Grain", _CROPS, ["crops: Grain threads", "crops: Grain processes"], 1.35),
     ("crops over SPDL", _CROPS, ["crops: SPDL", "crops: SPDL, FFmpeg"], 1.35),
+    ("crops over FFCV", _CROPS, ["crops: FFCV"], 1.35),
+    ("crops of decoded photographs over FFCV's raw pixels", _CACHED, ["crops: FFCV raw"], 1.0),
     ("crops from 20 ms reads, encoded in memory, over local files", _LATE, _CROPS, 0.95),
     ("crops over tf.data, both in fit", _fit(_CROPS), ["crops: tf.data, fit"], 1.6),
     ("crops by eject over tf.data by hand, both in fit", ["crops: ejected, fit"], ["crops: tf.data, fit"], 0.9),

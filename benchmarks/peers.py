@@ -20,15 +20,22 @@ TensorFlow do it: DALI's default is a costlier filter. How many workers a peer g
 - SPDL: one stage of threads that make whole batches, by OpenCV as the others do; or by its own decoder (`spdl_ffmpeg`),
   which needs FFmpeg 4 to 8, decodes whole images, and cuts, resizes and flips them in YUV, in one graph of filters.
   https://facebookresearch.github.io/spdl/latest/
+- FFCV: a file of its own in the page cache, with JPEG images of the photographs' quality or with raw pixels. It decodes
+  whole images and reduces crops by the mean of the pixels. The extra `bench` does not bring it: it needs PyTorch and
+  Numba, and is built with the headers of OpenCV and libjpeg-turbo.
+  https://docs.ffcv.io/performance_guide.html
 """
 
 from __future__ import annotations
 
+import atexit
 import csv
+import functools
 import itertools
 import math
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -333,6 +340,58 @@ def _spdl(folder: Path, workers: int, load: Callable[[list[str], np.random.Gener
     with made.auto_stop():
         for x, _ in made:
             yield len(x)
+
+
+def ffcv(folder: Path, workers: int, crops: bool = True, mode: str = "jpg") -> Iterator[int]:
+    """Threads that run code which Numba compiled; `mode` is "jpg", or "raw" for decoded images."""
+    from ffcv import loader, transforms
+    from ffcv.fields import decoders
+
+    assert crops  # it has no plain resize
+    image = [decoders.RandomResizedCropRGBImageDecoder((SIZE, SIZE)), transforms.RandomHorizontalFlip()]
+    pipelines = {
+        "image": [*image, transforms.ToTensor()],
+        "label": [decoders.IntDecoder(), transforms.ToTensor(), transforms.Squeeze()],
+    }
+    batches = loader.Loader(
+        str(_beton(folder, mode)),
+        batch_size=BATCH,
+        num_workers=workers,
+        os_cache=True,
+        order=loader.OrderOption.RANDOM,
+        pipelines=pipelines,
+        drop_last=True,
+    )
+    while True:
+        for x, _ in batches:
+            yield len(x)
+
+
+class _Images:
+    """The samples that FFCV writes into its file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files, self.labels = files_and_labels(folder)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        import cv2
+
+        return cv2.imread(self.files[index])[..., ::-1].copy(), self.labels[index]
+
+
+@functools.cache
+def _beton(folder: Path, mode: str) -> Path:
+    from ffcv import fields, writer
+
+    made = tempfile.TemporaryDirectory(prefix="ffcv-")
+    atexit.register(made.cleanup)
+    path = Path(made.name, "photos.beton")
+    image = fields.RGBImageField(write_mode=mode, jpeg_quality=92)
+    writer.DatasetWriter(str(path), {"image": image, "label": fields.IntField()}).from_indexed_dataset(_Images(folder))
+    return path
 
 
 def tf_camvid(folder: Path) -> Iterator[int]:
