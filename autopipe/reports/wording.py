@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # which imports decoders
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
-UNSTEADY = 2.0
-"""Times from the lower to the upper end of a rate, beyond which it is not known; of a ratio, the square of this."""
+UNSTEADY = 1.5
+"""Times from the lower to the upper end of a rate that is not trusted; wider intervals than its square are not told."""
 
 
 def failed(failure: TrialFailure) -> str:
@@ -86,7 +86,7 @@ def span(low: float, high: float) -> str:
     """Format an interval of images/s, as `Estimate` has it: with one window, none is known."""
     if low <= 0:
         return "one window, no interval"
-    if high > UNSTEADY * low:
+    if high > UNSTEADY**2 * low:
         return "too unsteady"
     return f"{rate(low)} to {rate(high)}"
 

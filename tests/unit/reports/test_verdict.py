@@ -176,11 +176,11 @@ HOLD = "The ratios hold: they were measured side by side."
         ({"drift": -0.3}, f"low: the baselines ended 30% slower. {HOLD}"),
         ({"others_cores": 1.4}, f"low: other programs took 1.4 of the cores. {HOLD}"),
         (
-            {"rate": Estimate(value=50.0, low=31.0, high=65.0)},
+            {"rate": Estimate(value=50.0, low=34.0, high=65.0)},
             f"low: the winner's rate is unsteady. {HOLD}",
         ),
         (
-            {"rate": Estimate(value=50.0, low=31.0, high=65.0), "contests": (1.01, 0.8)},
+            {"rate": Estimate(value=50.0, low=34.0, high=65.0), "contests": (1.01, 0.8)},
             "low: the winner's rate is unsteady.",
         ),
         ({"drift": 0.01}, "good: proved side by side, on cores that little else used."),
