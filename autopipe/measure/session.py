@@ -47,7 +47,6 @@ from autopipe.measure.outcome import (
 )
 from autopipe.measure.reads import PageCache, Subset, existing
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.batching import outside
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
 from autopipe.pipeline.devices import strategy as strategies
@@ -385,7 +384,11 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     looked_at = existing(dict.fromkeys(data_source.files(Subset(workload.data, _LOOKED_AT))))
     resident = disk.share_in_memory(looked_at)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
-    around, against = outside.offered(workload.data) if isinstance(workload.data, WrappedData) else ({}, [])
+    wrapped, against = None, list[tuple[str, str | int, str | None]]()
+    if isinstance(workload.data, WrappedData) and as_it_is is not None:
+        choices, against = workload.data.tried()
+        with_workers = workload.data.with_workers
+        wrapped = WrappedDataset(as_it_is=as_it_is, choices=choices, with_workers=with_workers)
     return Description(
         **dict(fingerprint.workload_digest(workload, fingerprint.model_digest(model))),
         fixed_bytes=fixed_bytes(workload, plan),
@@ -403,13 +406,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         storage_kind=fingerprint.storage_of(workload.data),
         epochs=workload.epochs,
         validation=0 if workload.validation is None else len(workload.validation),
-        wrapped=None if as_it_is is None else _wrapped(workload.data, as_it_is, around),
-    )
-
-
-def _wrapped(data: Any, as_it_is: PipelineConfig, around: dict[str, Any]) -> WrappedDataset:
-    return WrappedDataset(
-        as_it_is=as_it_is, choices=data.choices | around | data.around, with_workers=data.with_workers
+        wrapped=wrapped,
     )
 
 

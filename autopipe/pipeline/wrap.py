@@ -11,20 +11,24 @@ batches or resume exactly in mid-epoch. `batching.datasets` and `batching.indexe
 from __future__ import annotations
 
 import inspect
+import itertools
+import sys
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from autopipe.errors import AutopipeError, ConfigError, LoaderError, WorkloadError, near, shortened
 from autopipe.hardware import machine
-from autopipe.pipeline.batching import outside, pickling
-from autopipe.pipeline.batching.datasets import Feeder, feeder, first_batch, has_index
+from autopipe.hardware.machine import size_text
+from autopipe.pipeline.batching import datasets, pickling
+from autopipe.pipeline.batching.datasets import Feeder, batch_at, feeder, first_batch, has_index, parts_of
 from autopipe.pipeline.batching.indexed import Indexed
-from autopipe.pipeline.config import ARGUMENTS, LOADERS, PipelineConfig, Value
-from autopipe.workload.sample import label, paths_of
+from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
+from autopipe.workload.sample import label, leaves, paths_of
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -34,6 +38,11 @@ OF_DATASETS: Final = "wrapped"
 """The name of the space of wrapped datasets, in `LoaderConfig.spaces` of loaders whose workers make `dataset[i]`."""
 _COUNT_SECONDS = 20.0
 _DEVICE_PREFETCH: Final = (0, 2)
+_LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
+_FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
+_OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
+_WAITING: Final = 16  # threads for each core, which are tried in case that reads wait
+_PARTS: Final = 8  # of the files, read at once
 _KNOBS: Final = ("workers", "use_multiprocessing", "max_queue_size")  # of Keras's own reader of a PyDataset
 
 
@@ -121,11 +130,6 @@ def has_hooks(workload: Workload) -> bool:
     return isinstance(workload.data, WrappedData) and workload.data.has_hooks
 
 
-def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
-    """Return the values of a wrapped dataset's parameters; empty for any other workload."""
-    return dict(workload.data.choices) if isinstance(workload.data, WrappedData) else {}
-
-
 def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] | None = None) -> Space:
     """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
 
@@ -211,8 +215,8 @@ class WrappedData:
         given = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         settings = LOADERS["wrapped"].model_fields.keys() - {"kind"}
         # The same for settings around the dataset, in place of those that a search tries unasked.
-        self.around = {name: given.pop(name) for name in settings & given.keys() if not _takes(function, name)}
-        for name, value in [(name, value) for name, values in self.around.items() for value in values]:
+        self._around = {name: given.pop(name) for name in settings & given.keys() if not _takes(function, name)}
+        for name, value in [(name, value) for name, values in self._around.items() for value in values]:
             LOADERS["wrapped"].model_validate({name: value})
         self.choices = given
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
@@ -259,8 +263,8 @@ class WrappedData:
         def made() -> Any:
             count = min(interleave, len(self.listed))
             parts = [self.listed[number::count] for number in range(count)] or [self.listed]
-            datasets = [self.function(*([part] if part else []), **own) for part in parts]
-            dataset = outside.interleaved(datasets, self.batch_size) if count else datasets[0]
+            each = [self.function(*([part] if part else []), **own) for part in parts]
+            dataset = datasets.interleaved(each, self.batch_size) if count else each[0]
             for name in knobs:
                 setattr(dataset, name, parameters[name])
             return dataset
@@ -274,7 +278,7 @@ class WrappedData:
             raise
         except Exception as error:
             raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
-        if interleave and (reason := outside.against_parts(self.function, self.listed, own)):
+        if interleave and (reason := _against_parts(self.function, self.listed, own)):
             raise ConfigError(f"Its files cannot be read in parts: {reason}.", hint="Use tf_interleave=0.")
         return found
 
@@ -309,6 +313,27 @@ class WrappedData:
         except LoaderError as error:
             return error.message
         return None
+
+    def tried(self) -> tuple[dict[str, tuple[Value, ...]], list[tuple[str, str | int, str | None]]]:
+        """Return the values that a search tries of each parameter, and of each setting around the dataset; and the
+        reason against one: parameter, value, reason.
+
+        A `tf.data.Dataset` is read twice at once, until its batches differ, to see whether they may be kept.
+        """
+        dataset, cores = self.make(self.defaults), machine.usable_cores()
+        found: dict[str, tuple[Value, ...]] = {"freed_memory": ("returned", "kept")}
+        against: list[tuple[str, str | int, str | None]] = []
+        if cores > 1 and (_is_opencv_used() or (self.by_index and _others_work(dataset.dataset, self.steps))):
+            found["library_threads"] = (0, 1)
+        if hasattr(dataset.dataset, "element_spec"):
+            found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, _WAITING * cores), "tf_prefetch": (0, 4)}
+            against.append(("wrapped.tf_cache", "memory", _against_cache(dataset, self)))
+            if (parts := min(_PARTS, len(self.listed))) > 1:
+                found["tf_interleave"] = (0, parts)
+                reason = datasets.against_interleave(dataset.dataset)
+                reason = reason or _against_parts(self.function, self.listed, self.defaults)
+                against.append(("wrapped.tf_interleave", parts, reason))
+        return self.choices | found | self._around, against
 
     def __len__(self) -> int:
         return (self.steps - 1) * self.batch_size + self._last
@@ -408,6 +433,62 @@ def _plain(value: Any) -> Any:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+# -------------------- what a search tries around a dataset
+
+
+def _is_opencv_used() -> bool:
+    """Return True if a module that is not autopipe's has imported OpenCV by its name."""
+    others = [each for name, each in sys.modules.items() if name.partition(".")[0] not in ("autopipe", "cv2")]
+    return any("cv2" in getattr(each, "__dict__", ()) for each in others)
+
+
+def _others_work(dataset: Any, steps: int) -> bool:
+    """Return True if other threads than this one work on a batch: those of BLAS, say."""
+    own, all_of_them = time.thread_time(), time.process_time()
+    batch_at(dataset, 0, steps)
+    own, all_of_them = time.thread_time() - own, time.process_time() - all_of_them
+    return all_of_them - own > _OTHERS_SHARE * all_of_them
+
+
+def _against_parts(function: Callable[..., Any], files: Sequence[Any], arguments: Mapping[str, Value]) -> str | None:
+    """Return the reason why parts of the files would not hold the samples of all of them, or None.
+
+    A function that gives a batch of a file that does not exist reads others: each part would have all samples.
+    """
+    if not isinstance(files[0], str | Path):
+        return None
+    first = Path(files[0])
+    missing = f"{str(files[0]).removesuffix(first.name)}{first.stem}-which-is-not-there{first.suffix}"
+    try:
+        next(iter(function([type(files[0])(missing)], **arguments)))
+    except Exception:  # noqa: BLE001  # whatever the user's code raises
+        return None
+    return f"the function gives a batch of {missing!r}, too, so it reads other files than those that it is given"
+
+
+def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
+    """Return the reason why a dataset's batches cannot be kept in memory, or None."""
+    if dataset.is_endless:
+        return "the dataset has no end"
+    needed, free = data.mean_bytes() * len(data), machine.detect_memory().available_bytes
+    if needed > CACHE_SHARE * free:
+        return f"needs {size_text(needed)}, {size_text(free)} free"
+    began = time.monotonic()
+    passes = (dataset.begin("arrays"), dataset.begin("arrays"))
+    for count, (one, other) in enumerate(itertools.zip_longest(*passes), start=1):
+        if one is None or other is None or _bytes(one) != _bytes(other):
+            return "two passes over the dataset differ, because it shuffles or draws random numbers"
+        seconds = time.monotonic() - began
+        if count >= _FIRST_BATCHES and seconds / count * max(count, data.steps) > _LOOK_SECONDS:
+            return f"two passes over the dataset, which would show that it repeats, take over {_LOOK_SECONDS:.0f} s"
+    return None
+
+
+def _bytes(batch: Any) -> list[bytes]:
+    arrays = (np.asarray(part) for slot in parts_of(batch) if slot is not None for part in leaves(slot))
+    return [array.tobytes() for array in arrays]
 
 
 def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int, int]) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
@@ -25,7 +26,6 @@ import pydantic
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
-from autopipe.pipeline.batching import outside
 from autopipe.pipeline.batching.datasets import Feeder, flat, forks
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
@@ -37,14 +37,39 @@ from autopipe.workload.sample import Batch
 
 _BUFFERED = 16  # batches that such a dataset may hold ahead; it does not tell
 _FROM_KERAS = 2  # batches that wait here if Keras's own processes make them, which have a queue of their own
+_BEHIND_CACHE = 2  # batches ahead, so that the end is reached, and the cache complete, with the last batch taken
 
 
-class Wrapped(outside.Around):
-    """A wrapped dataset, made with these parameters, and what is set around it: `Wrapped(calls=4, tf_prefetch=2)`."""
+class Wrapped(LoaderConfig):
+    """A wrapped dataset, made with these parameters, and what is set around it: `Wrapped(calls=4, tf_prefetch=2)`.
+
+    None of the settings around it changes a sample, and only `tf_interleave` their order.
+
+    Attributes:
+        freed_memory: "kept" by the C library for the next arrays, here and in processes that start from then on.
+        library_threads: threads of OpenCV's and BLAS's own pools; 0 leaves their number as it is.
+        tf_cache: "memory" keeps the batches of the first epoch for all others.
+        tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
+        tf_autotune: whether tf.data may change numbers of threads and buffers while it runs.
+        tf_ram_budget: bytes that it may plan with for buffers; 0: its own choice.
+        tf_slack: whether the last prefetch waits a little, and leaves the cores to the start of a step.
+        tf_prefetch: batches made ahead, behind all that the function does.
+        tf_interleave: datasets, each of a part of the files, that are read at once; 0: one of all files.
+    """
 
     model_config = pydantic.ConfigDict(extra="allow")
 
     kind: Literal["wrapped"] = "wrapped"
+    takes_any: ClassVar[bool] = True
+    freed_memory: Literal["returned", "kept"] = "returned"
+    library_threads: int = pydantic.Field(default=0, ge=0, le=1024)
+    tf_cache: Literal["none", "memory"] = "none"
+    tf_threads: int = pydantic.Field(default=0, ge=0, le=1024)
+    tf_autotune: bool = True
+    tf_ram_budget: int = pydantic.Field(default=0, ge=0)
+    tf_slack: bool = False
+    tf_prefetch: int = pydantic.Field(default=0, ge=0, le=1024)
+    tf_interleave: int = pydantic.Field(default=0, ge=0, le=1024)
 
     @pydantic.model_validator(mode="after")
     def _plain_values(self) -> Self:
@@ -61,6 +86,19 @@ class Wrapped(outside.Around):
     def whose(self) -> str:
         return "yours, by ap.wrap"
 
+    @property
+    def keeps_freed_memory(self) -> bool:
+        return self.freed_memory == "kept"
+
+    @property
+    def fills_cache(self) -> bool:
+        return self.tf_cache == "memory"
+
+    def around(self) -> dict[str, Value]:
+        """Return those settings around the dataset that are not as usual."""
+        fields = {name: field.default for name, field in type(self).model_fields.items() if name != "kind"}
+        return {name: getattr(self, name) for name, usual in fields.items() if getattr(self, name) != usual}
+
     def normalised(self) -> Self:
         return type(self).model_validate({**self.around(), **dict(sorted(self.parameters.items()))})
 
@@ -73,11 +111,45 @@ class Wrapped(outside.Around):
             )
         feeder = data.make(self.parameters, self.tf_interleave)
         if data.by_index and forks(feeder.dataset):
-            outside.begin(self, feeder)  # whose part in the environment passes to the processes
+            self.begin(feeder)  # whose part in the environment passes to the processes
             processes.reset_library_threads()
             source = data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True)
             return _forked(job, source, processes.library_variables(self.library_threads))
         return _WrappedLoader(job, data, self, feeder)
+
+    def begin(self, feeder: Feeder) -> None:
+        """Set what is set around a dataset that was made and not begun. Raise ConfigError if a setting is for another
+        kind of dataset.
+        """
+        if self.keeps_freed_memory:
+            os.environ.update(processes.KEEPING)  # for worker processes of the dataset that are not forked
+        if changed := [f"{name}={value!r}" for name, value in self.around().items() if name.startswith("tf_")]:
+            if not hasattr(made := feeder.dataset, "element_spec"):
+                raise ConfigError(f"{', '.join(changed)} needs a tf.data.Dataset, but it is {shortened(made)}.")
+            if self.fills_cache and feeder.is_endless:
+                raise ConfigError('A dataset without an end cannot be kept in memory, but got tf_cache="memory".')
+            feeder.dataset = self._with_options(made)
+        processes.reset_library_threads()  # which another loader may have set
+        if self.library_threads:
+            processes.set_library_threads(self.library_threads)
+
+    def _with_options(self, dataset: Any) -> Any:
+        import tensorflow as tf
+
+        options = tf.data.Options()  # what is not set here stays as the function set it
+        if self.tf_threads:
+            options.threading.private_threadpool_size = self.tf_threads
+        if not self.tf_autotune:
+            options.autotune.enabled = False
+        if self.tf_ram_budget:
+            options.autotune.ram_budget = self.tf_ram_budget
+        if self.tf_slack:
+            options.experimental_slack = True
+        if self.fills_cache:
+            dataset = dataset.cache()
+        if ahead := max(self.tf_prefetch, _BEHIND_CACHE if self.fills_cache else 0):
+            dataset = dataset.prefetch(ahead)
+        return dataset.with_options(options)
 
 
 def _forked(job: LoadJob, source: Indexed, environment: Mapping[str, str]) -> Loader:
@@ -110,7 +182,7 @@ class _WrappedLoader(WorkloadLoader):
         self._data = data
         self._parameters: Mapping[str, Value] = made_by.parameters
         self._feeder: Feeder | None = feeder
-        outside.begin(made_by, feeder)
+        made_by.begin(feeder)
 
     def __len__(self) -> int:
         return self._data.steps

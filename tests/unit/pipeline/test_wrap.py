@@ -73,6 +73,11 @@ def as_it_is(workload: ap.Workload) -> ap.PipelineConfig:
     return config
 
 
+def choices(workload: ap.Workload) -> dict[str, Any]:
+    assert isinstance(workload.data, WrappedData)
+    return workload.data.choices
+
+
 def opened(workload: ap.Workload) -> ap.Loader:
     return assembly.build_loader(workload, as_it_is(workload))
 
@@ -107,7 +112,7 @@ def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
     config = as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
     assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})  # without one, the first choice
     plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
-    assert (wrap.as_it_is(plain), wrap.choices(plain)) == (None, {})
+    assert wrap.as_it_is(plain) is None
 
 
 def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
@@ -121,7 +126,7 @@ def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
 
 
 def test_the_space_holds_every_combination() -> None:
-    space = wrap.space(wrap.choices(TENSORS))
+    space = wrap.space(choices(TENSORS))
     configs = [to_config(params) for params in space.grid()]
     assert len(configs) == 2 * 3 * 2
     assert all(config.loader.kind == "wrapped" and config.finish == "host" for config in configs)
@@ -430,7 +435,7 @@ def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capf
 
 def test_any_number_may_be_tried() -> None:
     workload = _wrapped(make_tensors, prefetch=[np.int64(1), 4, tf.data.AUTOTUNE])
-    values = wrap.choices(workload)["prefetch"]
+    values = choices(workload)["prefetch"]
     assert (values, {type(value) for value in values}) == ((1, 4, -1), {int})
 
 
@@ -481,11 +486,11 @@ def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers()
     workload = wrap.wrap(Items(3, rows, workers=8, use_multiprocessing=True), model=None)
     knobs = {"max_queue_size": 10, "use_multiprocessing": True, "workers": 8}
     assert as_it_is(workload).loader == Wrapped.model_validate(knobs)
-    assert wrap.choices(workload)["use_multiprocessing"] == (False, True)
-    assert {1, 8} <= set(wrap.choices(workload)["workers"])
-    configs = [to_config(params) for params in wrap.space(wrap.choices(workload), {"cores": 2}).grid()]
+    assert choices(workload)["use_multiprocessing"] == (False, True)
+    assert {1, 8} <= set(choices(workload)["workers"])
+    configs = [to_config(params) for params in wrap.space(choices(workload), {"cores": 2}).grid()]
     counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
-    assert counts == {"wrapped": len(wrap.choices(workload)["workers"]) * 2, "threads": 8, "processes": 8}
+    assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 8, "processes": 8}
     assert as_it_is(workload).key() in {config.key() for config in configs}
 
 
@@ -494,7 +499,7 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
         return Items(3, lambda index: (X[4 * index :][:4] + add, Y[4 * index :][:4]), workers=workers)
 
     workload = wrap.wrap(make, model=None, parameters={"add": [0, 5], "workers": [1, 2]}, shuffle=False)
-    configs = [to_config(params) for params in wrap.space(wrap.choices(workload), {"cores": 1}).grid()]
+    configs = [to_config(params) for params in wrap.space(choices(workload), {"cores": 1}).grid()]
     kinds = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
     assert kinds == {"wrapped": 4, "threads": 2 * 8, "processes": 2 * 8}
     assert {to_config(from_config(each)).key() for each in configs} == {each.key() for each in configs}
@@ -512,7 +517,7 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
 def test_the_values_of_keras_knobs_may_be_given() -> None:
     dataset = Items(3, rows)
     workload = wrap.wrap(dataset, model=None, parameters={"workers": [1, 4]}, shuffle=False)
-    assert wrap.choices(workload) == {"workers": (1, 4)}
+    assert choices(workload) == {"workers": (1, 4)}
     config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 4}), finish="host")
     with assembly.build_loader(workload, config) as loader:
         assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
@@ -604,7 +609,7 @@ def test_an_array_that_a_generator_fills_again_was_copied() -> None:
 def test_without_parameters_what_is_there_can_still_be_measured() -> None:
     workload = wrap.wrap(make_tensors, model=None)
     assert as_it_is(workload).loader == Wrapped()
-    assert [params["device_prefetch"] for params in wrap.space(wrap.choices(workload)).grid()] == [0, 2]
+    assert [params["device_prefetch"] for params in wrap.space(choices(workload)).grid()] == [0, 2]
 
 
 def seven(calls: int = 1) -> Any:

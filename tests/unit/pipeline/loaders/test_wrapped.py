@@ -25,7 +25,7 @@ from autopipe.measure import fingerprint, session, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.batching import outside
+from autopipe.pipeline.batching import datasets
 from autopipe.pipeline.config import to_config
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -109,7 +109,7 @@ def test_options_that_the_function_has_set_stay() -> None:
         return in_order().with_options(options)
 
     dataset = WrappedData(make, {}).make({})
-    outside.begin(Wrapped(tf_threads=3, tf_autotune=False, tf_ram_budget=1 << 28), dataset)
+    Wrapped(tf_threads=3, tf_autotune=False, tf_ram_budget=1 << 28).begin(dataset)
     found = dataset.dataset.options()
     assert (found.threading.private_threadpool_size, found.autotune.enabled) == (3, False)
     assert found.autotune.ram_budget == 1 << 28
@@ -226,7 +226,7 @@ def seeded() -> Any:
 
 
 def against(function: Callable[..., Any], **more: Any) -> str | None:
-    _, found = outside.offered(WrappedData(function, {}, **more))
+    _, found = WrappedData(function, {}, **more).tried()
     return next((reason for name, value, reason in found if (name, value) == ("wrapped.tf_cache", "memory")), None)
 
 
@@ -235,8 +235,8 @@ def test_batches_are_kept_only_if_each_pass_gives_the_same(monkeypatch: pytest.M
     for random in (shuffled, flipped):
         assert "two passes over the dataset differ" in str(against(random))
     assert against(lambda: in_order().repeat(), steps=3) == "the dataset has no end"
-    monkeypatch.setattr(outside, "_FIRST_BATCHES", 1)
-    monkeypatch.setattr(outside, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(wrap, "_FIRST_BATCHES", 1)
+    monkeypatch.setattr(wrap, "_LOOK_SECONDS", 0.0)
     assert "take over 0 s" in str(against(in_order))
     monkeypatch.setattr(machine, "detect_memory", lambda: Memory(usable_bytes=100, available_bytes=100))
     assert str(against(in_order)).startswith("needs ")
@@ -267,9 +267,10 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
 
 def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: 1)
-    assert outside.offered(WrappedData(Rows, {})) == ({"freed_memory": ("returned", "kept")}, [])
+    data = WrappedData(Rows, {})
+    assert data.tried() == ({**data.choices, "freed_memory": ("returned", "kept")}, [])
     monkeypatch.setattr(machine, "usable_cores", lambda: 2)
-    assert outside.offered(WrappedData(Rows, {}))[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
+    assert WrappedData(Rows, {}).tried()[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
 
 
 def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make_a_batch(
@@ -283,8 +284,8 @@ def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make
             return super().__getitem__(index)
 
     monkeypatch.setattr(machine, "usable_cores", lambda: 2)
-    monkeypatch.setattr(outside, "_is_opencv_used", lambda: False)
-    tried = ["library_threads" in outside.offered(WrappedData(kind, {}))[0] for kind in (Rows, Shared)]
+    monkeypatch.setattr(wrap, "_is_opencv_used", lambda: False)
+    tried = ["library_threads" in WrappedData(kind, {}).tried()[0] for kind in (Rows, Shared)]
     assert tried == [False, True]
 
 
@@ -315,7 +316,7 @@ def test_parts_are_read_at_once_with_the_options_of_the_function() -> None:
     part = tf.data.Dataset.from_tensors(X)
     part = part.map(lambda x: tf.numpy_function(lambda x: (both.wait(), x)[1], [x], tf.float32))
     part = part.map(lambda x: tf.ensure_shape(x, (None, 2))).with_options(options)
-    dataset = outside.interleaved([part, part], 20)
+    dataset = datasets.interleaved([part, part], 20)
     assert ([len(batch) for batch in dataset], dataset.options().deterministic) == ([20], False)
 
 
@@ -341,7 +342,7 @@ def test_verify_tells_of_another_order_unless_the_function_shuffles() -> None:
 )
 def test_files_are_read_in_parts_only_if_no_sample_is_lost(function: Callable[..., Any], reason: str) -> None:
     data = WrappedData(function, {}, steps=3, files=FILES)
-    tried, found = outside.offered(data)
+    tried, found = data.tried()
     assert tried["tf_interleave"] == (0, 5)
     assert reason in str({(name, value): why for name, value, why in found}["wrapped.tf_interleave", 5])
     if function is not of_files:
@@ -350,7 +351,7 @@ def test_files_are_read_in_parts_only_if_no_sample_is_lost(function: Callable[..
 
 
 def test_a_function_without_files_is_not_read_in_parts() -> None:
-    assert "tf_interleave" not in outside.offered(WrappedData(in_order, {}))[0]
+    assert "tf_interleave" not in WrappedData(in_order, {}).tried()[0]
     with pytest.raises(ConfigError, match="but got tf_interleave=2"):
         assembly.build_loader(wrapped(in_order), config(tf_interleave=2))
     with pytest.raises(ConfigError, match=r"no tf\.data\.Dataset"):
