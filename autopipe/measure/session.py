@@ -70,7 +70,7 @@ _FEWEST_STEPS = 16  # of a part of an epoch
 
 
 class Session:
-    """Measures one workload. Implements `autopipe.measure.trial.protocol.Session`."""
+    """Measures one workload. A request of `autopipe.measure.trial.protocol` names one of its methods."""
 
     def __init__(
         self,

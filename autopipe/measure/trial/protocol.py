@@ -11,23 +11,13 @@ import json
 import selectors
 import socket
 import threading
-from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import pydantic
 import pydantic_core
 
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import (
-    EpochTime,
-    Measurement,
-    Options,
-    Phase,
-    Report,
-    StepTime,
-    TrialFailure,
-    Verification,
-)
+from autopipe.measure.outcome import EpochTime, Measurement, Phase, StepTime, TrialFailure, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.values import JsonObject, Value
@@ -81,25 +71,6 @@ def _line(message: pydantic.BaseModel) -> bytes:
 DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
-
-
-class Session(Protocol):
-    """Measures in the child process. Made once, from the workload, and called many times."""
-
-    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement: ...
-
-    def describe(self, report: Report) -> Description: ...
-
-    def ceiling(self, options: Options, report: Report) -> Ceiling: ...
-
-    def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime: ...
-
-    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime: ...
-
-    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification: ...
-
-    def close(self) -> None:
-        """Free everything. Also called during a measurement that is cut short."""
 
 
 class Reference(Value):

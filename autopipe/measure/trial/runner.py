@@ -23,7 +23,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import cloudpickle
 
@@ -38,6 +38,9 @@ from autopipe.pipeline.batching.rehearsed import Repeated
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from autopipe.measure.session import Session
 
 _PARENT_POLL_SECONDS = 1.0
 _ORPHAN_SECONDS = 5.0
@@ -76,7 +79,7 @@ class _Server:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._report = _Reporter(channel)
-        self._session: protocol.Session | None = None
+        self._session: Session | None = None
 
     def serve(self, inbox: _Inbox) -> None:
         try:
@@ -128,7 +131,7 @@ class _Server:
             if request.simulate is not None:
                 workload = dataclasses.replace(workload, model=request.simulate)
             workload = _of_rehearsal(_of_one_host(workload, request.hosts))
-            make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
+            make_session: Callable[..., Session] = pkgutil.resolve_name(request.session)
             code = () if request.code is None else (_code(request.code), request.code)
             self._report.phase(Phase.BUILD)
             mode = {} if request.mode is Mode.TRAIN else {"mode": request.mode}
