@@ -39,7 +39,7 @@ from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.order import BatchOrder
-from autopipe.workload.sample import Batch, Source
+from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -54,64 +54,43 @@ if TYPE_CHECKING:
 
 def _device() -> Device:
     """Return the device of a training on one device."""
+    import keras
+
     from autopipe.pipeline.devices.strategy import SingleDevice
-
-    return Device(_place_on_host() or SingleDevice().place, _on_device)
-
-
-def _on_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    import keras
-
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)  # type: ignore[no-any-return]  # JAX has no types
-    import tensorflow as tf
-
-    # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
-    return tf.function(function, autograph=False, jit_compile=True)  # type: ignore[no-any-return]  # nor has it
-
-
-def _compiled(finish: Finish) -> Callable[[Batch], Batch]:
-    """Return the finish as one function that the backend has compiled, if it compiles."""
-    import keras
-
     from autopipe.pipeline.devices.train_steps import KERAS_OPS
 
-    finished: Any = functools.partial(finish.batch, xp=KERAS_OPS)
+    is_host, place = False, keras.ops.convert_to_tensor
     match keras.backend.backend():
         case "tensorflow":
-            import tensorflow as tf
-
-            finished = tf.function(finished, autograph=False, reduce_retracing=True)
+            strategy = SingleDevice()
+            is_host, place = not strategy.looks_ahead, strategy.place
         case "jax":
             import jax
 
-            finished = jax.jit(finished)
-    return finished  # type: ignore[no-any-return]  # the backends have no types
+            # A compiled step takes NumPy arrays on the CPU as they are; another caller may not.
+            is_host, place = jax.default_backend() == "cpu", jax.device_put
+    return Device(is_host, place, _compiled, KERAS_OPS)
 
 
-def _place_on_host() -> Callable[[Any], Any] | None:
-    """Return a function from host memory to arrays of the Keras backend; None unless its device is the host."""
+def _compiled(function: Callable[..., Any], **of_tensorflow: bool) -> Callable[..., Any]:
     import keras
 
+    compiled = function
     match keras.backend.backend():
         case "tensorflow":
             import tensorflow as tf
 
-            from autopipe.pipeline.devices.strategy import tensor
-
-            return None if tf.config.list_logical_devices("GPU") else tensor
+            compiled = tf.function(function, autograph=False, **of_tensorflow)
         case "jax":
             import jax
 
-            return jax.device_put if jax.default_backend() == "cpu" else None
-    return None
+            compiled = jax.jit(function)
+    return compiled
 
 
 def late_finish(open_twin: Callable[[], Loader]) -> LateFinish:
     """Finish the batches of a training without a trainer. `open_twin` opens a loader whose workers finish them."""
-    return LateFinish(open_twin, _place_on_host, _compiled)
+    return LateFinish(open_twin, _device)
 
 
 # -------------------- assembly

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import operator
 import os
 import weakref
@@ -104,8 +105,12 @@ class Owner:
 class Device(NamedTuple):
     """The device of the Keras backend, for loaders, which import no framework."""
 
+    is_host: bool  # arrays of the backend lie in the host's memory
     place: Callable[[Any], Any]  # returns an array there; one that is there already as it is
-    compiled: Callable[[Callable[..., Any]], Callable[..., Any]]  # compiles a function of `keras.ops` on arrays there
+    compiled: Callable[
+        ..., Callable[..., Any]
+    ]  # compiles a function of arrays there; more arguments are `tf.function`'s
+    ops: ArrayNamespace  # that such functions call
 
 
 class LateFinish:
@@ -116,15 +121,9 @@ class LateFinish:
 
     twin: Loader | None = None
 
-    def __init__(
-        self,
-        open_twin: Callable[[], Loader],
-        place_on_host: Callable[[], Callable[[Any], Any] | None],
-        compiled: Callable[[Finish], Callable[[Batch], Batch]],
-    ) -> None:
-        """Place and compile by functions of the backend; `place_on_host` returns None unless its device is the host."""
+    def __init__(self, open_twin: Callable[[], Loader], device: Callable[[], Device]) -> None:
         self._owner = Owner()
-        self._open_twin, self._place_on_host, self._compiled = open_twin, place_on_host, compiled
+        self._open_twin, self._device = open_twin, device
         self._finished: Callable[[Batch], Batch] | None = None
         self._is_closed = False
 
@@ -135,21 +134,23 @@ class LateFinish:
             for parts in loader.native_dataset(epoch, 1, start):
                 yield finished(loader.spec.aligned(parts))
             return
-        place = self._place_on_host()
-        if place is not None and loader.finish.ops and self.twin is None and not self._is_closed:
+        device = self._device()
+        if device.is_host and loader.finish.ops and self.twin is None and not self._is_closed:
             self._owner.require()
             self.twin = self._open_twin()
         source = loader if self.twin is None else self.twin
         for batch in source.batches(epoch, start):
-            if place is None:
-                yield self._of(loader)(batch)
+            if device.is_host:
+                yield tuple(None if part is None else device.place(part) for part in source.finish.batch(batch))
             else:
-                yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
+                yield self._of(loader)(batch)
             del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
     def _of(self, loader: Loader) -> Callable[[Batch], Batch]:
         if self._finished is None:
-            self._finished = self._compiled(loader.finish)
+            device = self._device()
+            finish = functools.partial(loader.finish.batch, xp=device.ops)
+            self._finished = device.compiled(finish, reduce_retracing=True)
         return self._finished
 
     def close(self) -> None:

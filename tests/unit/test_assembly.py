@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -301,6 +302,15 @@ def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> 
     with ap.build_loader(workload, PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 2
         assert loader.bad_samples == {0: 1}  # type: ignore[attr-defined]  # a loader that counts them
+
+
+def test_the_batches_of_an_epoch_are_finished_by_whatever_backend_keras_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
+    rows = np.arange(8, dtype=np.float32)[:, None]
+    workload = ap.Workload(data=ap.Arrays(rows), ops=[ap.Rescale(0.5)], batch_size=4, shuffle=False)
+    with ap.build_loader(workload, PLAIN) as loader:
+        made = np.concatenate([np.asarray(batch[0]) for batch in loader.epoch(0)])
+    assert np.array_equal(made, 0.5 * rows)
 
 
 def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:

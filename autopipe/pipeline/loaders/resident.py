@@ -310,11 +310,12 @@ def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> A
 
 
 @functools.cache
-def _gatherer(compiled: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[Any], Any]:
+def _gatherer(compiled: Callable[..., Callable[..., Any]]) -> Callable[[Any], Any]:
     """Return what makes an array of (numbers, samples, *moves), and returns an array as it is; one for all loaders, so
     that a step with it is compiled once.
     """
     import keras
 
-    gathered = compiled(functools.partial(_gathered, library=keras.ops))
+    # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
+    gathered = compiled(functools.partial(_gathered, library=keras.ops), jit_compile=True)
     return lambda part: gathered(*part) if isinstance(part, tuple) else part
