@@ -23,7 +23,6 @@ from autopipe.hardware import disk
 from autopipe.measure import costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.feed import cost_of
-from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import STORAGES, PipelineConfig
@@ -31,6 +30,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.convert import Converted, convert
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data.paths import spread
+from autopipe.workload.data.source import Subset
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 

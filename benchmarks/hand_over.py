@@ -28,6 +28,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.workload.data.source import Subset
 
 SIDE, ROUNDS, WARM, BATCHES = 224, 3, 64, 20_000
 LOADERS = {"threads": ap.Threads(workers=2), "processes": ap.Processes(workers=2), "tfdata": ap.TfData()}
@@ -37,7 +38,7 @@ STEPS = {"alone": 0, "fit": 1, "fit, 8 steps a call": 8}
 
 def workload(batch_size: int) -> ap.Workload:
     images = np.zeros((16, SIDE, SIDE, 3), np.uint8)
-    data = rehearsed.Repeated(ap.Arrays(images, np.zeros(16, np.int64)), BATCHES * batch_size)
+    data = Subset(ap.Arrays(images, np.zeros(16, np.int64)), BATCHES * batch_size, repeated=True)
     model = ap.SimulatedAccelerator(1e-6)
     return ap.Workload(data=data, ops=[], batch_size=batch_size, model=model, shuffle=False)
 

@@ -43,8 +43,8 @@ from autopipe.hardware import rehearsal
 from autopipe.measure import ceilings
 from autopipe.measure.reads import PageCache
 from autopipe.measure.stats import median
-from autopipe.pipeline.batching.rehearsed import Repeated
 from autopipe.search.quick_look import first_config
+from autopipe.workload.data.source import Subset
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 
@@ -79,7 +79,7 @@ def _folder() -> Path:
 
 def _workload(data: Any, *late: Op) -> ap.Workload:
     return ap.Workload(
-        data=Repeated(data, int(os.environ[SAMPLES])),
+        data=Subset(data, int(os.environ[SAMPLES]), repeated=True),
         ops=[ap.Decode(), ap.Resize(SIZE, SIZE), ap.RandomFlip(), *late, ap.Rescale(1 / 255)],
         batch_size=BATCH,
         model=ACCELERATOR,

@@ -26,7 +26,7 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import OVERTAKEN, LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.op_costs import Clock
 from autopipe.measure.outcome import Report
-from autopipe.measure.reads import PageCache, Subset, existing
+from autopipe.measure.reads import PageCache, existing
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job
 from autopipe.pipeline.batching import rehearsed
@@ -35,6 +35,7 @@ from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data import source as data_source
+from autopipe.workload.data.source import Subset
 from autopipe.workload.op import Op, Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch, Part, Sample, SampleSpec

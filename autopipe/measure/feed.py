@@ -30,7 +30,6 @@ from autopipe.measure.bench import Bench, EpochWatch, Probe, TracedLoader
 from autopipe.measure.costs import samples_to_make
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
 from autopipe.measure.outcome import ConversionCost, MeasureOptions
-from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.traced import TraceLog
 from autopipe.pipeline.config import STORAGES, PipelineConfig
@@ -39,6 +38,7 @@ from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
 from autopipe.pipeline.storage.form import place
 from autopipe.workload.data import source as data_source
+from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at

@@ -1,4 +1,4 @@
-"""Reads of trials: the part of the data, the state of the page cache, and the scaling of reads.
+"""Reads of trials: the state of the page cache, and the scaling of reads.
 
 A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; if reads
 are slow, each thread makes one or two a rung, so that the ladder does not end sooner for them. If reads wait, the time
@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError
 from autopipe.hardware import disk, machine
@@ -24,44 +23,7 @@ from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, Rea
 from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, tail_of, thread_clock
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import Batch, Source
-
-
-class Subset:
-    """The first `count` samples of a source, in an order spread over the whole of it."""
-
-    def __init__(self, source: Source, count: int) -> None:
-        self._source = source
-        self._count = min(count, len(source))
-        self._stride = len(source) // self._count
-        self.x_kind = getattr(source, "x_kind", None)
-        self.y_kind = getattr(source, "y_kind", None)
-        self.remote = data_source.remote(source)
-        self.idempotent = getattr(source, "idempotent", True)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, index: int) -> Any:
-        return self._source.read(index * self._stride)
-
-    @property
-    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        read_many = data_source.batch_half(self._source)
-        return None if read_many is None else lambda indices, out: read_many(indices * self._stride, out)
-
-    def name(self, index: int) -> str:
-        name = getattr(self._source, "name", None)
-        return str(name(index * self._stride)) if callable(name) else f"sample {index * self._stride}"
-
-    def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        chosen = range(self._count) if indices is None else indices
-        return data_source.files(self._source, [index * self._stride for index in chosen])
-
-    def digest(self) -> str:
-        """Return a digest of the whole, which is computed once in a process, and the count."""
-        return f"{data_source.first_digest(self._source)} subset={self._count}"
-
+from autopipe.workload.sample import Source
 
 _PATIENCE_SECONDS = 20.0  # dropping files ahead of a trial, and reading them ahead of all trials, must not take longer
 _AT_ONCE = 8  # files: a network, or an SSD, gives one reader a part of what it can give

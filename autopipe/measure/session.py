@@ -45,7 +45,7 @@ from autopipe.measure.outcome import (
     Verification,
     VerifyOptions,
 )
-from autopipe.measure.reads import PageCache, Subset, existing
+from autopipe.measure.reads import PageCache, existing
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
@@ -58,6 +58,7 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import count_text
 from autopipe.workload.data import source as data_source
+from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at, make_plan, normalise

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
 from autopipe.measure.outcome import Agreement, Report, Verification, VerifyOptions
-from autopipe.measure.reads import Subset
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.wrap import WrappedData
+from autopipe.workload.data.source import Subset
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import FieldKind, leaves

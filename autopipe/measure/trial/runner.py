@@ -34,8 +34,8 @@ from autopipe.measure.trial import protocol, workload_import
 from autopipe.measure.trial.child import kill_others
 from autopipe.measure.trial.failures import failure_of
 from autopipe.measure.trial.protocol import Channel
-from autopipe.pipeline.batching.rehearsed import Repeated
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
@@ -146,7 +146,7 @@ def _of_rehearsal(workload: Workload) -> Workload:
     model = SimulatedAccelerator(played.step_seconds, workload.batch_size)
     data = workload.data
     if played.samples is not None and played.samples > len(data):
-        data = Repeated(data, played.samples)
+        data = Subset(data, played.samples, repeated=True)
     return dataclasses.replace(workload, model=model, data=data)
 
 

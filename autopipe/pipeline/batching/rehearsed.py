@@ -7,7 +7,7 @@ their bytes, so that it may be larger than this machine's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from autopipe.hardware import rehearsal
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.loader import Cost, Played, Recipe
-from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Around
-from autopipe.workload.ops.planner import sample_name
 from autopipe.workload.sample import Batch, Source
 
 READ, BATCHING = -1, -2
@@ -84,35 +82,6 @@ class PlayedSource(Around):
         self._player.wait(self._played.read.waits)
         self._player.read(self._played.storage)
         self._player.work(self._played.read.busy, locked=self._played.read.locked)
-
-
-class Repeated(Around):
-    """A source with more samples than there are: they come several times."""
-
-    read_many = None  # samples are read one by one
-
-    def __init__(self, source: Source, count: int) -> None:
-        super().__init__(source)
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, index: int) -> Any:
-        return self.source.read(index % len(self.source))
-
-    def name(self, index: int) -> str:
-        return sample_name(self.source, index % len(self.source))
-
-    def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        chosen = range(len(self.source)) if indices is None else {index % len(self.source) for index in indices}
-        return data_source.files(self.source, chosen)
-
-    def digest(self) -> str:
-        return f"{data_source.first_digest(self.source)} repeated={self._count}"
-
-    def __reduce__(self) -> tuple[type[Repeated], tuple[Source, int]]:
-        return Repeated, (self.source, self._count)
 
 
 class Playing:

@@ -46,7 +46,46 @@ class Around:
         return len(self.source)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "source" or name.startswith("__"):  # of an object that is being unpickled
+            raise AttributeError(name)
         return getattr(self.source, name)
+
+
+class Subset(Around):
+    """The first `count` samples of a source, in an order spread over the whole of it. If that is more than there are,
+    all of them; `repeated`, they come several times.
+    """
+
+    def __init__(self, source: Source, count: int, *, repeated: bool = False) -> None:
+        super().__init__(source)
+        self._count = count if repeated else min(count, len(source))
+        self._stride = max(1, len(source) // self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, index: int) -> Any:
+        return self.source.read(self._place(index))
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
+        read_many = batch_half(self.source)
+        return None if read_many is None else lambda indices, out: read_many(self._place(indices), out)
+
+    def name(self, index: int) -> str:
+        name = getattr(self.source, "name", None)
+        return str(name(self._place(index))) if callable(name) else f"sample {self._place(index)}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        chosen = range(min(self._count, len(self.source))) if indices is None else indices
+        return files(self.source, [self._place(index) for index in chosen])
+
+    def digest(self) -> str:
+        """Return a digest of the whole, which is computed once in a process, and the count."""
+        return f"{first_digest(self.source)} subset={self._count}"
+
+    def _place(self, index: Any) -> Any:
+        return index * self._stride % len(self.source)
 
 
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:

@@ -17,9 +17,10 @@ from autopipe.measure import reads
 from autopipe.measure.ceilings import made_in_time
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.feed import Parts
-from autopipe.measure.reads import PageCache, Subset, read_costs
+from autopipe.measure.reads import PageCache, read_costs
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.values import Estimate
+from autopipe.workload.data.source import Subset
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import ceilings
 

@@ -15,9 +15,10 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.rehearsed import READ, Costs, Repeated
+from autopipe.pipeline.batching.rehearsed import READ, Costs
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.loader import Cost, Recipe
+from autopipe.workload.data.source import Subset
 from autopipe.workload.ops.planner import make_plan
 
 IMAGES = np.arange(24, dtype=np.uint8)[:, None, None, None] * np.ones((1, 8, 8, 3), np.uint8)
@@ -84,7 +85,7 @@ def test_the_costs_of_a_recipe_are_those_of_its_steps_wherever_they_run(played: 
 
 
 def test_a_data_set_of_more_samples_than_there_are_has_each_several_times() -> None:
-    many = Repeated(WORKLOAD.data, 100)
+    many = Subset(WORKLOAD.data, 100, repeated=True)
     assert len(many) == 100
     assert many.read(99)[1] == 99 % 24
-    assert many.digest() != Repeated(WORKLOAD.data, 101).digest()
+    assert many.digest() != Subset(WORKLOAD.data, 101, repeated=True).digest()
