@@ -12,9 +12,7 @@ import importlib.abc
 import importlib.util
 import inspect
 import json
-import signal
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
@@ -236,27 +234,6 @@ def texts(dataset: Any) -> Iterator[Any]:
         for tensor in getattr(each, "_tensors", ()):  # of `from_tensor_slices` and `list_files`
             if tensor.dtype.name == "string" and tensor.shape.rank == 1 and hasattr(tensor, "numpy"):
                 yield tensor.numpy()
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block.
-
-    TensorFlow cannot be interrupted in `next` of a `tf.data` iterator: the signal waits until the batch is there, and
-    then leaves an executor of TensorFlow half replaced, for which the interpreter may wait for ever as it ends.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    held: list[tuple[int, types.FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if held:
-            handler(*held[0])
 
 
 @contextlib.contextmanager

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -183,6 +184,35 @@ def claimed() -> Iterator[None]:
 def is_claimed() -> bool:
     """Return True if this process has claimed it."""
     return _claims > 0
+
+
+CTRL_C: Final = (signal.SIGINT,)
+
+
+@contextlib.contextmanager
+def uninterrupted(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) -> Iterator[None]:
+    """Delay signals that end this process until the block has run.
+
+    Python handles signals in the main thread, so in other threads there is nothing to delay.
+
+    TensorFlow cannot be interrupted in `next` of a `tf.data` iterator: Ctrl-C waits until the batch is there, and then
+    leaves an executor of TensorFlow half replaced, for which the interpreter may wait for ever as it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    # Others are ignored, or end the process on the spot.
+    before = {number: handler for number in signals if callable(handler := signal.getsignal(number))}
+    try:
+        for number in before:
+            signal.signal(number, lambda number, _: held.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
 
 
 _LIBRARY_VARIABLES: Final = (

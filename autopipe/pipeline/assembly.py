@@ -105,26 +105,8 @@ def build_loader(
     plan: Plan | None = None,
     trace: str | None = None,
 ) -> Loader:
-    """Return an open loader: the batches of `workload`, fed by `config`.
-
-    Args:
-        workload: what is trained.
-        config: how it is fed.
-        shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
-        rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
-        plan: the workload's plan, if it is known already.
-        trace: a folder for notes of a time line.
-
-    Raises:
-        DataError: samples cannot be read.
-        WorkloadError: the ops do not fit the samples.
-        LoaderError: the loader cannot start, for want of memory say.
-        ConfigError: the configuration cannot be used with this workload.
-
-    Example:
-        >>> with build_loader(workload, config) as loader:
-        ...     for x, y in loader.epoch(0):
-        ...         ...
+    """Return an open loader, as `ap.build_loader`. `plan` is the workload's, if known; `trace` is a folder for notes
+    of a time line.
     """
     wrap.require_feedable(workload, config, rank)
     return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)
@@ -156,19 +138,7 @@ def opener(
 
 
 def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
-    """Return a trainer: the workload's model, fed by `config`.
-
-    In a process of a JAX cluster it trains together with the others: each reads its part of every batch.
-
-    Args:
-        workload: what is trained.
-        config: how it is fed.
-        shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
-
-    Raises:
-        ModelError: the model cannot be built, is not compiled, or does not fit the batches.
-        AutopipeError: any error of `build_loader`.
-    """
+    """Return a trainer, as `ap.build_trainer`."""
     from autopipe.pipeline.devices.trainer import Trainer
 
     plan = make_plan(workload)

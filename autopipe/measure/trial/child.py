@@ -19,12 +19,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from pathlib import Path
-from types import FrameType
-from typing import IO, Final
+from typing import IO
 
 import cloudpickle
 import psutil
@@ -270,7 +268,7 @@ class Child:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(grace_seconds)
         finally:
-            with uninterrupted():  # also by a second Ctrl-C
+            with processes.uninterrupted():  # also by a second Ctrl-C
                 if not kill(self.pid, family):
                     _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -313,35 +311,6 @@ def import_path() -> dict[str, str]:
 
 
 # -------------------- the processes of a trial, seen from outside: its members, their memory, and their end
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Delay signals that end this process until the block has run.
-
-    Python handles signals in the main thread, so in other threads there is nothing to delay.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        held.append(number)
-
-    try:
-        with contextlib.ExitStack() as handlers:
-            for number in _SIGNALS:
-                if callable(handler := signal.getsignal(number)):  # else it is ignored, or ends the process on the spot
-                    handlers.callback(signal.signal, number, handler)
-                    signal.signal(number, hold)
-            yield
-    finally:
-        if held:
-            signal.raise_signal(held[0])
-
 
 _KILL_SECONDS = 2.0
 _POLL_SECONDS = 0.01

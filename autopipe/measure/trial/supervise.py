@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 import pydantic
 
 from autopipe.errors import TrialError
-from autopipe.hardware import machine, rehearsal
+from autopipe.hardware import machine, processes, rehearsal
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import (
     EpochTime,
@@ -27,7 +27,7 @@ from autopipe.measure.outcome import (
     Verification,
 )
 from autopipe.measure.trial import failures, protocol
-from autopipe.measure.trial.child import Child, Launch, uninterrupted
+from autopipe.measure.trial.child import Child, Launch
 from autopipe.measure.trial.failures import Deadlines, Watch, asked
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Value
@@ -109,7 +109,7 @@ class TrialRunner:
     def begin(self) -> None:
         """Start the child, which loads the workload in the background; the next request waits for that."""
         if self._child is None:
-            with uninterrupted():
+            with processes.uninterrupted():
                 self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
             self._child.send(self._child.load)
 

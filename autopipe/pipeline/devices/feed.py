@@ -122,11 +122,11 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
 
 
 def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
-    with frameworks.uninterrupted():
+    with processes.uninterrupted(processes.CTRL_C):
         elements = iter(dataset)
     try:
         for _ in range(steps):
-            with frameworks.uninterrupted():
+            with processes.uninterrupted(processes.CTRL_C):
                 batch = next(elements, None)
             if batch is None:
                 return

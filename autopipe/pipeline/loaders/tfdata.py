@@ -20,7 +20,6 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import machine, processes, rehearsal
 from autopipe.pipeline.batching import readahead
@@ -286,7 +285,7 @@ class _TfDataLoader(WorkloadLoader):
 
         self._open_graph()
         try:
-            with frameworks.uninterrupted():
+            with processes.uninterrupted(processes.CTRL_C):
                 made = elements.next()
             return self.spec.aligned(made)
         except tf.errors.OpError as error:

@@ -61,7 +61,7 @@ class RemotePath:
         return self.url.rpartition("/")[2]
 
     def exists(self) -> bool:
-        return bool(self._attempt(lambda system: _fresh(system).exists(self.url)))
+        return bool(self._attempt(lambda system: remote.fresh(system).exists(self.url)))
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield the entries directly below; none before the first write."""
@@ -70,7 +70,7 @@ class RemotePath:
     def listed(self) -> dict[str, dict[str, Any]]:
         """Return the metadata of each entry directly below, by name, from one listing."""
         try:
-            found = self._attempt(lambda system: _fresh(system).ls(self.url, detail=True))
+            found = self._attempt(lambda system: remote.fresh(system).ls(self.url, detail=True))
         except BadSampleError:  # nothing is there
             return {}
         named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
@@ -151,11 +151,6 @@ def lock_file(folder: Place, name: str) -> Path:
     locks = cache_folder().with_name("locks")
     locks.mkdir(parents=True, exist_ok=True)
     return locks / f"{hashlib.sha256(folder.url.encode()).hexdigest()[:16]}{name}"
-
-
-def _fresh(system: Any) -> Any:
-    system.invalidate_cache()
-    return system
 
 
 # -------------------- shard

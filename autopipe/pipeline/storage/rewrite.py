@@ -158,12 +158,7 @@ def _claim(out: Path, folders: tuple[str, ...]) -> None:
             )
         return
     foreign = sorted(each.name for each in out.iterdir() if not each.name.startswith("."))
-    if foreign:
-        raise StorageError(
-            f"The folder of the rewritten files must hold nothing else, but `{out}` has {len(foreign)} other files: "
-            f"{', '.join(f'`{name}`' for name in foreign[:3])}.",
-            hint="Choose a new or empty folder.",
-        )
+    layout.require_empty(out, "the rewritten files", foreign)
     _Record(folders=folders).save(record)
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
+from autopipe.hardware import disk
 from autopipe.workload.data.arrays import Arrays, part_kind
 from autopipe.workload.data.paths import Place, located, spread
 from autopipe.workload.data.records import cache_folder, not_unpacked
@@ -249,11 +250,6 @@ def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:
     made = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        part = made.with_name(f"{made.name}.{os.getpid()}")
-        try:
-            with opened.open(f"{key}.npy") as source, open(part, "wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-            part.replace(made)
-        finally:
-            part.unlink(missing_ok=True)
+        with opened.open(f"{key}.npy") as source, disk.replacing(made) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
     return made

@@ -159,7 +159,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     _require_listing(root)
     images: list[bytes] = []
     folders: list[bytes] = []
-    for info in _listed(root, lambda system: _fresh(system).ls(os.fsdecode(root), detail=True)):
+    for info in _listed(root, lambda system: fresh(system).ls(os.fsdecode(root), detail=True)):
         name = os.fsencode(str(info["name"]).rstrip("/").rpartition("/")[2])
         if not name or name.startswith(b"."):
             continue
@@ -177,11 +177,11 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
         found: Sequence[Sequence[Found]] = [list(paths.walk(root, each, left_out)) for each in folders]
     else:
         _require_listing(root)
-        reader(root).attempt(root, _fresh)
+        reader(root).attempt(root, fresh)
         try:
             found = list(at_once(lambda folder: _below(root, folder, left_out), folders))
         finally:
-            reader(root).attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
+            reader(root).attempt(root, fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
     if left_out:
         endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
         warnings.warn(
@@ -219,7 +219,7 @@ def matching(pattern: str) -> dict[str, Info]:
     """Return the metadata of each object that matches a pattern such as `s3://bucket/train-*`, by URL."""
     _require_listing(os.fsencode(pattern))
     attempt = reader(pattern).attempt
-    found: dict[str, Info] = attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
+    found: dict[str, Info] = attempt(pattern, lambda system: fresh(system).glob(pattern, detail=True))
     before, stripped = attempt(pattern, lambda system: _beginnings(pattern, system._strip_protocol(pattern)))
     return {f"{before}{name.removeprefix(stripped)}": info for name, info in sorted(found.items())}
 
@@ -286,7 +286,8 @@ def _info(url: bytes) -> Info | None:
     return info
 
 
-def _fresh(system: Any) -> Any:
+def fresh(system: Any) -> Any:
+    """Return a file system without its own copies of listings."""
     system.invalidate_cache()
     return system
 

@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 import pytest
 
 from autopipe.errors import TrialError
+from autopipe.hardware.processes import uninterrupted
 from autopipe.measure.trial import child
-from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch, uninterrupted
+from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch
 
 
 @pytest.fixture
