@@ -41,7 +41,7 @@ import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.hardware import rehearsal
 from autopipe.measure import ceilings
-from autopipe.measure.reads import PageCache
+from autopipe.measure.feed import PageCache
 from autopipe.measure.stats import median
 from autopipe.search.quick_look import first_config
 from autopipe.workload.data.source import Subset

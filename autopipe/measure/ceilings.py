@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import disk, machine, rehearsal
 from autopipe.measure import costs as cost_model
-from autopipe.measure import op_costs, reads, stats
+from autopipe.measure import op_costs, stats
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import OVERTAKEN, LoaderCeiling, OpCost, ReadCosts
+from autopipe.measure.feed import PageCache, existing
 from autopipe.measure.op_costs import Clock
 from autopipe.measure.outcome import Report
-from autopipe.measure.reads import PageCache, existing
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job
 from autopipe.pipeline.batching import rehearsed
@@ -266,7 +266,7 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
         data = Subset(workload.data, max(_COLD_READS, workload.batch_size))
         order = np.random.default_rng(workload.seed).permutation(len(data)).tolist()
     prepare = functools.partial(pages.prepare, data_source.files(data))
-    return reads.read_costs(data, order, data_source.mean_bytes(workload.data), prepare=prepare)
+    return op_costs.read_costs(data, order, data_source.mean_bytes(workload.data), prepare=prepare)
 
 
 def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:

@@ -17,14 +17,15 @@ import importlib.util
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import keras
 
 from autopipe.errors import DataError, WorkloadError, shortened
-from autopipe.hardware import machine
+from autopipe.hardware import disk, machine
 from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import Bench, EpochWatch, Probe, TracedLoader
 from autopipe.measure.costs import samples_to_make
@@ -206,6 +207,52 @@ def cost_of(done: Converted, cut: int) -> ConversionCost:
         shard_samples=done.shard_samples,
         shard_seconds=done.shard_seconds,
     )
+
+
+# -------------------- the page cache
+
+_PATIENCE_SECONDS = 20.0  # dropping files ahead of a trial, and reading them ahead of all trials, must not take longer
+_FILES_AT_ONCE = 8  # files: a network, or an SSD, gives one reader a part of what it can give
+_PART = 64  # files between two looks at the clock
+
+
+class PageCache:
+    """Prepares files for trials, and remembers those that have been read."""
+
+    def __init__(
+        self, source: Source, choice: Literal["warm", "cold", "auto"], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Set the state of the files for all trials of a session."""
+        data_bytes = int(data_source.mean_bytes(source) * len(source))
+        self.regime = disk.regime(choice, data_bytes, machine.detect_memory().usable_bytes)
+        self._clock = clock
+        self._warm: set[str] = set()
+        self._left = _PATIENCE_SECONDS
+
+    def prepare(self, files: Iterable[str]) -> bool:
+        """Bring files into that state; True if there was time for all of them.
+
+        Names that are no files, and files that were read before, are skipped.
+        """
+        cold, ready = self.regime == "cold", True
+        names = [name for name in dict.fromkeys(files) if name not in self._warm]
+        change = disk.drop if cold else disk.warm
+        began = self._clock()
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            for part in (names[begin : begin + _PART] for begin in range(0, len(names), _PART)):
+                if self._clock() - began > self._left:
+                    ready = False
+                    break
+                list(pool.map(lambda name: change(existing([name])), part))
+                self._warm.update(() if cold else part)
+        if not cold:
+            self._left = max(0.0, self._left - (self._clock() - began))
+        return ready
+
+
+def existing(names: Iterable[str]) -> list[Path]:
+    """Return the paths of those names that are files."""
+    return [path for name in names if (path := Path(name)).is_file()]
 
 
 # -------------------- foreign code

@@ -1,4 +1,5 @@
-"""The cost of one image, op by op: processor time, waiting, Python's lock; and the spread between samples.
+"""The cost of one image, op by op: processor time, waiting, Python's lock; the spread of samples; and how reads
+scale with the number at a time.
 
 The share of processor time under Python's lock is measured by running a function in several threads: it is the part
 that does not scale. Threads waiting for the lock take no processor time, threads that share a slow memory do. So the
@@ -23,11 +24,11 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError
 from autopipe.hardware import machine, processes
 from autopipe.measure.costs import READ
-from autopipe.measure.facts import OpCost, SampleTail
+from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, OpCost, ReadCosts, ReadRung, SampleTail
 from autopipe.workload import order
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import Sample
+from autopipe.workload.sample import Sample, Source
 from autopipe.workload.workload import Workload
 
 _TURN_SECONDS = 0.06  # of one thread, and of several
@@ -359,3 +360,115 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     except BadSampleError:
         return None
     return [(float(wall), float(cpu)) for wall, cpu in np.diff(np.array(times), axis=0)]
+
+
+# -------------------- reads
+# A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; if
+# reads are slow, each thread makes one or two a rung, so that the ladder does not end sooner for them. If reads wait,
+# the time of each is noted, and more are read if these are too few to show the slowest 1 %.
+
+
+_LADDER = (4, 16, 64, 256)
+_LADDER_SECONDS = 2.0  # after which no other rung begins
+_RUNG_SECONDS = 0.25
+_ALONE_SECONDS = 0.4
+_FEWEST_READS = 3  # reads one after the other
+_MOST_READS = 400  # reads one after the other
+_OF_THE_TAIL = 2 * FEWEST_OF_A_TAIL  # reads: of 200, hardly ever none is one of those that are slow once in fifty
+_AT_ONCE_FOR_THE_TAIL = 64
+
+
+def read_costs(
+    source: Source,
+    indices: Sequence[int],
+    bytes_per_image: float,
+    *,
+    prepare: Callable[[], object] = lambda: None,
+    clock: Clock = thread_clock,
+    taken: Callable[[], float] = taken,
+) -> ReadCosts | None:
+    """Measure the scaling of reads; None if no sample could be read.
+
+    Samples are read from many threads at once, as by loaders, in the order of `indices`, and again from the start if
+    they run out. `prepare` brings them into the page-cache state of trials before each rung; `taken` returns a busy
+    thread's waiting for a core, for each second that it has one.
+    """
+    reads = _Reads(source, indices)
+    prepare()
+    waits, busy = _alone(reads, clock)
+    if not busy:
+        return None
+    cpu = float(np.mean(busy))
+    certain = WAITS_SECONDS + CERTAIN * taken() * float(np.median(busy))
+    wait = float(np.mean(waits)) if np.median(waits) > certain else 0.0
+    latency = max(cpu + wait, 1e-7)
+    rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
+    tail: SampleTail | None = None
+    if wait > cpu:
+        rungs += _ladder(reads.one, prepare, latency, rungs[0].images_per_second)
+        tail = _tail(reads, latency)
+    return ReadCosts(
+        latency_seconds=latency,
+        cpu_seconds=cpu,
+        rungs=tuple(rungs),
+        bytes_per_image=max(0.0, bytes_per_image),
+        tail=tail,
+    )
+
+
+class _Reads:
+    """Reads samples by turns, from any thread, and notes the time of each read; bad samples do not count."""
+
+    def __init__(self, source: Source, indices: Sequence[int]) -> None:
+        self.source, self._turns = source, itertools.cycle(indices)
+        self.took: list[tuple[float, int]] = []  # seconds of a read, and the number of its sample
+
+    def one(self, clock: Clock = thread_clock) -> tuple[float, float, float] | None:
+        """Return the wall clock after a read, and its waiting and processor seconds; None if the sample is bad."""
+        index, (began, busy_before) = next(self._turns), clock()
+        try:
+            planner.read(self.source, index)
+        except BadSampleError:
+            return None
+        ended, busy_after = clock()
+        self.took.append((ended - began, index))
+        busy = max(0.0, busy_after - busy_before)
+        return ended, max(0.0, ended - began - busy), busy
+
+
+def _alone(reads: _Reads, clock: Clock) -> tuple[list[float], list[float]]:
+    """Return the waiting and processor seconds of reads in sequence."""
+    waits, busy = list[float](), list[float]()
+    began = clock()[0]
+    for _ in range(_MOST_READS):
+        if (read := reads.one(clock)) is None:
+            continue
+        waits.append(read[1])
+        busy.append(read[2])
+        if len(busy) >= _FEWEST_READS and read[0] - began > _ALONE_SECONDS:
+            break
+    return waits, busy
+
+
+def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: float, rate: float) -> list[ReadRung]:
+    rungs: list[ReadRung] = []
+    began = time.monotonic()
+    for at_once in _LADDER:
+        if rungs and time.monotonic() - began > _LADDER_SECONDS:
+            break
+        prepare()
+        took = side_by_side(read, at_once, max(_RUNG_SECONDS, latency), fewest=1)
+        before, rate = rate, max(sum(count / wall for count, wall, _ in took), 1e-3)
+        rungs.append(ReadRung(at_once=at_once, images_per_second=rate))
+        if rate < STILL_GAINS * before:
+            break
+    return rungs
+
+
+def _tail(reads: _Reads, latency: float) -> SampleTail:
+    """Compute the spread of reads. If there were too few, more are read, unless that lasts too long."""
+    turns = -(-(_OF_THE_TAIL - len(reads.took)) // _AT_ONCE_FOR_THE_TAIL)
+    if turns > 0 and turns * latency <= _LADDER_SECONDS:
+        side_by_side(reads.one, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
+    slowest = planner.sample_name(reads.source, max(reads.took)[1])
+    return tail_of(np.array([seconds for seconds, _ in reads.took]), slowest)

@@ -26,7 +26,7 @@ from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, formats, verify
 from autopipe.measure.bench import Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
-from autopipe.measure.feed import Feed, ForeignCode, Open, Part, Parts, loader_feed
+from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.meter import Reading
 from autopipe.measure.outcome import (
@@ -45,7 +45,6 @@ from autopipe.measure.outcome import (
     Verification,
     VerifyOptions,
 )
-from autopipe.measure.reads import PageCache, existing
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig

@@ -12,7 +12,7 @@ from autopipe.hardware import machine
 from autopipe.measure import ceilings
 from autopipe.measure.costs import Costs, predict
 from autopipe.measure.facts import OpCost, ReadCosts
-from autopipe.measure.reads import PageCache
+from autopipe.measure.feed import PageCache
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads

@@ -13,11 +13,11 @@ import pytest
 import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
-from autopipe.measure import reads
+from autopipe.measure import op_costs
 from autopipe.measure.ceilings import made_in_time
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
-from autopipe.measure.feed import Parts
-from autopipe.measure.reads import PageCache, read_costs
+from autopipe.measure.feed import PageCache, Parts
+from autopipe.measure.op_costs import read_costs
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.values import Estimate
 from autopipe.workload.data.source import Subset
@@ -27,8 +27,8 @@ from tests.fakes import ceilings
 
 @pytest.fixture(autouse=True)
 def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "_RUNG_SECONDS", 0.02)
-    monkeypatch.setattr(reads, "_ALONE_SECONDS", 0.1)
+    monkeypatch.setattr(op_costs, "_RUNG_SECONDS", 0.02)
+    monkeypatch.setattr(op_costs, "_ALONE_SECONDS", 0.1)
 
 
 SMALL = ap.Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
