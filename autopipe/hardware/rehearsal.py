@@ -75,7 +75,6 @@ class Rehearsal(Strict):
 
     @property
     def words(self) -> str:
-        """The machine in words."""
         devices = f"{self.gpus} accelerator{'s' if self.gpus > 1 else ''} of {1000 * self.step_seconds:g} ms a step"
         return f"{self.cores} core{'s' if self.cores > 1 else ''}, {devices}"
 

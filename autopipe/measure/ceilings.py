@@ -55,17 +55,13 @@ def round_batch_size(wanted: int, config: PipelineConfig, costs: Costs) -> int:
     return max(1, min(wanted, int(_ROUND_SECONDS * cost_model.predict(config, costs) / workers)))
 
 
-def _process_clock() -> tuple[float, float]:
-    return time.monotonic(), time.process_time()
-
-
 def timed(
     batches: Iterator[Batch],
     workers: int,
     size: int,
     seconds: float,
     alive: Callable[[], object] = lambda: None,
-    clock: Clock = _process_clock,
+    clock: Clock = lambda: (time.monotonic(), time.process_time()),
 ) -> tuple[Estimate, float]:
     """Measure images/s of endless `batches` of `size` images without a model, and the core-seconds of an image. Each of
     the `workers` makes one batch at a time. It takes at least `seconds`; `alive` is called at each batch.

@@ -390,10 +390,6 @@ class Meter:
         if self.reading is None or not self.reading.done:
             self._read(final=True)
 
-    @property
-    def _burst(self) -> int:
-        return self._workers * self.batch_size
-
     def _has_settled(self, seconds: float) -> bool:
         """Return True once workers have spread out, the loader has had its time and a short first epoch is over.
 
@@ -446,4 +442,5 @@ class Meter:
         return left + whole if left <= 1.5 * steps else steps
 
     def _read(self, *, final: bool) -> None:
-        self.reading = read(self._edges, self._rule, burst=self._burst, epoch_images=self.epoch_images, final=final)
+        burst = self._workers * self.batch_size
+        self.reading = read(self._edges, self._rule, burst=burst, epoch_images=self.epoch_images, final=final)

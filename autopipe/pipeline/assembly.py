@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 def _device() -> Device:
-    """Return the device of a training on one device."""
     import keras
 
     from autopipe.pipeline.devices.strategy import SingleDevice

@@ -375,7 +375,6 @@ class PipelineConfig(Strict):
 
     @property
     def kept(self) -> Kept:
-        """What `keep` says."""
         return Kept.of(self.keep)
 
     def keeping(self, **changes: Any) -> PipelineConfig:

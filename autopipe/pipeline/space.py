@@ -338,10 +338,6 @@ def places(wanted: Iterable[Value], values: Iterable[Value]) -> tuple[Value, ...
     return tuple(value for value in values if any(each.stands_for(Kept.of(str(value))) for each in meant))
 
 
-def _listed(allowed: Scalar | list[Scalar]) -> list[Scalar]:
-    return allowed if isinstance(allowed, list) else [allowed]
-
-
 def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = False) -> tuple[Value, ...]:
     if written.choices is not None and words:
         return _unique(written.choices)
@@ -394,7 +390,7 @@ def _conditions(
             raise SpaceError(
                 f"{where((*path, name))}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
             )
-        allowed = tuple(_listed(wanted))
+        allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
         possible = [str(value) for value in earlier[name].values]
         for value in allowed:
             if not within(earlier[name], value):

@@ -348,7 +348,6 @@ class MemoryCache:
         return self._room.read(row) if row >= 0 and self._filled[row] else None
 
     def keeps(self, index: int) -> bool:
-        """Return True if a sample is one to keep."""
         return self._rows is None or self._rows[index] >= 0
 
     def holds(self, index: int) -> bool:

@@ -100,7 +100,6 @@ class Indexed:
         return int(known[1][position])
 
     def shown(self, epoch: int, samples: NDArray[np.int64]) -> str:
-        """Return the name of a batch in messages."""
         position = int(samples[0]) // self.like.batch_size
         return self.name if self.by_keras else f"`{self.name}[{self.index(epoch, position)}]`"
 

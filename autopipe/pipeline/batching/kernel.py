@@ -124,7 +124,6 @@ class Kernel:
             self._ahead.begin(indices.tolist())
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        """Drop the reads of a batch that is no longer wanted."""
         if self._ahead is not None:
             self._ahead.forget(indices.tolist())
 

@@ -151,7 +151,6 @@ class Nursery:
         return None if self._indexed is None else self._indexed.block
 
     def shown(self, epoch: int, indices: NDArray[np.int64]) -> str:
-        """Return the name of a batch in messages."""
         named = f"the samples {_shown(indices)}" if self._indexed is None else self._indexed.shown(epoch, indices)
         return f"{named} of epoch {epoch}"
 
@@ -404,7 +403,6 @@ _NOTHING = pickle.dumps(())
 
 
 def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: int) -> None:
-    """Serve one owner."""
     np.random.seed()  # Python's own generator is seeded anew in a forked process, NumPy's is not
     if readers == 0:
         processes.claim()
@@ -413,7 +411,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     tasks = _tasks(channel, os.getppid())
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
-        recipe = traced(unpickled(_content(_mapped(recipe_number))))
+        recipe = traced(unpickled(bytes(_mapped(recipe_number).view())))
         if not _is_as_it_is(recipe.source):
             processes.set_library_threads()
             processes.keep_freed_memory()
@@ -445,10 +443,6 @@ def _end_with(owner: int) -> None:
 
 def _mapped(descriptor: int) -> SharedBlock:
     return SharedBlock(os.fstat(descriptor).st_size, descriptor)
-
-
-def _content(block: SharedBlock) -> bytes:
-    return block.array((block.size,), np.dtype(np.uint8)).tobytes()
 
 
 def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int]]]:

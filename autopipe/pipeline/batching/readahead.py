@@ -121,7 +121,6 @@ class ReadAhead(Around):
                 read.answer.cancel()
 
     def read(self, index: int) -> Any:
-        """Return the sample, or raise the error of the source."""
         if self._closed:
             raise _closed()
         batch: _Batch = getattr(self._here, "batch", {})
@@ -135,7 +134,6 @@ class ReadAhead(Around):
         return wanted.answer.result()
 
     def forget(self, indices: Sequence[int]) -> None:
-        """Drop the reads of a batch that is no longer wanted."""
         with contextlib.suppress(LoaderError), self.reading(indices):  # closed: then nothing is held any more
             pass
 

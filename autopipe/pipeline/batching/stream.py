@@ -186,7 +186,6 @@ class BatchStream(Generic[T]):
             self._last_epoch = -1
 
     def go_on(self) -> None:
-        """Give out tasks again."""
         with self._lock:
             self._end = None
             self._work.notify_all()
