@@ -32,8 +32,6 @@ from autopipe.errors import TrialError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.protocol import Channel
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
 TAIL_BYTES = 6000
@@ -137,20 +135,14 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(protocol.Terms):
     """The settings that a child is started with."""
 
     # its name ("train.py:workload"), or the object itself, which then travels by cloudpickle
     workload: str | Workload | protocol.Reference
-    session: str = protocol.DEFAULT_SESSION  # the "module:callable" that makes the session from the workload
     directory: Path | None = None  # the working directory; None for the parent's own
     folder: Path | None = None  # on the disk that samples converted for trials are written to; None: the temporary one
     environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
-    sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
-    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    hosts: int = 1  # hosts that share each batch; one host's part of it is measured
-    mode: Mode = Mode.TRAIN  # of the steps that trials measure
-    code: str | None = None  # of a session of foreign code; see `autopipe.measure.trial.protocol.Load`
 
 
 class Child:
@@ -196,15 +188,7 @@ class Child:
             if isinstance(launch.workload, str)
             else launch.workload
         )
-        self.load = protocol.Load(
-            workload=source,
-            session=launch.session,
-            sys_path=launch.sys_path,
-            simulate=launch.simulate,
-            hosts=launch.hosts,
-            mode=launch.mode,
-            code=launch.code,
-        )
+        self.load = protocol.Load(workload=source, terms=launch)
 
     @property
     def pid(self) -> int:

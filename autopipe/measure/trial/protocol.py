@@ -7,6 +7,7 @@ declared here, and carried by a `Channel`, the same on both sides.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import selectors
 import socket
@@ -68,7 +69,6 @@ def _line(message: pydantic.BaseModel) -> bytes:
         return json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
 
@@ -88,17 +88,24 @@ class Pickled(Value):
     fd: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a child makes its session of a workload."""
+
+    session: str = "autopipe.measure.session:Session"  # the "module:callable" that makes it from the workload
+    sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    hosts: Annotated[int, pydantic.Field(ge=1)] = 1  # hosts that share each batch; one host's part of it is measured
+    mode: Mode = Mode.TRAIN  # of the steps that trials measure
+    code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
+
+
 class Load(Value):
     """Import the workload and make the session. The first request, once."""
 
     request: Literal["load"] = "load"
     workload: Annotated[Reference | Pickled, pydantic.Field(discriminator="kind")]
-    session: str = DEFAULT_SESSION
-    sys_path: tuple[str, ...] = ()
-    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    hosts: int = pydantic.Field(default=1, ge=1)  # hosts that share each batch; one host's part of it is measured
-    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN  # of the steps that trials measure
-    code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
+    terms: Terms
 
 
 class Ask(Value):

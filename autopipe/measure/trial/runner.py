@@ -122,19 +122,20 @@ class _Server:
                 return self._session.verify(request.configs, request.options, self._report)
 
     def _load(self, request: protocol.Load) -> protocol.Ready:
+        terms = request.terms
         self._report.phase(Phase.IMPORT)
         gpu.require_installed()  # before Keras, which names no extra
-        sys.path += [folder for folder in request.sys_path if folder not in sys.path]
+        sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
         with _warnings_told(self._report):
             _prepare_devices()
             workload = _workload(request.workload)
-            if request.simulate is not None:
-                workload = dataclasses.replace(workload, model=request.simulate)
-            workload = _of_rehearsal(_of_one_host(workload, request.hosts))
-            make_session: Callable[..., Session] = pkgutil.resolve_name(request.session)
-            code = () if request.code is None else (_code(request.code), request.code)
+            if terms.simulate is not None:
+                workload = dataclasses.replace(workload, model=terms.simulate)
+            workload = _of_rehearsal(_of_one_host(workload, terms.hosts))
+            make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)
+            code = () if terms.code is None else (_code(terms.code), terms.code)
             self._report.phase(Phase.BUILD)
-            mode = {} if request.mode is Mode.TRAIN else {"mode": request.mode}
+            mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
         return protocol.Ready()
 
