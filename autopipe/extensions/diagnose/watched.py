@@ -314,13 +314,9 @@ workload = ap.wrap(make_dataset, model=build_model{parameters})
 """
 _PARAMETERS = {
     "tf.data.Dataset": '{"num_parallel_calls": [1, 2, 4, 8], "prefetch": [1, 2, 8]}',
-    "keras.utils.PyDataset": '{"workers": [1, 2, 4, 8], "max_queue_size": [4, 16]}',
     "torch DataLoader": '{"num_workers": [1, 2, 4, 8], "prefetch_factor": [2, 4]}',
 }
 _NOTES = {
-    "keras.utils.PyDataset": """\
-# Make it with use_multiprocessing=False: the workers are threads then, and none is forked once a framework has run.
-""",
     "torch DataLoader": """\
 # The workers of a DataLoader must not be forked once a framework has run:
 # DataLoader(..., multiprocessing_context="forkserver" if num_workers else None)
