@@ -233,7 +233,8 @@ def _own_imports(parts: Written) -> Lines:
         own = own_name(name, called)
         if not isinstance(home, types.ModuleType) or module == "__main__" or getattr(home, own, None) is not called:
             raise PlainCodeError(
-                f"`{own}` cannot be imported: it must be defined at the top level of a file", hint="Move it there."
+                f"`{getattr(called, '__name__', own)}` cannot be imported: it must be at the top level of a file",
+                hint="Define it there, by `def`.",
             )
         found.append(f"from {module} import {own}{'' if own == name else f' as {name}'}  # your own")
     return sorted(found)

@@ -200,7 +200,8 @@ def test_every_reason_against_it_is_said() -> None:
     for reason in ("the `threads` loader is autopipe's own", "a converted set (array)", "bad samples"):
         assert reason in error.value.message
     with pytest.raises(
-        ConfigError, match="`function_0` cannot be imported: it must be defined at the top level of a file"
+        ConfigError,
+        match=r"`<lambda>` cannot be imported: it must be at the top level of a file. Define it there, by `def`\.",
     ):
         eject(work(ROWS, Map(lambda x: x)), "keras")
 
