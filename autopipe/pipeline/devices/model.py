@@ -19,6 +19,7 @@ from autopipe import frameworks
 from autopipe.errors import ModelError, near, shortened
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader
+from autopipe.values import count_text
 from autopipe.workload.sample import Field, leaves, triple
 
 _Shape = tuple[int | None, ...]
@@ -120,14 +121,14 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
     parts = leaves(x)
     if not (getattr(model, "inputs", None) or []):  # no functional model: its inputs are unknown
         return
-    single = len(model.inputs) == len(parts) == 1  # then names do not matter, and Keras may know of no `input`
-    named = not single and isinstance(model.input, dict)
+    single = len(model.inputs) == len(parts) == 1  # then names do not matter
+    named = not single and isinstance(getattr(model, "input", None), dict)  # a Sequential may know of none
     takes = model.input if named else {each.name: each for each in model.inputs}
     gets = x if isinstance(x, dict) and not single else dict(zip(takes, parts, strict=False))
     if not gets.keys() >= takes.keys() or (gets is not x and len(parts) != len(takes)):
         found = f"has the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"has {len(parts)} parts"
         raise ModelError(
-            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), "
+            f"`model` takes {count_text(len(takes), 'input')} ({', '.join(map(repr, takes))}), "
             f"but x {found if isinstance(x, tuple | dict) else 'is one part'}.",
             hint="Give x a part for each input: a tuple in their order, or a dictionary of their names.",
         )
@@ -198,7 +199,7 @@ def _shape_hint(expected: _Shape, actual: _Shape) -> str:
             )
         if _fits(expected, last_to_first):
             return 'The batches have channels="last", the model is built for channels first: use channels="first".'
-    return "Change the ops (Resize, RandomCrop, Pad, ...) or the model's input shape."
+    return "Change the samples (by ops such as Resize, or in your own dataset) or the model's input shape."
 
 
 def _check_names(model: keras.Model, y: Any) -> None:

@@ -242,6 +242,17 @@ def test_inputs_that_do_not_fit_are_told_before_anything_is_trained(x: Any, mess
         trainer(x)
 
 
+def test_a_sequential_model_is_told_that_it_takes_one_input() -> None:
+    def sequential() -> keras.Model:
+        made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    workload = ap.Workload(data=ap.Arrays((LEFT, RIGHT), Y), ops=[], batch_size=2, model=sequential)
+    with pytest.raises(ModelError, match=r"takes 1 input \(.*\), but x has 2 parts"):
+        ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+
+
 def test_weights_of_classes_and_of_samples_are_not_mixed() -> None:
     weights = np.ones(6, np.float32)
     with trainer((LEFT, RIGHT), weights) as made, pytest.raises(ModelError, match="cannot be used together"):
