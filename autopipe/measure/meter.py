@@ -25,11 +25,12 @@ from autopipe.values import Estimate
 
 AUTOTUNE_SECONDS = 1.0
 """Time for tf.data's own tuning: it looks after 10, 20, 40, ... ms, so most has happened by then."""
+UNSEEN_SECONDS = 20.0
+"""The most for a burst of a loader whose queue is not seen: people have epochs of one burst."""
 MOST_BEFORE_SECONDS = 2.0
 """The most seconds of reading files outside of windows in a trial."""
 _SLOW_STEP_SECONDS = 0.25  # slow steps are not spent on waiting for workers to spread out
 _SHORT_EPOCH_SECONDS = 1.0  # a first epoch this short is left out, with its one-time work
-_UNSEEN_SECONDS = 20.0  # the most for a burst of a loader whose queue is not seen: people have epochs of one burst
 _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
 _TREND = 0.01  # negligible growth of a queue, as a share of the images trained on
@@ -84,7 +85,7 @@ def read(
     partial = _holds_part_of_a_burst(kept, burst)
     over = final or (rule.ends_at is not None and edges[-1].seconds >= rule.ends_at)
     most = 2 * rule.most_seconds
-    most = most if edges[-1].queued is not None else max(most, _UNSEEN_SECONDS)
+    most = most if edges[-1].queued is not None else max(most, UNSEEN_SECONDS)
     exhausted = over or (seconds >= rule.most_seconds and not partial) or whole >= most
     if len(kept) <= _FEWEST and not exhausted:
         return None
@@ -238,8 +239,9 @@ def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: boo
     if not rate.has_interval:
         said.append("unstable: its steps are so long that there is one window, and no interval. Allow more time.")
     elif not narrow:
-        spread = (rate.high - rate.low) / 2 / rate.value
-        said.append(f"unstable: ±{spread:.0%} after the longest time allowed. Allow more time, or quieten the machine.")
+        said.append(
+            "unstable: too wide an interval in the longest time allowed. Allow more time, or quieten the machine."
+        )
     if filling:
         said.append("unstable: the loader's queue was still filling, so the rate may be too low. Allow more time.")
     if in_a_burst:

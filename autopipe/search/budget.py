@@ -11,6 +11,7 @@ from statistics import fmean
 
 from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.measure.facts import Ceiling
+from autopipe.measure.meter import UNSEEN_SECONDS
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation
@@ -128,12 +129,14 @@ class Budget:
         trial = session.next_seconds(max(_TRIAL_SECONDS, _TRIAL_STEPS * step), _ADVISED_TRIALS)
         # The first baseline has a process of its own, which starts as slowly.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
-        spent = session.seconds()
+        spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
+        unseen = fmean(each.config.loader.hides_queue for each in session.trimmed.candidates)
         return BudgetPlanned(
             budget_seconds=budget,
             spent_seconds=spent,
             trial_seconds=trial,
-            trials=int(max(0.0, session.seconds_left() - starting) / trial),
+            trials=int(left / trial),
+            fewest_trials=int(left / (trial + unseen * max(0.0, UNSEEN_SECONDS - trial))),
             needed_seconds=spent + starting + 2 * trial + self._settings.end_seconds,
             advised_seconds=spent + starting + (_ADVISED_TRIALS + self._trials_in_confirmation()) * trial,
         )
@@ -167,6 +170,7 @@ class Budget:
         if settings.budget_seconds is None:
             return None
         trial, spent = session.next_seconds(), session.seconds()
+        most = min(most, session.seconds_left(proving=True))  # too little for a confirmation run does for trials
         kept = 0.0 if most < _FEWEST_TRIALS * trial else min(self._confirmation_seconds(), most)
         needed = trial + kept + settings.end_seconds
         if spent + needed < settings.budget_seconds:

@@ -67,6 +67,7 @@ class Session:
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
         # Trials of others do not count against this budget.
         self._earlier = 0.0 if settings.join else sum(row.seconds for row in record.rows())
+        self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Take up new ceilings; predictions become possible if they hold op costs.
@@ -356,11 +357,16 @@ class Session:
     def run_each(
         self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None
     ) -> None:
-        """Run the trials that have a reason of their own, without repetitions, until the search is `over`."""
+        """Run the trials that have a reason of their own, without repetitions, until the search is `over`.
+
+        A baseline that failed in an earlier session runs again: its cause may be gone.
+        """
         for config, origin in asked:
             if over():
                 return
-            if config.key() not in self.tried():
+            key, last = config.key(), {row.key: row for row in self.ended_rows()}
+            again = origin.asker is Asker.BASELINE and key in last and last[key].number in self._failed_before
+            if again or key not in self.tried():
                 self.run_config(config, origin)
 
     def run_next(self) -> None:

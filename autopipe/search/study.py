@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
+from autopipe.measure.outcome import TrialFailure
 from autopipe.pipeline.config import PipelineConfig, from_config
 from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible
@@ -286,7 +287,8 @@ def search(
         shared=given_back if settings.join else None,
     )
     session = Session(trimmed, measurer, facts, settings, record, on_event)
-    on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
+    failed = sum(isinstance(row.outcome, TrialFailure) for row in record.rows())
+    on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost, failed=failed))
     if settings.join:
         on_event(StudyJoined(name=settings.study_name, others=tuple(record.under_way().values())))
     try:

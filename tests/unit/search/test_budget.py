@@ -317,6 +317,16 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
     assert cut.key not in {each.key for each in ended.result.baselines}
 
 
+def test_trials_go_on_if_a_slow_one_has_left_too_little_time_for_a_confirmation_run(space: Space) -> None:
+    class OneSlow(Lasting):
+        def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+            return 40.0 if len(self.measured) == 4 else None
+
+    ended = run(space, OneSlow(model_rate=60_000.0, quirks=1), budget_seconds=60.0, patience=99)
+    assert not ended.result.proved
+    assert len(ended.rows) > 4
+
+
 def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(space: Space) -> None:
     class Slow(Lasting):
         """Each trial takes longer than the budget."""

@@ -10,6 +10,7 @@ import pytest
 
 from autopipe.errors import TrialError
 from autopipe.measure.facts import Ceiling, Limits
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
@@ -203,3 +204,25 @@ def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, url: 
     again = run(space, Impatient(pressed=moment), url)
     assert again.best_config == first.best_config is not None
     assert again.result.stop.message == SO_FAR
+
+
+@dataclass(kw_only=True)
+class Broken(Surface):
+    """A machine on which a baseline cannot run, and says nothing else."""
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        found = super().measure(config, effort=effort, must_reach=must_reach)
+        baselines = [each.config for each in self.baselines()]
+        return (
+            TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="no") if config in baselines else found
+        )
+
+
+def test_a_baseline_that_failed_is_measured_again_if_the_study_is_continued(space: Space, url: str) -> None:
+    asked: dict[str, Any] = {"budget_seconds": None, "blocks": (0, 0)}
+    first = run(space, Broken(model_rate=60_000.0), url, trials=6, **asked)
+    assert first.result.baselines[0].failure is not None
+    second = run(space, loader_bound(), url, trials=9, **asked)
+    assert second.result.baselines[0].images_per_second is not None
