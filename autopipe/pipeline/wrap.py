@@ -15,13 +15,14 @@ import itertools
 import sys
 import time
 import types
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from autopipe.errors import AutopipeError, ConfigError, LoaderError, WorkloadError, near, shortened
+from autopipe.errors import AutopipeError, ConfigError, DataWarning, LoaderError, WorkloadError, near, shortened
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import datasets, pickling
@@ -37,13 +38,15 @@ if TYPE_CHECKING:
 OF_DATASETS: Final = "wrapped"
 """The name of the space of wrapped datasets, in `LoaderConfig.spaces` of loaders whose workers make `dataset[i]`."""
 _COUNT_SECONDS = 20.0
+_SILENT_SECONDS = 1.0  # of counting, before the user is told
 _DEVICE_PREFETCH: Final = (0, 2)
 _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
 _OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
 _WAITING: Final = 16  # threads for each core, which are tried in case that reads wait
 _PARTS: Final = 8  # of the files, read at once
-_KNOBS: Final = ("workers", "use_multiprocessing", "max_queue_size")  # of Keras's own reader of a PyDataset
+KNOBS: Final = ("workers", "use_multiprocessing", "max_queue_size")
+"""The settings of Keras's own reader of a PyDataset."""
 
 
 def wrap(  # noqa: PLR0913  the entry point
@@ -152,7 +155,7 @@ def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] |
         Parameter(name=f"{owner}.{name}", values=tuple(values), when=(("loader", loaders),))
         for owner, loaders in owners.items()
         for name, values in parameters.items()
-        if owner != ARGUMENTS or (kinds and name not in (*_KNOBS, *LOADERS["wrapped"].model_fields))
+        if owner != ARGUMENTS or (kinds and name not in (*KNOBS, *LOADERS["wrapped"].model_fields))
     )
     return Space(
         (
@@ -232,7 +235,7 @@ class WrappedData:
 
     def _add_knobs(self, dataset: Any) -> None:
         """Have Keras's own knobs of a PyDataset tried, those that were named or, if nothing was, all."""
-        present: dict[str, Any] = {name: getattr(dataset, name, None) for name in _KNOBS}
+        present: dict[str, Any] = {name: getattr(dataset, name, None) for name in KNOBS}
         if None in present.values() or not self.by_index:
             if named := self._knobs_in(self.choices):
                 raise WorkloadError(f"`{_name(self.function)}` has no parameter `{min(named)}`.")
@@ -249,7 +252,7 @@ class WrappedData:
 
     def _knobs_in(self, parameters: Mapping[str, Any]) -> set[str]:
         """Return those parameters that are no function's, but Keras's own knobs."""
-        return {name for name in parameters if name in _KNOBS and not _takes(self.function, name)}
+        return {name for name in parameters if name in KNOBS and not _takes(self.function, name)}
 
     def make(self, parameters: Mapping[str, Value], interleave: int = 0) -> Feeder:
         """Make the dataset, of so many parts of the files with `interleave`.
@@ -292,7 +295,7 @@ class WrappedData:
             self.like,
             steps=self.steps - (whole and self._last < self.batch_size),
             seed=self.seed,
-            shuffle=self.shuffle and all(hasattr(dataset, name) for name in _KNOBS),
+            shuffle=self.shuffle and all(hasattr(dataset, name) for name in KNOBS),
             by_keras=by_keras,
         )
 
@@ -372,7 +375,7 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
     for name, values in choices.items():
         if name in LOADERS["wrapped"].model_fields:
             raise WorkloadError(f"`{name}` is autopipe's own setting. Give the function's parameter another name.")
-        if not (_takes(function, name) or name in _KNOBS):
+        if not (_takes(function, name) or name in KNOBS):
             raise WorkloadError(
                 f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}",
                 hint=f"Give it one, whose default is what it does today: `def {_name(function)}({name}=1)`, and use it "
@@ -407,23 +410,32 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
     if dataset.length == 0:
         raise WorkloadError(f"The dataset of `{_name(data.function)}` holds no batch: its length is 0.")
     if steps is None and not dataset.is_endless:
-        steps = _counted(data.make(data.defaults))
+        steps = _counted(data.make(data.defaults), _name(data.function))
     if steps is None or steps < 1:
+        why = "goes on without an end" if dataset.is_endless else f"did not end in {_COUNT_SECONDS:.0f} s"
         raise WorkloadError(
-            f"The dataset of `{_name(data.function)}` has no length, or none that could be counted in "
-            f"{_COUNT_SECONDS:.0f} s.",
-            hint="Say how many batches an epoch has: ap.wrap(..., steps=1000)",
+            f"The dataset of `{_name(data.function)}` {'holds no batch' if steps == 0 else why}.",
+            hint=None if steps == 0 else "Say how many batches an epoch has: ap.wrap(..., steps=1000)",
         )
     return steps
 
 
-def _counted(dataset: Feeder) -> int | None:
+def _counted(dataset: Feeder, name: str) -> int | None:
     """Return how many batches a dataset has, by reading them; None if that takes too long."""
-    until, count = time.monotonic() + _COUNT_SECONDS, 0
+    began, count, said = time.monotonic(), 0, False
     for _ in dataset.begin("elements"):
         count += 1
-        if time.monotonic() > until:
+        took = time.monotonic() - began
+        if took > _COUNT_SECONDS:
             return None
+        if took > _SILENT_SECONDS and not said:
+            said = True
+            warnings.warn(
+                f"The dataset of `{name}` has no length, so its batches are counted, for {_COUNT_SECONDS:.0f} s at "
+                "most. `ap.wrap(..., steps=1000)` says how many an epoch has.",
+                DataWarning,
+                stacklevel=5,
+            )
     return count
 
 

@@ -24,6 +24,20 @@ from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
 
 
+def _outline(element: Any) -> str:
+    """Describe a batch by the shapes of its arrays."""
+    if isinstance(element, dict):
+        return f"{{{', '.join(f'{key!r}: {_outline(value)}' for key, value in element.items())}}}"
+    if isinstance(element, tuple | list):
+        inside = ", ".join(map(_outline, element[:_SHOWN])) + ", …" * (len(element) > _SHOWN)
+        return f"({inside})" if isinstance(element, tuple) else f"[{inside}]"
+    shape = getattr(element, "shape", None)
+    return shortened(element) if shape is None else f"array {tuple(shape)}"
+
+
+_SHOWN = 4  # parts of a tuple or list, in a message
+
+
 def parts_of(element: Any) -> tuple[Any, ...]:
     """Return a batch as (x,), (x, y) or (x, y, sample_weight), each one array, a tuple or a dictionary of them. Raise
     WorkloadError if it has another form.
@@ -34,7 +48,7 @@ def parts_of(element: Any) -> tuple[Any, ...]:
         listed = " Give a tuple in place of a list of arrays." if any(isinstance(slot, list) for slot in slots) else ""
         raise WorkloadError(
             "A wrapped dataset must give batches x, (x, y) or (x, y, sample_weight), of an array each, or of tuples or "
-            f"dictionaries of arrays, but gave {shortened(element)}.",
+            f"dictionaries of arrays, but gave {_outline(element)}.",
             hint=f"Batch it in its function.{listed} Tuples and dictionaries within others cannot be wrapped.",
         )
     return slots
@@ -53,11 +67,13 @@ def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
         raise WorkloadError(f"A wrapped dataset must give batches that are built alike. {error.message}") from error
 
 
-def _not_dense(kind: str) -> WorkloadError:
-    return WorkloadError(
-        f"A wrapped dataset must give batches of dense arrays of numbers, but gave a {kind}.",
-        hint="Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say.",
-    )
+_DENSE = "Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say."
+_TEXTS = "Leave texts out of the batch, or make numbers of them there, as `keras.layers.StringLookup` does in a model."
+
+
+def _not_dense(kind: str, hint: str = _DENSE) -> WorkloadError:
+    said = f"A wrapped dataset must give batches of dense arrays of numbers, but gave a {kind}."
+    return WorkloadError(said, hint=hint)
 
 
 _TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
@@ -367,9 +383,11 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:
             # What an endless PyDataset gives, its batches tell, and of them the first two, as to Keras.
             read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
     first = read[0] if read else parts_of(None)
-    for part in (part for slot in first if slot is not None for part in leaves(slot)):
+    slots = ((name, slot) for name, slot in zip(SLOTS, first, strict=False) if slot is not None)
+    for path, part in (((name, key), part) for name, slot in slots for key, part in keyed(slot).items()):
         if (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
-            raise _not_dense(f"{type(part).__name__} of {array.dtype}")
+            is_text = array.size and isinstance(array.flat[0], str | bytes)
+            raise _not_dense(f"{type(part).__name__} of {array.dtype} in {label(path)}", *[_TEXTS] * bool(is_text))
     structure = Structure.of(first, lambda path, part: len(part.shape) == _AXES_OF_IMAGES)
     if shapes is None:
         shapes = {key: _common([keyed(x)[key] for x, *_ in read[:2]]) for key in keyed(first[0])}

@@ -21,7 +21,7 @@ import tensorflow as tf
 import autopipe as ap
 from autopipe import frameworks
 from autopipe.artifact import factory
-from autopipe.errors import ConfigError, LoaderError, WorkloadError
+from autopipe.errors import ConfigError, DataWarning, LoaderError, WorkloadError
 from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
@@ -317,6 +317,16 @@ def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, 
     assert np.isfinite(losses).all()
 
 
+def test_a_batch_of_another_form_is_told_by_its_shapes() -> None:
+    def nested(calls: int = 1) -> Iterator[Any]:
+        yield {"image": np.zeros((4, 8, 8, 3)), "meta": {"id": np.zeros(4)}}, [np.zeros(4)] * 6
+
+    with pytest.raises(WorkloadError) as error:
+        _wrapped(nested, steps=1)
+    parts = "{'image': array (4, 8, 8, 3), 'meta': {'id': array (4,)}}"
+    assert f"but gave ({parts}, [{', '.join(['array (4,)'] * 4)}, …])." in error.value.message
+
+
 def test_a_part_of_another_shape_is_refused() -> None:
     def batches(calls: int = 1) -> Iterator[Any]:
         yield from ({"a": X, "b": X} for _ in range(2))
@@ -368,7 +378,7 @@ def test_a_closed_loader_says_so() -> None:
     ("part", "named"),
     [
         (lambda x: tf.sparse.from_dense(x), "SparseTensor"),
-        (lambda x: tf.strings.as_string(x), "ndarray of object"),
+        (lambda x: tf.strings.as_string(x), "ndarray of object in [xy]"),
         (lambda x: tf.RaggedTensor.from_tensor(x[:, None]), "RaggedTensor"),
     ],
 )
@@ -378,8 +388,11 @@ def test_what_is_no_dense_array_of_numbers_is_refused_at_the_start(part: Any, na
         dataset = tf.data.Dataset.from_tensor_slices((X, X)).batch(5)
         return dataset.map(lambda x, y: (part(x), y) if place == 0 else (x, part(y)))
 
-    with pytest.raises(WorkloadError, match=f"must give batches of dense arrays of numbers, but gave a ({named})"):
+    with pytest.raises(
+        WorkloadError, match=f"must give batches of dense arrays of numbers, but gave a ({named})"
+    ) as error:
         _wrapped(make)
+    assert ("StringLookup" in str(error.value.hint)) == ("object" in named)
 
 
 def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
@@ -675,6 +688,14 @@ def test_a_dataset_without_an_end_or_of_too_many_batches_needs_its_steps(
 ) -> None:
     monkeypatch.setattr(wrap, "_COUNT_SECONDS", 0.0)
     long = lambda calls=1: generated(10**9)  # noqa: E731
-    with pytest.raises(WorkloadError, match=r"no length|none that could be counted") as error:
+    said = "did not end in" if name == "a long generator" else "goes on without an end"
+    with pytest.raises(WorkloadError, match=said) as error:
         _wrapped(EPOCHS[name][0] if name in EPOCHS else long)
     assert "steps=" in str(error.value.hint)
+
+
+def test_counting_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrap, "_SILENT_SECONDS", -1.0)
+    with pytest.warns(DataWarning, match=r"its batches are counted.*steps=") as told:
+        assert isinstance(_wrapped(lambda calls=1: generated(3)).data, WrappedData)
+    assert len(told) == 1
