@@ -29,6 +29,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -182,6 +183,13 @@ def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) ->
     own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
     shown = (own or frames if or_any else own)[-most:]
     return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown]
+
+
+def users_lines_in(text: str) -> list[str]:
+    """Return the last line of the user's own code in a traceback that is text."""
+    frames = re.findall(r'File "(.+)", line (\d+), in (.+)\n\s+(.+)', text)
+    own = [each for each in frames if not each[0].startswith(_NOT_OWN)][-1:]
+    return [f"  {Path(file).name}, line {line}, in {name}: {code}" for file, line, name, code in own]
 
 
 def near(word: str, candidates: Iterable[str]) -> str:

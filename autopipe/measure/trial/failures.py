@@ -227,6 +227,9 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
 
 def _told(text: str) -> str:
     """Return the text of an exception without the lines that TensorFlow adds to the one that matters."""
+    said, is_repeated, repeated = text.partition("Traceback (most recent call last):")  # of a Python function it called
+    if is_repeated:
+        return "\n".join([re.sub(r"^\{\{.*?\}\}\s*", "", said).strip(), *errors.users_lines_in(repeated)])
     if not text.startswith(_GRAPH):
         return text
     lines = [line for line in text.splitlines() if line.strip() and not _AROUND.match(line)]

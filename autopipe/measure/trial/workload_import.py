@@ -185,16 +185,17 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
         raise WorkloadError(
             f"`{attribute}` of `{target}` must be a Workload, or a function that returns one,"
             f" but is {shortened(value)}.",
-            hint=_hint(value, attribute),
+            hint=_hint(value, attribute, is_made=value is not getattr(module, attribute)),
         )
     return value
 
 
-def _hint(value: object, attribute: str) -> str:
+def _hint(value: object, attribute: str, *, is_made: bool) -> str:
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
-    if "keras.PyDataset" in kinds:
+    is_read = "tensorflow.DatasetV2" in kinds or isinstance(value, types.GeneratorType)
+    if "keras.PyDataset" in kinds or (is_read and is_made):
         return f"This is a dataset of your own. Write workload = ap.wrap({attribute}, model=build_model)."
-    if "tensorflow.DatasetV2" in kinds:
+    if is_read:
         return (
             "This is a dataset of your own. Put what makes it into a function, make_dataset(), and write"
             " workload = ap.wrap(make_dataset, model=build_model, parameters={...}): examples/existing_tfdata."
@@ -225,6 +226,8 @@ def _users_code(what: str) -> Iterator[None]:
         hint = "The last line above is where to look."
         if isinstance(error, SystemExit | frameworks.TrainingError):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
+        if isinstance(error, SystemExit) and error.code == 2:  # by argparse
+            hint = "The file is imported without arguments of its own: give each a default."
         if isinstance(error, FileNotFoundError) and not Path(str(error.filename or "/")).is_absolute():
             hint += f" Relative paths that your code opens start at the working directory, {Path.cwd()}."
         told, frames = str(error), users_lines(error, _FRAMES, or_any=True)

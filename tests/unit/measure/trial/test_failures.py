@@ -226,3 +226,22 @@ def test_a_label_that_the_model_has_no_output_for_is_of_the_model_whenever_it_sh
     assert failure.kind is FailureKind.BUILD
     assert failure.hint is not None
     assert "an output for each class" in failure.hint
+
+
+REPEATED = """{{function_node __wrapped__IteratorGetNext}} ValueError: no such picture
+Traceback (most recent call last):
+
+  File "/own/train.py", line 6, in __getitem__
+    return read(self.files[i])
+           ^^^^
+
+ValueError: no such picture
+
+
+\t [[{{node PyFunc}}]] [Op:IteratorGetNext] name:"""
+
+
+def test_of_a_traceback_that_tensorflow_repeats_the_error_and_the_users_line_are_kept() -> None:
+    said = failure_of(RuntimeError(REPEATED), Phase.MEASURE).message.splitlines()
+    line = "  train.py, line 6, in __getitem__: return read(self.files[i])"
+    assert said == ["RuntimeError: ValueError: no such picture", line]

@@ -113,6 +113,10 @@ def test_a_dataset_of_the_users_own_is_shown_the_way_to_wrap(write: Write) -> No
     with pytest.raises(WorkloadError, match="must be a Workload") as error:
         load_workload("dataset.py:photos")
     assert "ap.wrap(photos, model=build_model)" in str(error.value.hint)
+    write("endless.py", "def batches():\n    while True:\n        yield 1\n")
+    with pytest.raises(WorkloadError, match="must be a Workload") as error:
+        load_workload("endless.py:batches")
+    assert "ap.wrap(batches, model=build_model)" in str(error.value.hint)
 
 
 def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +219,14 @@ def test_a_script_that_exits_is_told_about_the_main_guard(write: Write) -> None:
     with pytest.raises(WorkloadError) as caught:
         load_workload("train_me.py:workload")
     assert "__main__" in str(caught.value.hint)
+
+
+def test_a_script_that_wants_arguments_is_told_that_it_gets_none(write: Write) -> None:
+    code = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args([])\n"
+    write("train_me.py", code)
+    with pytest.raises(WorkloadError) as caught:
+        load_workload("train_me.py:workload")
+    assert "give each a default" in str(caught.value.hint)
 
 
 def test_an_error_of_ours_comes_through_as_it_is(write: Write) -> None:
