@@ -86,6 +86,17 @@ def rate_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+UNSTEADY = 1.5
+"""Times from the lower to the upper end of a rate that is not trusted; wider intervals than its square are not told."""
+
+
+def span_text(low: float, high: float) -> str:
+    """Write an interval of images/s, as `Estimate` has it: with one window, none is known."""
+    if low <= 0:
+        return "one window, no interval"
+    return "too unsteady" if high > UNSTEADY**2 * low else f"{rate_text(low)} to {rate_text(high)}"
+
+
 def milliseconds_text(seconds: float) -> str:
     """Return seconds as milliseconds, with two or three digits; as seconds from one on."""
     if seconds >= 1:

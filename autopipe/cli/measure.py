@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +85,8 @@ def measure(
     if batch_sizes is not None:
         _show_batch_sizes(batch_sizes, workload, settings, setting or [], as_json=as_json)
         return
-    with Tracing(trace) as tracing, _described(workload, settings, setting or []) as (runner, described, config):
+    told = screen.warning()
+    with Tracing(trace) as tracing, _described(workload, settings, setting or [], told) as (runner, described, config):
         if mode is not None:
             found = measurer.succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
             print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
@@ -94,25 +95,30 @@ def measure(
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
         measurement = measurer.succeeded(runner.measure(config, {**asked, **tracing.options(config)}))
-    alone = _alone(workload, config, described, min(seconds, 2.0))
+    alone = _alone(workload, config, described, min(seconds, 2.0), told)
     if as_json:
         more = {"alone": [each.model_dump(mode="json") for each in alone]} if alone else {}
         print(json.dumps({**measurement.model_dump(mode="json"), **more}, indent=2))
     else:
-        screen.show(tables.measurement(measurement, config, ceiling, settings.simulate))
+        screen.show(tables.measurement(measurement, config, ceiling, settings.simulate, described.counted))
         if alone:
             print()
             screen.show(tables.without_model(alone))
 
 
 def _alone(
-    workload: options.WorkloadOptions, config: PipelineConfig, described: Description, seconds: float
+    workload: options.WorkloadOptions,
+    config: PipelineConfig,
+    described: Description,
+    seconds: float,
+    told: Callable[[object], None],
 ) -> list[Measurement]:
     """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time allows,
     by worker processes if they can make its batches, and once more as usual with its lines.
     """
     from autopipe.hardware import machine
     from autopipe.measure.outcome import TrialFailure
+    from autopipe.pipeline import wrap
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.pipeline.loaders.processes import Processes
     from autopipe.reports import wording
@@ -128,11 +134,11 @@ def _alone(
     configs = [config.model_copy(update={"loader": type(config.loader).model_validate(each)}) for each in loaders]
     processes = Processes(workers=machine.usable_cores())
     if choices and described.wrapped.with_workers and described.against("loader", processes.kind) is None:
-        arguments = {name: usual[name] for name in knobs if name in usual and name != "workers"}
+        arguments = {name: usual[name] for name in knobs if name in usual and name not in wrap.KNOBS}
         configs.insert(1, config.model_copy(update={"loader": processes, "arguments": arguments}))
     asked, ends_at = {"min_seconds": seconds, "max_seconds": seconds}, time.monotonic() + _ALONE_SECONDS
     found: list[Measurement] = []
-    with _described(workload, Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS)), []) as (runner, _, _):
+    with _described(workload, Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS)), [], told) as (runner, _, _):
         for each in (*configs, config):
             last = each is config
             if not last and time.monotonic() > ends_at:
@@ -147,9 +153,14 @@ def _alone(
 
 @contextlib.contextmanager
 def _described(
-    workload: options.WorkloadOptions, settings: Settings, pairs: list[str]
+    workload: options.WorkloadOptions,
+    settings: Settings,
+    pairs: list[str],
+    told: Callable[[object], None] | None = None,
 ) -> Iterator[tuple[TrialRunner, Description, PipelineConfig]]:
-    """Start the process of the trials; yield its runner, the workload and the usual configuration with changes."""
+    """Start the process of the trials; yield its runner, the workload and the usual configuration with changes. `told`
+    prints warnings, each once.
+    """
     from autopipe.cli import option_values
     from autopipe.hardware import machine
     from autopipe.pipeline.config import PipelineConfig
@@ -162,7 +173,7 @@ def _described(
         option_values.changed(usual, option_values.of_loaders(pairs))  # before a child is started
     with (
         screen.working("importing the workload and its framework"),
-        searching.runner_for(chosen.workload, settings, screen.warning()) as runner,
+        searching.runner_for(chosen.workload, settings, told or screen.warning()) as runner,
     ):
         described = searching.description(runner)
         yield runner, described, option_values.configured(usual, described.wrapped, pairs)

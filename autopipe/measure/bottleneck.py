@@ -72,10 +72,7 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
 
 
 _UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
-_NOT_THE_MODEL = (
-    "making batches, on cores that the model may need as well: the model alone takes {} images/s. What takes "
-    "the time is not known; if it is Python, `autopipe measure` names the lines."
-)
+_NOT_THE_MODEL = "making batches, on cores that the model may need as well: the model alone takes {} images/s."
 
 
 def _model(others: list[Limit], model: float) -> str:

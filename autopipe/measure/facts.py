@@ -277,6 +277,7 @@ class Description(WorkloadDigest):
     resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     # share of some images, as they are read, that are progressive JPEG, 0 to 1; None if they are read as arrays
     progressive_share: float | None = pydantic.Field(default=None, ge=0, le=1)
+    counted: str | None = None  # the parts of x that make a sample; None if it is plainly an image
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
     epochs: int | None = None

@@ -403,6 +403,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         data_digest=data_source.first_digest(workload.data),
         resident_share=resident,
         progressive_share=_progressive_share(workload, plan),
+        counted=plan.finished.counted,
         storage_kind=fingerprint.storage_of(workload.data),
         epochs=workload.epochs,
         validation=0 if workload.validation is None else len(workload.validation),

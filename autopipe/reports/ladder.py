@@ -16,7 +16,7 @@ from autopipe.reports import wording
 from autopipe.reports.drawing import Drawing, LegendItem, Rows
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Result, Winner
-from autopipe.values import Estimate
+from autopipe.values import Estimate, span_text
 
 _ROOM = 1.12  # beyond the highest shown rate
 _TOLD = {
@@ -62,7 +62,7 @@ def ladder(result: Result) -> Section:
     columns = (
         words_column("what", "name"),
         Column("images/s", lambda row: wording.rate(row["images_per_second"])),
-        Column("95 % interval", lambda row: "" if row["interval"] is None else wording.span(*row["interval"])),
+        Column("95 % interval", lambda row: "" if row["interval"] is None else span_text(*row["interval"])),
         Column("", _remark, numeric=False),
     )
     rows = [{key: value for key, value in asdict(each).items() if key != "css"} for each in lines]

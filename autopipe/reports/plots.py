@@ -16,6 +16,7 @@ from autopipe.reports import drawing, wording
 from autopipe.reports.drawing import Drawing, Rows, Scale
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Asker, Contest, Effect, Result, Trial, Way
+from autopipe.values import span_text
 
 # ---------------------------------------------------------------- history
 
@@ -128,7 +129,7 @@ def _rate(row: Row) -> str:
 
 def _interval_of_rate(row: Row) -> str:
     rate = row["images_per_second"]
-    return "" if rate is None else wording.span(rate["low"], rate["high"])
+    return "" if rate is None else span_text(rate["low"], rate["high"])
 
 
 # ---------------------------------------------------------------- forest plots

@@ -12,6 +12,7 @@ from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.hardware.machine import size_text
 from autopipe.reports import ladder, page, plots, verdict, wording
 from autopipe.reports.page import Column, Row, Section, Table, words_column
+from autopipe.values import span_text
 
 SCHEMA_VERSION = 1
 
@@ -90,7 +91,7 @@ def piece(profile: Profile) -> str:
 def _facts(profile: Profile) -> list[tuple[str, str, str]]:
     result, best = profile.result, profile.winner
     rate, rival = best.images_per_second, verdict.compared_with(result)
-    items = [("images/s, the winner", wording.rate(rate.value), wording.span(rate.low, rate.high))]
+    items = [("images/s, the winner", wording.rate(rate.value), span_text(rate.low, rate.high))]
     if rival is not None and (times := result.times_faster(rival)) is not None:
         which = "your own pipeline" if verdict.is_own(rival) else "the fastest baseline"
         which += "" if verdict.is_proved(result, rival) else ", not proved"

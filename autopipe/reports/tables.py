@@ -79,16 +79,22 @@ def machine(
 
 
 def measurement(
-    found: Measurement, config: PipelineConfig, ceiling: Ceiling, simulated: SimulatedAccelerator | None = None
+    found: Measurement,
+    config: PipelineConfig,
+    ceiling: Ceiling,
+    simulated: SimulatedAccelerator | None = None,
+    counted: str | None = None,
 ) -> RenderableType:
-    """Render `autopipe measure`; `simulated` is the accelerator in the model's place, if any."""
+    """Render `autopipe measure`; `simulated` is the accelerator in the model's place, if any; `counted` are the parts
+    of x that make a sample, if it is not plainly an image.
+    """
     rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
     unsteady = "" if found.stable else ", unsteady"
     share = min(1.0, rate.value / limits.images_per_second)
     table = labelled(
         [
             ("config", config.short()),
-            ("images/s", f"{wording.rates(rate)}, {len(found.windows)} windows{unsteady}"),
+            ("images/s", f"{wording.rates(rate)}, {wording.count(len(found.windows), 'window')}{unsteady}"),
             ("model alone", f"{wording.rate(limits.model_images_per_second)} images/s"),
             ("share of bound", f"{share:.0%} of {wording.rate(limits.images_per_second)} images/s"),
             ("bottleneck", core_bottleneck.bottleneck(limits, rate.value).sentence),
@@ -108,9 +114,9 @@ def measurement(
     ran = found.ran
     where = f"{', '.join(ran.devices)} ({ran.backend})"
     table.add_row("ran", f"{ran.threads} threads, {ran.processes} processes on {where}")
-    differ = config.loader.pixels_differ()
-    for warning in (*found.warnings, *([] if differ is None else [differ])):
-        table.add_row(_NOTE, warning)
+    counts = None if counted is None else wording.counted(counted)
+    for note in filter(None, (*found.warnings, config.loader.pixels_differ(), counts)):
+        table.add_row(_NOTE, note)
     return Group(table, Text(), _costs(limits.costs.of_workers(config))) if ceiling.op_costs else table
 
 
@@ -118,23 +124,25 @@ Beside: TypeAlias = tuple[str, PipelineConfig, Ceiling | TrialFailure, Measureme
 """A workload's name, how it was fed, its parts alone, and both together."""
 
 
-def comparison(rows: Sequence[Beside]) -> Table:
-    """Render `autopipe compare`: a line for each workload."""
-    columns = ("images/s", "model alone", "loader alone", "in training", "bottleneck")
-    table = figures(*columns, words=("images/s", "bottleneck"))
+def comparison(rows: Sequence[Beside]) -> RenderableType:
+    """Render `autopipe compare`: a line of figures for each workload, then what limits each."""
+    table = figures("images/s", "model alone", "loader alone", "in training", words=("images/s",))
+    limits = list[str]()
     for name, config, ceiling, found in rows:
         if isinstance(ceiling, TrialFailure):
-            table.add_row(name, "", "", "", wording.failed(ceiling))
+            table.add_row(name, "", "", "failed")
+            limits.append(f"{name}: {wording.failed(ceiling)}")
             continue
         alone = (ceiling.model_images_per_second, ceiling.loader_images_per_second)
         rates = ["" if each is None else wording.rate(each.value) for each in alone]
         if isinstance(found, TrialFailure):
-            table.add_row(name, *rates, "", wording.failed(found))
+            table.add_row(name, *rates, "failed")
+            limits.append(f"{name}: {wording.failed(found)}")
             continue
         rate = found.images_per_second.value
-        limit = core_bottleneck.bottleneck(cost_model.bounds(ceiling, config), rate).sentence
-        table.add_row(name, *rates, wording.rate(rate), limit)
-    return table
+        table.add_row(name, *rates, wording.rate(rate))
+        limits.append(f"{name}: {core_bottleneck.bottleneck(cost_model.bounds(ceiling, config), rate).sentence}")
+    return Group(table, Text(), *map(Text, limits))
 
 
 def _costs(costs: Costs) -> Table:

@@ -17,7 +17,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
 from autopipe.reports.terminal import figures, labelled
 from autopipe.search.result import Baseline, Payback, Result, Winner
-from autopipe.values import Estimate
+from autopipe.values import Estimate, span_text
 
 _VISIBLE = 0.03  # of the model alone: a difference that the figures beside it show
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
@@ -71,7 +71,7 @@ def _rates(result: Result, best: Winner) -> Table:
 
 
 def _figures(estimate: Estimate) -> tuple[str, str]:
-    return wording.rate(estimate.value), wording.span(estimate.low, estimate.high)
+    return wording.rate(estimate.value), span_text(estimate.low, estimate.high)
 
 
 def _reached(best: Winner, by_the_figures: float) -> str:
@@ -111,7 +111,9 @@ def _against(result: Result, best: Winner, baseline: Baseline) -> str:
 def _limit(result: Result, config: PipelineConfig) -> str:
     best, ceiling = result.winner, result.ceiling
     if best is not None and best.limit is not None:
-        return f"{best.limit[:1].upper()}{best.limit[1:]}"
+        own = ceiling is not None and not ceiling.op_costs and best.limit_kind is None
+        lines = " If Python code makes them, `autopipe measure` names its slow lines." if own else ""
+        return f"{best.limit[:1].upper()}{best.limit[1:]}{lines}"
     if ceiling is None:
         setup = wording.setup(config.model_setup)
         return f"not known: the model alone was not measured{f' with {setup}' if setup else ''}"

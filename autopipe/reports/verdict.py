@@ -21,6 +21,7 @@ from autopipe.measure.stats import Ratio, student_t_95
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
 from autopipe.search.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
+from autopipe.values import UNSTEADY
 from autopipe.workload.mode import Mode
 
 _CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none
@@ -268,7 +269,7 @@ def trust(result: Result) -> tuple[bool, str]:
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
     rate = None if result.winner is None else result.winner.images_per_second
-    varies = rate is not None and rate.has_interval and rate.high > wording.UNSTEADY * rate.low
+    varies = rate is not None and rate.has_interval and rate.high > UNSTEADY * rate.low
     if varies:
         reasons.append("the winner's rate is unsteady")
     unsure = [
@@ -421,6 +422,8 @@ def _of_the_figures(result: Result) -> Iterator[str]:
     for config in pick.readable([] if best is None else [best.config]):
         if (differ := config.loader.pixels_differ()) is not None:
             yield differ
+    if result.counted is not None:
+        yield wording.counted(result.counted)
     if result.hosts > 1:
         yield (
             f"All figures are of one of {result.hosts} hosts, which share each batch. They do not contain the exchange "

@@ -14,7 +14,7 @@ from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.values import Estimate, JsonObject, count_text, milliseconds_text, rate_text
+from autopipe.values import Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
 
 if TYPE_CHECKING:  # which imports decoders
     from autopipe.workload.ops.progressive import Progressive
@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # which imports decoders
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
-UNSTEADY = 1.5
-"""Times from the lower to the upper end of a rate that is not trusted; wider intervals than its square are not told."""
 
 
 def failed(failure: TrialFailure) -> str:
@@ -79,16 +77,12 @@ rate, milliseconds, count = rate_text, milliseconds_text, count_text
 
 def rates(estimate: Estimate) -> str:
     """Format images/s with their interval."""
-    return f"{rate(estimate.value)} ({span(estimate.low, estimate.high)})"
+    return f"{rate(estimate.value)} ({span_text(estimate.low, estimate.high)})"
 
 
-def span(low: float, high: float) -> str:
-    """Format an interval of images/s, as `Estimate` has it: with one window, none is known."""
-    if low <= 0:
-        return "one window, no interval"
-    if high > UNSTEADY**2 * low:
-        return "too unsteady"
-    return f"{rate(low)} to {rate(high)}"
+def counted(parts: str) -> str:
+    """Say what images/s counts if a sample is not plainly an image."""
+    return f"images/s counts rows of the batch's first axis. A row is {parts}."
 
 
 def listed(names: Sequence[str]) -> str:

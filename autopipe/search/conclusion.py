@@ -181,6 +181,7 @@ def result(
         hosts=settings.hosts,
         mode=settings.mode,
         batch_size=workload.batch_size,
+        counted=workload.counted,
         cache_bytes=workload.fixed_bytes,
         data=workload.data_digest,
     )

@@ -223,6 +223,9 @@ class Field:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
+_AXES_OF_AN_IMAGE = 3
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleSpec:
     """The fields of a sample; `y` is None without a target.
@@ -253,6 +256,16 @@ class SampleSpec:
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(map(label, paths_of(self.structure)))
+
+    @property
+    def counted(self) -> str | None:
+        """The parts of x, if a sample is not plainly an image; else None."""
+        each = zip(paths_of(self.structure), self.columns, strict=True)
+        parts = [(label(path), field) for path, field in each if path[0] == "x" and field is not None]
+        ranks = [_AXES_OF_AN_IMAGE if field.shape is None else len(field.shape) for _, field in parts]  # or encoded
+        if ranks.count(_AXES_OF_AN_IMAGE) == 1 and max(ranks) == _AXES_OF_AN_IMAGE:
+            return None
+        return ", ".join(f"{name} {field.shape}" for name, field in parts)
 
     def aligned(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Return one value for each of `fields` as a flat sample or batch, with None for a missing target."""

@@ -12,6 +12,7 @@ from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, P
 from autopipe.errors import ArtifactError
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
 from tests.fakes import profiles
@@ -70,6 +71,12 @@ def test_what_was_measured_comes_with_it_and_is_shown_in_a_summary(tmp_path: Pat
         "images/s, the model alone 1,250 (1,225 to 1,275) images/s, machine Imaginary 9000, 2 cores, of "
         "train.py:workload>"
     )
+
+
+def test_an_interval_without_a_meaning_is_not_shown(tmp_path: Path) -> None:
+    found = profile(images_per_second=Estimate(value=900.0, low=100.0, high=5000.0))
+    path = files.write(artifact(found, workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    assert "measured 900 (too unsteady) images/s" in repr(factory.load(path, here=hardware()))
 
 
 def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, importer: _Importer) -> None:

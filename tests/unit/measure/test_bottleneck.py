@@ -51,7 +51,7 @@ PART = THREADS.model_copy(update={"keep": "memory:50%"})
         ({"model": 500.0}, THREADS, 460.0, Kind.MODEL, None, []),
         ({"model": 500.0}, THREADS, 440.0, None, None, []),  # below nine tenths
         ({"op_costs": (op("read", 0.0),)}, THREADS, None, Kind.MODEL, None, ["8,400"]),  # work that costs nothing
-        ({"op_costs": (op("Cast", 0.0),), "cores": None}, THREADS, 1000.0, None, None, ["not known"]),
+        ({"op_costs": (op("Cast", 0.0),), "cores": None}, THREADS, 1000.0, None, None, ["making batches"]),
         # The cores, by the dearest op, and how many more would feed the model.
         ({}, THREADS, None, Kind.OP, "Decode", ["0.58 ms", "0.74 ms", "2 cores", "2,700", "5 more cores", "8,400"]),
         ({"model": 900.0, "model_core_seconds": 2.0e-3}, THREADS, None, Kind.OP, "Decode", ["0.58 ms", "2 ms", "730"]),

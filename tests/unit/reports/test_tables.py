@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from replaying.synthetic import measurement
 from rich.console import RenderableType
@@ -30,6 +31,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.reports import printed
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
@@ -67,6 +69,24 @@ def test_what_each_op_costs_waits_and_locks_is_told_for_these_workers(config: Pi
     shown = measured(config)
     assert {"an image costs wall core of it locked share", op, "the model 0 ms"} <= set(shown)
     assert any(line.startswith("read 20 ms 0.04 ms 0 ms") for line in shown)
+
+
+def test_workloads_are_compared_in_figures_and_what_limits_each_stands_below() -> None:
+    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="It died.")
+    ran = measurement(CONFIG, [90.0] * 8, batch_size=32)
+    found = lines(tables.comparison([("a.py:w", CONFIG, CEILING, ran), ("b.py:w", CONFIG, CEILING, failure)]), 80)
+    assert found[0].split() == ["images/s", "model", "alone", "loader", "alone", "in", "training"]
+    assert [line.split()[-1] for line in found[1:3]] == ["90", "failed"]
+    assert found[4].startswith("a.py:w: ")
+    assert "b.py:w: crashed in measure: It died." in found
+
+
+def test_a_row_that_is_no_image_is_told_of_beside_the_rate() -> None:
+    clip, image = (Field(FieldKind.ARRAY, shape, np.dtype("uint8")) for shape in ((16, 8, 8, 3), (8, 8, 3)))
+    assert SampleSpec(image, None).counted is None
+    counted = SampleSpec(clip, None).counted
+    assert counted == "x (16, 8, 8, 3)"
+    assert wording.counted(counted) == "images/s counts rows of the batch's first axis. A row is x (16, 8, 8, 3)."
 
 
 def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:

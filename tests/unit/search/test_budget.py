@@ -319,7 +319,7 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
 
 def test_trials_go_on_if_a_slow_one_has_left_too_little_time_for_a_confirmation_run(space: Space) -> None:
     class OneSlow(Lasting):
-        def lasts(self, config: PipelineConfig, effort: Effort) -> float | None:
+        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
             return 40.0 if len(self.measured) == 4 else None
 
     ended = run(space, OneSlow(model_rate=60_000.0, quirks=1), budget_seconds=60.0, patience=99)

@@ -211,9 +211,9 @@ class Broken(Surface):
     """A machine on which a baseline cannot run, and says nothing else."""
 
     def measure(
-        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        found = super().measure(config, effort=effort, must_reach=must_reach)
+        found = super().measure(config, proof=proof, must_reach=must_reach)
         baselines = [each.config for each in self.baselines()]
         return (
             TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="no") if config in baselines else found
