@@ -299,7 +299,10 @@ def to_paste(watched: Watched) -> str | None:
         return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)
     parameters = _PARAMETERS.get(watched.data or "")
     hint = ". Give it these parameters: they change its speed and nothing else" if parameters else ""
-    wrapped = _WRAP.format(hint=hint, parameters=f", parameters={parameters}" if parameters else "")
+    more = f", parameters={parameters}" if parameters else ""
+    if watched.data == "a generator":
+        hint, more = ". STEPS is the number of batches in an epoch, your steps_per_epoch", ", steps=STEPS"
+    wrapped = _WRAP.format(hint=hint, parameters=more)
     return _HEAD + _NOTES.get(watched.data or "", "") + wrapped
 
 

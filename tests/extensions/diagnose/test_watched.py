@@ -108,6 +108,8 @@ def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
     assert {node.id for node in nodes if isinstance(node, ast.Name)} - told == {"ap"}  # what it needs is told
     assert names <= set(autopipe.__all__)
     assert ("wrap" in names) == (data != "arrays")
+    assert ("steps=STEPS" in code) == (data == "a generator")  # which may have no end
+    assert ("parameters=" in code) == (data in ("tf.data.Dataset", "torch DataLoader"))
     assert ('multiprocessing_context="forkserver"' in code) == (data == "torch DataLoader")
 
 
