@@ -150,7 +150,7 @@ def test_a_workload_that_cannot_be_trained_is_told_before_anything_is_measured(h
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "error: " in refused.stderr
     assert "(None, 8, 8, 3), but gets (None, 16, 16, 3)" in refused.stderr
-    assert "hint: Change the ops" in refused.stderr
+    assert "hint: Change the samples" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
