@@ -19,6 +19,7 @@ from autopipe.workload.mode import Mode
 if TYPE_CHECKING:
     from autopipe.measure.facts import Description
     from autopipe.measure.outcome import Measurement
+    from autopipe.measure.trial.protocol import Event as TrialEvent
     from autopipe.measure.trial.supervise import TrialRunner
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.search.settings import Settings
@@ -111,7 +112,7 @@ def _alone(
     config: PipelineConfig,
     described: Description,
     seconds: float,
-    told: Callable[[object], None],
+    told: Callable[[TrialEvent], None],
 ) -> list[Measurement]:
     """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time allows,
     by worker processes if they can make its batches, and once more as usual with its lines.
@@ -156,7 +157,7 @@ def _described(
     workload: options.WorkloadOptions,
     settings: Settings,
     pairs: list[str],
-    told: Callable[[object], None] | None = None,
+    told: Callable[[TrialEvent], None] | None = None,
 ) -> Iterator[tuple[TrialRunner, Description, PipelineConfig]]:
     """Start the process of the trials; yield its runner, the workload and the usual configuration with changes. `told`
     prints warnings, each once.

@@ -14,7 +14,7 @@ from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.values import Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
+from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
 
 if TYPE_CHECKING:  # which imports decoders
     from autopipe.workload.ops.progressive import Progressive

@@ -130,7 +130,7 @@ class Budget:
         # The first baseline has a process of its own, which starts as slowly.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
-        unseen = fmean(each.config.loader.hides_queue for each in session.trimmed.candidates)
+        unseen = fmean(each.loader.hides_queue for each in session.trimmed.candidates.values())
         return BudgetPlanned(
             budget_seconds=budget,
             spent_seconds=spent,
