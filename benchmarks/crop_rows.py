@@ -121,6 +121,11 @@ def peer(photos: Path, make: Callable[..., Sizes], **settings: Any) -> Sizes:
     return peers.searched(make, varied(photos), cores=small_rows.cores(), crops=True, **settings)
 
 
+def ffcv(photos: Path, mode: str) -> Sizes:
+    """Run FFCV, whose threads are at most the cores."""
+    return peers.ffcv(varied(photos), small_rows.cores(), mode)
+
+
 Row = tuple[Callable[[Path], Sizes], str, str, int, int, str]
 """As of `small_rows.ROWS`, and whose code it is."""
 _PEERS: dict[str, tuple[Callable[..., Sizes], dict[str, Any], str]] = {
@@ -129,8 +134,6 @@ _PEERS: dict[str, tuple[Callable[..., Sizes], dict[str, Any], str]] = {
     "Grain processes": (peers.grain, {"processes": True}, "Grain and OpenCV"),
     "SPDL": (peers.spdl, {}, "SPDL and OpenCV"),
     "SPDL, FFmpeg": (peers.spdl_ffmpeg, {}, "SPDL and FFmpeg; its own pixels"),
-    "FFCV": (peers.ffcv, {}, "FFCV; its own pixels"),
-    "FFCV raw": (peers.ffcv, {"mode": "raw"}, "FFCV; its own pixels"),
 }
 
 
@@ -161,6 +164,9 @@ def _rows() -> dict[str, Row]:
         found[f"crops: ejected{kept}, fit"] = (made, "trained", "photos", 16_000, 0, "plain tf.data, by eject")
     for name, (make, settings, code) in _PEERS.items():
         found[f"crops: {name}"] = (functools.partial(peer, make=make, **settings), "uint8", "photos", 600, 16, code)
+    for name, mode in (("FFCV", "jpg"), ("FFCV raw", "raw")):
+        made = functools.partial(ffcv, mode=mode)
+        found[f"crops: {name}"] = (made, "uint8", "photos", 4000, 16, "FFCV; its own pixels")
     return found
 
 

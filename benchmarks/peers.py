@@ -342,12 +342,11 @@ def _spdl(folder: Path, workers: int, load: Callable[[list[str], np.random.Gener
             yield len(x)
 
 
-def ffcv(folder: Path, workers: int, crops: bool = True, mode: str = "jpg") -> Iterator[int]:
-    """Threads that run code which Numba compiled; `mode` is "jpg", or "raw" for decoded images."""
+def ffcv(folder: Path, workers: int, mode: str) -> Iterator[int]:
+    """Crops, by threads that run code which Numba compiled; `mode` is "jpg", or "raw" for decoded images."""
     from ffcv import loader, transforms
     from ffcv.fields import decoders
 
-    assert crops  # it has no plain resize
     image = [decoders.RandomResizedCropRGBImageDecoder((SIZE, SIZE)), transforms.RandomHorizontalFlip()]
     pipelines = {
         "image": [*image, transforms.ToTensor()],
