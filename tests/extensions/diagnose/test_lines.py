@@ -153,7 +153,7 @@ def small():
     "np.resize": Slow(
         """
 def small():
-    tiled = np.resize(large, (2000, 2000, 3))  # slow
+    tiled = np.resize(large, (5000, 4000, 3))  # slow
     return tiled[:8, :8]
 """,
         "from_generator",
@@ -195,7 +195,7 @@ def small():
     ),
     "JSON": Slow(
         """
-text = json.dumps([{"x": number, "y": str(number)} for number in range(10_000)])
+text = json.dumps([{"x": number, "y": str(number)} for number in range(30_000)])
 
 def small():
     rows = json.loads(text)  # slow
