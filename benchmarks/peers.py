@@ -28,14 +28,11 @@ TensorFlow do it: DALI's default is a costlier filter. How many workers a peer g
 
 from __future__ import annotations
 
-import atexit
 import csv
-import functools
 import itertools
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -381,15 +378,17 @@ class _Images:
         return cv2.imread(self.files[index])[..., ::-1].copy(), self.labels[index]
 
 
-@functools.cache
 def _beton(folder: Path, mode: str) -> Path:
+    """Return FFCV's file of a folder of photographs of quality 90, which is made beside it at the first call."""
     from ffcv import fields, writer
 
-    made = tempfile.TemporaryDirectory(prefix="ffcv-")
-    atexit.register(made.cleanup)
-    path = Path(made.name, "photos.beton")
-    image = fields.RGBImageField(write_mode=mode, jpeg_quality=92)
-    writer.DatasetWriter(str(path), {"image": image, "label": fields.IntField()}).from_indexed_dataset(_Images(folder))
+    path = folder.with_name(f"{folder.name}-ffcv-{mode}.beton")
+    if not path.exists():
+        made = path.with_suffix(".part")
+        image = fields.RGBImageField(write_mode=mode, jpeg_quality=90)
+        columns = {"image": image, "label": fields.IntField()}
+        writer.DatasetWriter(str(made), columns).from_indexed_dataset(_Images(folder))
+        made.rename(path)
     return path
 
 
