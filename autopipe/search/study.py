@@ -287,7 +287,8 @@ def search(
         shared=given_back if settings.join else None,
     )
     session = Session(trimmed, measurer, facts, settings, record, on_event)
-    failed = sum(isinstance(row.outcome, TrialFailure) for row in record.rows())
+    tried = [row for row in record.rows() if row.origin.asker is not Asker.BASELINE]  # baselines that failed run again
+    failed = sum(isinstance(row.outcome, TrialFailure) for row in tried)
     on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost, failed=failed))
     if settings.join:
         on_event(StudyJoined(name=settings.study_name, others=tuple(record.under_way().values())))

@@ -193,7 +193,9 @@ class SpaceTrimmed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOpened(Event):
-    """The record is open, with `resumed` earlier trials; `lost` were interrupted, and are among those that `failed`."""
+    """The record is open. It has `resumed` earlier trials, of which `lost` were interrupted, and `failed`, without
+    baselines, are not tried again.
+    """
 
     name: str
     resumed: int

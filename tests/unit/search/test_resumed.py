@@ -19,7 +19,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
 from autopipe.search.surrogate import Sampler, SurrogateSampler
-from autopipe.search.trials import BudgetPlanned, Event, SearchStopped
+from autopipe.search.trials import BudgetPlanned, Event, SearchStopped, StudyOpened
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import loader_bound, run, some, space_of
 from tests.unit.search.test_study import Far
@@ -224,5 +224,7 @@ def test_a_baseline_that_failed_is_measured_again_if_the_study_is_continued(spac
     asked: dict[str, Any] = {"budget_seconds": None, "blocks": (0, 0)}
     first = run(space, Broken(model_rate=60_000.0), url, trials=6, **asked)
     assert first.result.baselines[0].failure is not None
-    second = run(space, loader_bound(), url, trials=9, **asked)
+    told = list[Event]()
+    second = run(space, loader_bound(), url, told=told, trials=9, **asked)
     assert second.result.baselines[0].images_per_second is not None
+    assert [event.failed for event in told if isinstance(event, StudyOpened)] == [0]
