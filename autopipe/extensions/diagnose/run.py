@@ -468,8 +468,9 @@ _DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
 
 
 def image_files(data: Any) -> tuple[Progressive, str] | None:
-    """Return how many image files of a training are progressive, and the innermost folder of all; None if its data
-    name no files.
+    """Return the number of progressive image files of a training, and the innermost folder that holds all its files.
+
+    None if its data name no files.
     """
     for listed in _lists(data):
         place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
