@@ -192,6 +192,14 @@ def users_lines_in(text: str) -> list[str]:
     return [f"  {Path(file).name}, line {line}, in {name}: {code}" for file, line, name, code in own]
 
 
+# What was taken out: a command, an option (of one command only: "tune --set"; with one value only: "convert --to
+# baseline") or a name of `autopipe` ("ap.Rehearsal"), and the sentence that says what takes its place.
+REMOVED: Final = {
+    "--rehearse": "Simulate the accelerator with `--simulate-step`, and tune on the machine itself when you have it.",
+    "ap.Rehearsal": "Simulate the accelerator with `ap.SimulatedAccelerator`, and tune on the machine itself.",
+}
+
+
 def near(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean `x`?" for the candidate nearest to `word`, or an empty string."""
     matches = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.5)

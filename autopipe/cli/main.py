@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import signal
 import stat
@@ -24,7 +25,7 @@ from typer.core import TyperGroup
 
 from autopipe import _version, registry
 from autopipe.cli import artifacts, data, measure, options, tune
-from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
+from autopipe.errors import REMOVED, AutopipeError, ConfigError, NothingMeasuredError, OpError, SearchInterruptedError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
@@ -46,7 +47,9 @@ _OTHERS = "More"
 
 
 class _Grouped(TyperGroup):
-    """Lists the sub-commands below headings. Typer's own `rich_help_panel` does so only with Rich."""
+    """Lists the sub-commands below headings, and says of those that were removed, and of removed options, what takes
+    their place. Typer's own `rich_help_panel` gives headings only with Rich.
+    """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # Any: the two types are private to Typer
         width = max(map(len, self.commands))
@@ -58,6 +61,25 @@ class _Grouped(TyperGroup):
             if listed:
                 with formatter.section(heading):
                     formatter.write_dl(listed)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above
+        command = self.commands.get(args[0])
+        for each in args[:1] if command is None else _options_of(command, args):
+            if each in REMOVED:
+                raise ConfigError(f"`{each}` was removed.", hint=REMOVED[each])
+        return super().resolve_command(ctx, args)
+
+
+def _options_of(command: Any, args: list[str]) -> Iterator[str]:
+    """Yield the options of a command line, as `REMOVED` names them."""
+    known = {name for each in command.params for name in each.opts}
+    runs_script = not command.context_settings.get("allow_interspersed_args", True)
+    for each, following in itertools.pairwise([*(args[: _script(args)] if runs_script else args), ""]):
+        option, _, value = each.partition("=")
+        if option in known:
+            yield f"{args[0]} {option} {value or following}"
+        elif option.startswith("-"):
+            yield from (f"{args[0]} {option}", option)
 
 
 def _show_version(wanted: bool) -> None:
@@ -173,11 +195,15 @@ def _of_scripts(app: typer.Typer) -> frozenset[str | None]:
     )
 
 
+def _script(arguments: list[str]) -> int:
+    """Return the place of the script, or of the end."""
+    return next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
+
+
 def _without_debug(arguments: list[str], of_scripts: frozenset[str | None]) -> tuple[list[str], bool]:
     """Remove `--debug` from the arguments; True if it was there. Arguments after a script are the script's."""
-    script = next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
     command = next((each for each in arguments if each != _DEBUG), None)
-    ours = script + 1 if command in of_scripts else len(arguments)
+    ours = _script(arguments) + 1 if command in of_scripts else len(arguments)
     kept = [each for each in arguments[:ours] if each != _DEBUG]
     return [*kept, *arguments[ours:]], _DEBUG in arguments[:ours]
 

@@ -19,7 +19,7 @@ import pytest
 from autopipe import registry
 from autopipe.artifact import artifact as files
 from autopipe.cli import main
-from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
+from autopipe.errors import REMOVED, AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
 from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 
@@ -130,6 +130,17 @@ def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
 )
 def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe, arguments: tuple[str, ...], last: str) -> None:
     assert last in autopipe(*arguments).refused().splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [("merge", "--rehearse", "cores=4"), ("merge", "--rehearse=cores=4")])
+def test_what_was_removed_is_answered_by_what_takes_its_place(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
+    assert autopipe(*arguments).refused().endswith(f"\nhint: {REMOVED['--rehearse']}\n")
+
+
+def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; sys.exit(' '.join(sys.argv[1:]))")
+    assert autopipe("diagnose", script, "--rehearse").status == main.NOTHING_MEASURED  # the script ran
 
 
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
