@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from autopipe.extensions.huggingface.source import Parquet as Parquet
     from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
-    from autopipe.hardware.rehearsal import Rehearsal as Rehearsal
     from autopipe.pipeline.config import PipelineConfig as PipelineConfig
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.pipeline.devices.trainer import Trainer as Trainer
@@ -84,7 +83,6 @@ _NAMES = {
     "artifact.verifying": "verify_files",
     "errors": "AutopipeError",
     "pipeline.config": "PipelineConfig",
-    "hardware.rehearsal": "Rehearsal",
     "pipeline.devices.simulated": "SimulatedAccelerator",
     "pipeline.devices.trainer": "Trainer",
     "pipeline.loader": "Loader",

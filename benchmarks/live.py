@@ -5,7 +5,7 @@
 `FOLDER` has JPEG files in class folders. Each row is a whole training: building the trainer, opening the loader, and
 all epochs. "tuned" begins with the configuration that `autopipe tune` found before; "tune + train" is the same with
 the seconds of that tune. tf.data and PyDataset are written as people write them. Shown are the medians of the rounds,
-and of the live training's seconds over theirs within a round. "rehearsed" plays 32 cores and 4 accelerators.
+and of the live training's seconds over theirs within a round.
 
 In the regimes `neighbour-...` the machine changes in mid-training: another process takes one core, or reads wait ten
 times as long. Shown are the images/s after the live training has had time to adapt, beside fixed configurations under
@@ -25,28 +25,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import keras
 import numpy as np
-from inside_trials import Quiet
 from regime_workloads import Waiting, arrays_28, five_milliseconds, mlp
 from rich.console import Console
 from rich.table import Table
 
 import autopipe as ap
 from autopipe.artifact import artifact as files
-from autopipe.hardware import rehearsal
-from autopipe.measure import ceilings
-from autopipe.measure.feed import PageCache
 from autopipe.measure.stats import median
-from autopipe.search.quick_look import first_config
-from autopipe.workload.data.source import Subset
+from autopipe.workload.data.source import Around
+from autopipe.workload.data.source import files as files_of
 from autopipe.workload.op import Op
-from autopipe.workload.ops.planner import make_plan
 
 SIZE, BATCH = 224, 32
 ACCELERATOR = ap.SimulatedAccelerator(step_seconds=0.016)
@@ -73,13 +68,34 @@ class Slowed:
         return self._photos.read(index)
 
 
+class Repeated(Around):
+    """So many samples of a source, which come several times if it has fewer."""
+
+    def __init__(self, source: Any, count: int) -> None:
+        super().__init__(source)
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, index: int) -> Any:
+        return self.source.read(index % len(self.source))
+
+    def name(self, index: int) -> str:
+        return f"sample {index % len(self.source)}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        chosen = range(self._count) if indices is None else indices
+        return files_of(self.source, sorted({index % len(self.source) for index in chosen}))
+
+
 def _folder() -> Path:
     return Path(os.environ[PHOTOS]).absolute()
 
 
 def _workload(data: Any, *late: Op) -> ap.Workload:
     return ap.Workload(
-        data=Subset(data, int(os.environ[SAMPLES]), repeated=True),
+        data=Repeated(data, int(os.environ[SAMPLES])),
         ops=[ap.Decode(), ap.Resize(SIZE, SIZE), ap.RandomFlip(), *late, ap.Rescale(1 / 255)],
         batch_size=BATCH,
         model=ACCELERATOR,
@@ -238,7 +254,6 @@ class Regime:
     model: Callable[[], Any] = ACCELERATOR  # of what they write
     samples: int = 8000
     epochs: int = 5
-    machine: ap.Rehearsal | None = None
     change: Change | None = None  # in mid-training
 
 
@@ -257,12 +272,6 @@ REGIMES: Mapping[str, Regime] = {
         model=mlp,
         samples=60_000,
         epochs=30,
-    ),
-    "rehearsed": Regime(
-        work=warm,
-        samples=60_000,
-        epochs=3,
-        machine=ap.Rehearsal(cores=32, gpus=4, step_seconds=0.012, exchange_seconds=0.0001),
     ),
     "neighbour-load": Regime(work=neighbour_load, samples=NO_CACHE_SAMPLES, epochs=1, change=busy_core),
     "neighbour-reads": Regime(work=neighbour_reads, samples=NO_CACHE_SAMPLES, epochs=1, change=slow_reads),
@@ -288,11 +297,8 @@ def by_trainer(make: Callable[[], ap.Trainer], epochs: int, said: Callable[[ap.T
     return took
 
 
-def trainer_of(regime: Regime, work: ap.Workload, config: ap.PipelineConfig | None) -> ap.Trainer:
+def trainer_of(work: ap.Workload, config: ap.PipelineConfig | None) -> ap.Trainer:
     """Return the trainer of a configuration; None: of a training that tunes itself."""
-    if config is None and regime.machine is not None:  # the devices of a training stay as they are
-        begins = first_config(work).model_copy(update={"devices": regime.machine.gpus})
-        return ap.build_trainer(work, begins, tune="live")
     return ap.build_trainer(work, config, tune="live" if config is None else None)
 
 
@@ -302,7 +308,6 @@ def tuned(regime: Regime, wanted: argparse.Namespace) -> tuple[ap.PipelineConfig
         named = f"{Path(__file__).absolute()}:{regime.work.__name__}"
         command = [sys.executable, "-m", "autopipe", "tune", named, "--budget", f"{wanted.budget}s", "--out", folder]
         command += ["--epochs", str(wanted.epochs or regime.epochs)]
-        command += [] if regime.machine is None else ["--rehearse", regime.machine.text]
         began = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         took = time.perf_counter() - began
@@ -354,18 +359,15 @@ def compare(name: str, wanted: argparse.Namespace, say: Callable[[str], object])
     def said(trainer: ap.Trainer) -> None:
         notes.extend(changes_of(trainer))
 
-    with rehearsal.playing(regime.machine):
-        work = regime.work()
-        rows: dict[str, Callable[[], float]] = {
-            "live": lambda: by_trainer(lambda: trainer_of(regime, work, None), epochs, said),
-            "tuned": lambda: by_trainer(lambda: trainer_of(regime, work, config), epochs, said),
-        }
-        for by_hand, make in regime.by_hand.items():
-            if wanted.slow or by_hand != "PyDataset":
-                rows[by_hand] = functools.partial(by_keras, make, regime.model, epochs)
-        if regime.machine is not None:  # loaders play from here on what was measured
-            ceilings.rehearsed_ceiling(work, make_plan(work), PageCache(work.data, "warm"), Quiet())
-        took = by_turns(rows, wanted.rounds, say)
+    work = regime.work()
+    rows: dict[str, Callable[[], float]] = {
+        "live": lambda: by_trainer(lambda: trainer_of(work, None), epochs, said),
+        "tuned": lambda: by_trainer(lambda: trainer_of(work, config), epochs, said),
+    }
+    for by_hand, make in regime.by_hand.items():
+        if wanted.slow or by_hand != "PyDataset":
+            rows[by_hand] = functools.partial(by_keras, make, regime.model, epochs)
+    took = by_turns(rows, wanted.rounds, say)
     took["tune + train"] = [tune_seconds + each for each in took["tuned"]]
     return {"regime": name, "tuned": config.short(), "rows": beside_live(took, "seconds"), "changes": notes}
 
@@ -426,7 +428,7 @@ def clocked(regime: Regime, config: ap.PipelineConfig | None, notes: list[str]) 
         change, after, seconds = regime.change, SETTLING_SECONDS, SETTLING_SECONDS + ADAPTING_SECONDS
         if config is not None:
             after, seconds = 0.0, FIXED_SECONDS
-        trainer = stack.enter_context(trainer_of(regime, regime.work(), config))
+        trainer = stack.enter_context(trainer_of(regime.work(), config))
         clock = Clocked(trainer, seconds, lambda: stack.enter_context(change()), after)
         with contextlib.suppress(_EndedError):
             trainer.fit(epochs=1, callbacks=[clock], verbose=0)

@@ -26,7 +26,6 @@ class Regime:
         bottleneck: kinds that are right for the winner.
         options: of `autopipe tune`, beside the defaults.
         simulate: a simulated accelerator in the model's place.
-        rehearse: a machine that is not here, rehearsed.
         bytes_per_second: what the storage gives at most. Who keeps thousands of samples in flight is faster than that
             in a short block, by what was read before its clock began: no rate counts for more than this.
     """
@@ -39,14 +38,12 @@ class Regime:
     _: dataclasses.KW_ONLY
     options: Sequence[str] = ()
     simulate: str | None = None
-    rehearse: str | None = None
     bytes_per_second: float | None = None
 
     @property
     def stands_for(self) -> str:
         """What is real in it and what synthetic."""
-        said = f"rehearsed: {self.data}" if self.rehearse else self.data
-        said += ", no cache" if self.options[-2:] == NO_CACHE else ""
+        said = f"{self.data}, no cache" if self.options[-2:] == NO_CACHE else self.data
         return said if self.simulate is None else f"{said}; simulated accelerator: {self.simulate}"
 
 
@@ -154,34 +151,5 @@ REGIMES = (
     Regime(
         "progressive", "progressive", "progressive JPEG of varied sizes, random resized crops; small CNN on the cores",
         (*CACHED, *TWO),
-    ),
-    Regime(
-        "16/1-decode", "mlperf_b200", "16 cores, JPEG of 1024x768, an accelerator that takes 12,000 images/s",
-        _both(16, 17), ("op",), options=NO_CACHE, rehearse="cores=16,gpus=1,step=2ms",
-    ),
-    Regime(
-        "16/1-model", "mlperf_b200", "16 cores, JPEG of 1024x768, an accelerator that takes 1,200 images/s",
-        _both(16), ("model",), rehearse="cores=16,gpus=1,step=20ms",
-    ),
-    Regime(
-        "32/4-starve", "mlperf_b200", "32 cores, JPEG of 1024x768, four accelerators of 3,000 images/s each",
-        _both(32, 33, devices=4), ("op",), options=NO_CACHE, rehearse="cores=32,gpus=4,step=8ms,exchange=0.1ms",
-    ),
-    Regime(
-        "64/4-reads", "latency_30ms", "64 cores, reads that wait 30 ms, four accelerators of 1,300 images/s each",
-        (_of(Threads(workers=64, read_ahead=512), devices=4), _of(Threads(workers=16, read_ahead=512), devices=4),
-         _of(Processes(workers=16, read_ahead=512), devices=4)),
-        ("model",), options=NO_CACHE, rehearse="cores=64,gpus=4,step=24ms,exchange=0.5ms",
-    ),
-    Regime(
-        "64/8-lock", "python_lock", "64 cores, 5 ms under Python's lock, eight accelerators of 2,000 images/s each",
-        _both(64, devices=8), ("op",), options=NO_CACHE, rehearse="cores=64,gpus=8,step=16ms,exchange=0.2ms",
-    ),
-    Regime(
-        "128/8-memory", "twelve_ms",
-        "128 cores, a million samples that take 12 ms each, memory for half of them, "
-        "eight accelerators of 2,700 images/s each",
-        _both(128, devices=8, keep="memory:50%"), ("memory", "op", "model"),
-        rehearse="cores=128,gpus=8,step=12ms,exchange=0.2ms,memory=90G,samples=1000000",
     ),
 )  # fmt: skip

@@ -140,14 +140,6 @@ def five_milliseconds(image: np.ndarray) -> np.ndarray:
     return image
 
 
-def twelve_milliseconds(image: np.ndarray) -> np.ndarray:
-    """Return the image after 12 ms of OpenCV's work, which holds no lock."""
-    until = time.thread_time() + 0.012
-    while time.thread_time() < until:
-        cv2.GaussianBlur(image, (31, 31), 9)
-    return image
-
-
 def small_cnn(size: int = 224, classes: int = 16) -> Callable[[], Any]:
     def build() -> Any:
         import keras
@@ -198,10 +190,6 @@ def latency_20ms() -> ap.Workload:
     return _photos(Waiting(0.020))
 
 
-def latency_30ms() -> ap.Workload:
-    return _photos(Waiting(0.030))
-
-
 def latency_100ms() -> ap.Workload:
     return _photos(Waiting(0.100))
 
@@ -212,10 +200,6 @@ def bandwidth_20mb() -> ap.Workload:
 
 def python_lock() -> ap.Workload:
     return _photos(ap.ImageFolder(PHOTOS.absolute()), extra=(ap.Map(five_milliseconds),))
-
-
-def twelve_ms() -> ap.Workload:
-    return _photos(ap.ImageFolder(PHOTOS.absolute()), extra=(ap.Map(twelve_milliseconds),))
 
 
 def colours() -> ap.Workload:

@@ -27,8 +27,7 @@ import fsspec
 from claims import Claim, arguments, at_least, at_most
 from regime_table import REGIMES, Regime
 
-from autopipe.cli.option_values import accelerator, rehearsal
-from autopipe.hardware.rehearsal import playing
+from autopipe.cli.option_values import accelerator
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import PipelineConfig
@@ -95,7 +94,6 @@ def _judge(regime: Regime, photos: Path, rounds: int) -> Judged:
     workload = f"{WORKLOADS}:{regime.workload}"
     command = [sys.executable, "-m", "autopipe", "tune", workload, "--json", *regime.options]
     command += [] if regime.simulate is None else ["--simulate-step", regime.simulate]
-    command += [] if regime.rehearse is None else ["--rehearse", regime.rehearse]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         done = subprocess.run([*command, "--out", folder], capture_output=True, check=False)
@@ -104,9 +102,7 @@ def _judge(regime: Regime, photos: Path, rounds: int) -> Judged:
         sys.exit(f"{regime.name}: autopipe tune ended with {done.returncode}:\n{done.stderr.decode()[-2000:]}")
     document = json.loads(done.stdout)
     winner = PipelineConfig.model_validate(document["best"])
-    machine = None if regime.rehearse is None else rehearsal(regime.rehearse, "--rehearse")
-    with playing(machine):
-        rates = by_turns(regime, workload, [winner, *regime.known], rounds)
+    rates = by_turns(regime, workload, [winner, *regime.known], rounds)
     most = None if regime.bytes_per_second is None else regime.bytes_per_second / mean_bytes(photos)
     return Judged(regime=regime, winner=winner, rates=rates, document=document, wall_seconds=wall, most=most)
 

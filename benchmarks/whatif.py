@@ -1,10 +1,9 @@
 """What `autopipe whatif` predicts beside what is then measured: two cores from one, a read's latency from another.
 
-    python benchmarks/whatif.py [--budget 40] [--only cores|latency|rehearsed]
+    python benchmarks/whatif.py [--budget 40] [--only cores|latency]
 
 Each case tunes as the machine is said to be, asks for another, and measures the configuration that is named for it
-there. A prediction counts as right within 15 %, or if its range holds what was measured. Larger machines are rehearsed,
-with an accelerator that is no limit.
+there. A prediction counts as right within 15 %, or if its range holds what was measured.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ import numpy as np
 import autopipe as ap
 from autopipe.api import tuning
 from autopipe.extensions.whatif.prediction import Machine, read, what_if
-from autopipe.hardware import rehearsal
-from autopipe.hardware.rehearsal import Rehearsal, playing
-from autopipe.measure import ceilings
-from autopipe.measure.facts import Limits, LoaderCeiling
+from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import Measurement
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import searching
@@ -68,11 +64,9 @@ def workload(latency_seconds: float, encoded: tuple[bytes, ...], batch_size: int
     return ap.Workload(data=Waiting(encoded, latency_seconds), ops=ops, batch_size=batch_size, model=STEP)
 
 
-def tuned(work: ap.Workload, folder: Path, budget: float, rehearse: Rehearsal | None = None) -> Path:
+def tuned(work: ap.Workload, folder: Path, budget: float) -> Path:
     limits = Limits(only={"loader": ("threads",), "keep": ("none",)})
-    settings = Settings(
-        space="default", trials=8, budget_seconds=budget, limits=limits, blocks=(2, 2), rehearse=rehearse
-    )
+    settings = Settings(space="default", trials=8, budget_seconds=budget, limits=limits, blocks=(2, 2))
     _, found = tuning.run(work, settings, searching.Watcher(), folder=folder)
     assert found is not None
     return Path(found.save(folder / "autopipe.json"))
@@ -103,7 +97,7 @@ def report(name: str, artifact: Path, machine: Machine, work: ap.Workload) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=40.0)
-    parser.add_argument("--only", choices=["cores", "latency", "rehearsed"])
+    parser.add_argument("--only", choices=["cores", "latency"])
     arguments = parser.parse_args()
     encoded, every = images(400), os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -119,17 +113,6 @@ def main() -> None:
             here.mkdir()
             artifact = tuned(workload(0.01, encoded), here, arguments.budget)
             report("20 ms a read from 10", artifact, Machine(read_latency_seconds=0.0201), workload(0.02, encoded))
-        if arguments.only in (None, "rehearsed"):
-            here, work = Path(folder) / "rehearsed", workload(0.0, encoded, batch_size=128)
-            here.mkdir()
-            small = Rehearsal(cores=2, step_seconds=0.001)
-            artifact = tuned(work, here, arguments.budget, small)
-            known = read(artifact).ceiling
-            costs = known.model_dump_json(include=set(LoaderCeiling.model_fields))
-            for cores in (8, 16, 32, 64):
-                with playing(small.model_copy(update={"cores": cores})):
-                    (rehearsal.folder() / ceilings.COSTS).write_text(costs)  # as they were measured for the first
-                    report(f"{cores} rehearsed cores from 2", artifact, Machine(cores=float(cores)), work)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from autopipe.search.measurer import Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
 from autopipe.search.searching import Watcher
-from autopipe.search.settings import Settings, rehearsal, require_possible, retune_settings
+from autopipe.search.settings import Settings, require_possible, retune_settings, simulation
 from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
@@ -212,7 +212,7 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
-    with searching.runner_for(stored.workload, rehearsal(profile.request), folder=beside) as runner:
+    with searching.runner_for(stored.workload, simulation(profile.request), folder=beside) as runner:
         described = searching.description(runner)
         here = searching.hardware_of(machine.detect(), described)
         queue = searching.queue_of(on_search)

@@ -14,8 +14,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from autopipe.artifact import codegen, factory, reference, schema
 from autopipe.errors import ConfigError, near, shortened
-from autopipe.hardware import machine, rehearsal
-from autopipe.hardware.rehearsal import Rehearsal
+from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.config import Value
@@ -66,7 +65,6 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     seed: int = 0,
     only: Mapping[str, Value | Sequence[Value]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
-    rehearse: Rehearsal | None = None,
     mode: Literal["train", "evaluate", "predict"] = "train",
     on_event: OnEvent | None = None,
 ) -> factory.Tuned:
@@ -87,7 +85,6 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"keep": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
             returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
-        rehearse: a machine that is not here, to tune for in place of this one.
         mode: "evaluate" and "predict" tune for serving: the model evaluates or predicts the samples once, in order and
             without chance, as `make_trainer().predict(samples)` does.
         on_event: gets the events of `autopipe.search.trials`. In a notebook, the default shows a picture of all trials
@@ -108,8 +105,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         >>> tuned = ap.tune(workload, budget=120)       # doctest: +SKIP
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
-    _require_kinds(workload, space, storage, baseline, rehearse, on_event)
-    asked = {"rehearse": rehearse, "mode": None if mode == "train" else mode}
+    _require_kinds(workload, space, storage, baseline, on_event)
+    asked = {"mode": None if mode == "train" else mode}
     settings = Settings(
         space=os.fspath(space),
         storage=storage,
@@ -119,7 +116,6 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         seed=seed,
         limits=Limits(only=_held(only)),
         baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
-        rehearse=rehearse,
         mode=_mode(mode),
         command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only, **asked),
     )
@@ -130,9 +126,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     return tuned
 
 
-def _require_kinds(
-    workload: object, space: object, storage: object, baseline: object, rehearse: object, on_event: object
-) -> None:
+def _require_kinds(workload: object, space: object, storage: object, baseline: object, on_event: object) -> None:
     """Refuse wrong types here: they would fail far inside, with an error that names no argument."""
     if not isinstance(workload, Workload | str):
         hint = 'Pass the object, or its name: "train.py:workload".'
@@ -146,9 +140,6 @@ def _require_kinds(
     if not (baseline is None or isinstance(baseline, str) or callable(baseline)):
         hint = 'Such as baseline="bench.py:make_dataset".'
         raise unfit("baseline", baseline, "a function of your own, its name, or None", hint)
-    if not isinstance(rehearse, Rehearsal | None):
-        hint = "Such as ap.Rehearsal(cores=32, gpus=4, step_seconds=0.008)."
-        raise unfit("rehearse", rehearse, "an ap.Rehearsal, or None", hint)
     if not (on_event is None or callable(on_event)):
         raise unfit("on_event", on_event, "a function, or None", "It is called with each event, as by on_event=print.")
 
@@ -200,23 +191,20 @@ def run(
     require_possible(settings)
     searching.require_joinable(settings)
     folder = folder or Path.cwd()
-    with rehearsal.playing(settings.rehearse):
-        here = machine.detect()
-        space = searching.read_space(settings, here)
-        watcher.on_machine(here)
-        with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
-            site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
-            found, asked = searching.search(runner, site, settings, watcher.on_search)
-        profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
-        if profile is None:
-            return found.result, None
-        if isinstance(workload, Workload):
-            source: Workload | Callable[[], Workload] = workload
-        else:
-            source, named = functools.partial(workload_import.load_workload, workload), reference.parse(workload)
-        return found.result, factory.of_profile(
-            profile, source, named=named, study=found.study, shown=profile_report.piece
-        )
+    here = machine.detect()
+    space = searching.read_space(settings, here)
+    watcher.on_machine(here)
+    with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
+        site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
+        found, asked = searching.search(runner, site, settings, watcher.on_search)
+    profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
+    if profile is None:
+        return found.result, None
+    if isinstance(workload, Workload):
+        source: Workload | Callable[[], Workload] = workload
+    else:
+        source, named = functools.partial(workload_import.load_workload, workload), reference.parse(workload)
+    return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
 
 
 def _call(workload: Workload | str, **named: object) -> str:

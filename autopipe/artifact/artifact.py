@@ -68,7 +68,7 @@ def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
         return Artifact.model_validate_json(text)
     except pydantic.ValidationError as error:
         raise ArtifactError(f"`{name}`: {_sentence(error)}", hint=_RENEW) from None
-    except ConfigError as error:  # of a machine that was rehearsed or simulated
+    except ConfigError as error:  # of an accelerator that was simulated
         raise ArtifactError(f"`{name}`: {error.message}", hint=_RENEW) from None
 
 

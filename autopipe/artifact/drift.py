@@ -297,12 +297,9 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     else:
         reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     if workload is not None:
-        known = profile.workload
-        if profile.result.rehearsed is not None:  # its model was a simulated one
-            known = known.model_copy(update={"model": workload.model})
         reasons += [
             found.words or f"the workload's {found.field} was {found.known} and is {found.here} now"
-            for found in compare_workload(known, workload)
+            for found in compare_workload(profile.workload, workload)
         ]
     if age_days > MAX_AGE_DAYS:
         reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")

@@ -73,9 +73,9 @@ def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
 
 
 def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
-    """Return all profiles, the one of the most similar machine first, rehearsed ones last; of equals, the latest."""
+    """Return all profiles, the one of the most similar machine first; of equals, the latest."""
     latest_first = sorted(artifact.profiles, key=lambda profile: profile.measured_at, reverse=True)
-    return sorted(latest_first, key=lambda known: (known.result.rehearsed is not None, _distance(here, known)))
+    return sorted(latest_first, key=lambda known: _distance(here, known))
 
 
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:

@@ -295,7 +295,7 @@ def _tuned(name: str) -> Iterator[tuple[TrialRunner, PipelineConfig]]:
 
     stored = files.stored(loading.located(name))
     choice = pick.pick(stored.artifact, fingerprint.detect(), name=name)
-    asked = settings.rehearsal(choice.profile.request)
+    asked = settings.simulation(choice.profile.request)
     with screen.working(f"measuring {name}"), searching.runner_for(stored.workload, asked, screen.warning()) as runner:
         yield runner, choice.config
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autopipe.errors import ConfigError, near, shortened
-from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline import config as configs
 from autopipe.pipeline.config import PipelineConfig, Value
@@ -21,7 +20,6 @@ _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)", re.IGNORECASE)
-_MACHINE = ("cores", "gpus", "step", "memory", "exchange", "samples")  # the keys of a machine to rehearse
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -58,30 +56,6 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
     if _DURATION.fullmatch(duration.strip().lower()) is None or (slash and not images.strip().isdecimal()):
         raise _refused(option, "a duration such as 15ms, or one for some images such as 224ms/400", text, "ms", "s")
     return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
-
-
-def rehearsal(text: str, option: str) -> Rehearsal:
-    """Parse a machine to rehearse: `cores=32,gpus=4,step=8ms,memory=256G`."""
-    said: dict[str, Any] = {}
-    readers = {"step": seconds, "exchange": seconds, "memory": size}
-    fields = {"step": "step_seconds", "exchange": "exchange_seconds", "memory": "memory_bytes"}
-    keys = ", ".join(_MACHINE)
-    for part in text.split(","):
-        key, equals, value = part.strip().partition("=")
-        if key not in _MACHINE or not equals:
-            raise ConfigError(
-                f"`{option}` takes {keys}, each as key=value, but got {part.strip()!r}.{near(key, _MACHINE)}",
-                hint=f"For example: {option} cores=32,gpus=4,step=8ms,memory=256G",
-            )
-        read = readers.get(key)
-        if read is None and not value.strip().isdecimal():
-            raise ConfigError(f"`{key}` of `{option}` must be a whole number, but got {value!r}.")
-        said[fields.get(key, key)] = int(value) if read is None else read(value, f"{option} {key}")
-    for key in ("cores", "step"):
-        if fields.get(key, key) not in said:
-            why = "how long the accelerator takes for a batch" if key == "step" else "how many cores the machine has"
-            raise ConfigError(f"`{option}` needs `{key}`, {why}. It takes {keys}, but got {text!r}.")
-    return Rehearsal(**said)
 
 
 def _refused(option: str, wanted: str, text: str, *units: str) -> ConfigError:

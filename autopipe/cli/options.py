@@ -105,19 +105,12 @@ SimulateStep = Annotated[
         help="Simulate an accelerator in place of the model, by its time a step: 15ms, or 224ms/400 for 400 images.",
     ),
 ]
-Rehearse = Annotated[
-    str | None,
-    typer.Option(
-        metavar="cores=32,gpus=4,step=8ms",
-        help="Rehearse a machine that is not here; memory=256G, exchange=1ms and samples=1000000 may be given as well.",
-    ),
-]
 VirtualDevices = Annotated[
     int,
     typer.Option(
         min=0,
         envvar="AUTOPIPE_VIRTUAL_DEVICES",
-        help="Split the CPU into this many devices, to rehearse a training on several devices.",
+        help="Split the CPU into this many devices, to try a training on several devices.",
     ),
 ]
 
@@ -327,7 +320,6 @@ class SearchOptions:
     ] = None
     epochs: Annotated[int | None, typer.Option(min=1, help="Spread one-time costs over this many epochs.")] = None
     simulate_step: SimulateStep = None
-    rehearse: Rehearse = None
     virtual_devices: VirtualDevices = 0
     hosts: Annotated[int, typer.Option(min=1, help="This many hosts share each batch: tune one host's part of it.")] = 1
     mode: Annotated[
@@ -372,7 +364,6 @@ class SearchOptions:
             hosts=self.hosts,
             mode=self.mode,
             simulate=simulated(self.simulate_step),
-            rehearse=None if self.rehearse is None else option_values.rehearsal(self.rehearse, "--rehearse"),
             page_cache=self.page_cache,
             isolation=self.isolation,
             fresh=self.fresh,

@@ -107,7 +107,7 @@ def use_beside(artifact: Path, profile: schema.Profile) -> str:
     module = artifact.with_name(reference.MODULE_NAME)
     if not module.is_file():
         return ""
-    simulated = profile.request.simulate is not None or profile.request.rehearse is not None
+    simulated = profile.request.simulate is not None
     does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
     if profile.request.mode is not Mode.TRAIN and not simulated:
         does = f"t.make_trainer().{profile.request.mode}(t.TUNED.workload.data)"

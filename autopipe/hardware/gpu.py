@@ -168,7 +168,7 @@ def require_known(environment: Mapping[str, str] = os.environ) -> None:
         )
 
 
-# -------------------- virtual: parts of the CPU that stand for accelerators, for tests and rehearsals
+# -------------------- virtual: parts of the CPU that stand for accelerators, for tests and trials
 # The parent of a process asks by an environment variable, because a framework splits the CPU before it runs anything.
 
 

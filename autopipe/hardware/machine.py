@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from autopipe.hardware import gpu, rehearsal
+from autopipe.hardware import gpu
 from autopipe.hardware.gpu import Gpu
 
 # -------------------- mounts: the mounted file systems, from /proc/self/mountinfo (`man 5 proc`)
@@ -147,8 +147,6 @@ def core_time(root: Path = ROOT) -> float:
 
     A quota of 1.5 cores keeps two threads busy for three quarters of the time.
     """
-    if root is ROOT and (played := rehearsal.current()) is not None:
-        return float(played.cores)
     quota = quota_cores(root)
     count = float(len(allowed()))
     return count if quota is None else min(count, quota)
@@ -237,9 +235,6 @@ class Memory:
 
 def detect_memory(root: Path = ROOT) -> Memory:
     """Return this machine's memory, limited to the share of this process."""
-    played = rehearsal.current() if root is ROOT else None
-    if played is not None and played.memory_bytes is not None:
-        return Memory(usable_bytes=played.memory_bytes, available_bytes=played.memory_bytes)
     entries = _entries(root / "proc/meminfo")
     total = entries.get("MemTotal", 0) * 1024
     available = entries.get("MemAvailable", total // 1024) * 1024
@@ -355,22 +350,15 @@ class Machine:
 
 def detect(root: Path = ROOT) -> Machine:
     """Look at this machine. Imports no framework and starts no CUDA."""
-    played, model, logical = rehearsal.current(), model_name(root), os.cpu_count() or 1
-    if played is not None:
-        model, logical = f"rehearsed, each as on {model}", played.cores
     return Machine(
-        cpu=Cpu(model=model, cores=usable_cores(root), logical_cores=logical),
+        cpu=Cpu(model=model_name(root), cores=usable_cores(root), logical_cores=os.cpu_count() or 1),
         memory=detect_memory(root),
-        gpus=gpu.detect() if played is None else (_rehearsed_gpu(played),) * played.gpus,
+        gpus=gpu.detect(),
         os=_distribution(),
         kernel=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         versions=installed_versions(),
     )
-
-
-def _rehearsed_gpu(played: rehearsal.Rehearsal) -> Gpu:
-    return Gpu(name=f"rehearsed accelerator ({1000 * played.step_seconds:g} ms a step)", memory_bytes=None, driver=None)
 
 
 def installed_versions() -> dict[str, str | None]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import disk, machine, rehearsal
+from autopipe.hardware import disk, machine
 from autopipe.measure import costs as cost_model
 from autopipe.measure import op_costs, stats
 from autopipe.measure.costs import Costs
@@ -29,7 +29,6 @@ from autopipe.measure.op_costs import Clock
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job
-from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
@@ -214,39 +213,6 @@ def call_seconds(report: Report) -> float:
         rate, _ = _run(tiny, make_plan(tiny), PipelineConfig(loader=Threads(workers=_CALLERS)), _CALL_SECONDS, report)
         return 1 / rate.value / _CALLS
     return 0.0
-
-
-COSTS = "costs.json"
-
-
-def rehearsed_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCeiling:
-    """Measure reads and ops on this machine, once for all processes of a rehearsal, and have loaders play them from now
-    on; then run such a loader alone on the rehearsed machine.
-    """
-    kept = rehearsal.folder() / COSTS
-    if kept.exists():
-        known = LoaderCeiling.model_validate_json(kept.read_text(encoding="utf-8"))
-    else:
-        with rehearsal.suspended():
-            known = loader_ceiling(workload, plan, pages, report)
-        alone = known.model_copy(update={"op_costs": tuple(op.model_copy(update=_ANYWHERE) for op in known.op_costs)})
-        known = alone.model_copy(update={"read_bytes_per_second": None})
-        with disk.replacing(kept) as file:
-            file.write(known.model_dump_json().encode())
-    called = [op.called(known.call_seconds) for op in known.op_costs]
-    each = [job.Cost(op.seconds_per_image, op.wait_seconds_per_image, op.lock_seconds_per_image) for op in called]
-    places = (rehearsed.READ, *(step.stream for step in plan.steps), rehearsed.BATCHING)
-    saturated = known.reads is not None and known.reads.saturated
-    storage = 1 / known.reads.best_images_per_second if known.reads is not None and saturated else 0.0
-    rehearsed.know(rehearsed.Costs(dict(zip(places, each, strict=False)), storage))
-    loader = _loader(workload, plan, known.reads)
-    batch_size = _batch_size(workload, loader, known.op_costs, known.reads)
-    part = dataclasses.replace(workload, batch_size=batch_size)
-    rate, _ = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
-    return known.model_copy(update={"loader_images_per_second": rate})
-
-
-_ANYWHERE = {"alone_seconds_per_image": None}  # an op is played alike in threads and processes
 
 
 def made_in_time(loader: LoaderCeiling, at_once: int) -> float:

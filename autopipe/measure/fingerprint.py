@@ -130,7 +130,7 @@ class Hardware(Value):
     packages: dict[str, str] = pydantic.Field(default_factory=dict)  # versions of the packages that do the work
     keras_backend: str | None = None  # of the training; None if not known
     visible_gpus: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it was not set
-    # parts of the CPU that stood for devices in a rehearsal; 0 without one
+    # parts of the CPU that stood for devices; 0 if none did
     virtual_devices: int = pydantic.Field(default=0, ge=0)
 
 

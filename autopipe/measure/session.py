@@ -20,7 +20,7 @@ import keras
 import numpy as np
 
 from autopipe.errors import BadSampleError, LoaderError, WorkloadError
-from autopipe.hardware import disk, machine, processes, rehearsal
+from autopipe.hardware import disk, machine, processes
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, formats, verify
@@ -231,8 +231,6 @@ class Session:
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
-        if rehearsal.current() is not None:
-            self._loader_ceiling(pages, report)  # from then on loaders play what it has measured
         part = self._part(config, pages, wanted.folder, alone, report)
         return loader_feed(config, wanted, bench, part, pages.regime)
 
@@ -249,8 +247,7 @@ class Session:
 
     def _loader_ceiling(self, pages: PageCache, report: Report) -> LoaderCeiling:
         if self._loader is None:
-            measured = ceilings.loader_ceiling if rehearsal.current() is None else ceilings.rehearsed_ceiling
-            self._loader = measured(self._workload, self._plan, pages, report)
+            self._loader = ceilings.loader_ceiling(self._workload, self._plan, pages, report)
         return self._loader
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:

@@ -22,9 +22,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataError, ModelError, 
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
-from autopipe.pipeline.batching import rehearsed
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Device, Finish, LateFinish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
@@ -316,9 +314,8 @@ def _job(
     def open_twin() -> Loader:
         return config.loader.open(_job(workload, by_workers, plan, order, identity))
 
-    recipe = recipe_of(workload, config, plan)
     return LoadJob(
-        recipe=_played(recipe, order) if rehearsed.is_on() else recipe,
+        recipe=recipe_of(workload, config, plan),
         order=order,
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
@@ -374,14 +371,6 @@ def kept_bytes(recipe: Recipe) -> float:
     positions = spread(len(recipe.source), _PROBES)
     sizes = [found for found in remote.at_once(size, positions) if found is not None]  # reads may wait
     return float(np.mean(sizes) + 2 * np.std(sizes) / math.sqrt(len(sizes))) if sizes else 0.0
-
-
-def _played(recipe: Recipe, order: BatchOrder) -> Recipe:
-    """Return the recipe as it is played on a rehearsed machine, with a few real samples."""
-    shown = order.epoch(0)[: rehearsed.SHOWN]
-    made = recipe.spec.empty(len(shown))
-    Kernel(dataclasses.replace(recipe, cached=0.0, trace=None)).fill(0, shown, made)
-    return dataclasses.replace(recipe, played=rehearsed.played(recipe, made))
 
 
 def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:

@@ -390,29 +390,6 @@ _AT_A_TIME = 8  # batches: one hand-over in eight costs little enough
 _MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one op to the next
 
 
-class Cost(NamedTuple):
-    """What reading, or an op, takes for one sample."""
-
-    busy: float = 0.0  # processor seconds
-    waits: float = 0.0  # seconds without a processor
-    locked: float = 0.0  # the part of `busy` under Python's lock
-
-    def plus(self, other: Cost) -> Cost:
-        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """The samples of a recipe as they are played, on a rehearsed machine. It pickles."""
-
-    read: Cost
-    fixed: Cost  # the deterministic first ops together
-    rest: Cost  # the others
-    storage: float  # seconds of the storage for each read
-    copies: float  # processor seconds to take a sample from the cache
-    made: Batch  # a few real samples
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """Everything that a worker, thread or process, needs to make a sample. It pickles."""
@@ -427,7 +404,6 @@ class Recipe:
     cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
     kept_bytes: float = 0.0  # of a sample that is kept so, on average, if they differ
     trace: str | None = None  # the folder of notes for a time line; None: no notes
-    played: Played | None = None  # on a rehearsed machine, what samples cost instead of how they are made
 
     @classmethod
     def of(

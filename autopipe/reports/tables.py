@@ -263,8 +263,6 @@ def profiles(
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
         mark = " (used on this machine)" if profile == used and live is None else ""
-        if mark and profile.result.rehearsed is not None:
-            mark = " (rehearsed, and used for want of one of this machine)"
         parts.append(Text(f"profile {number} of {len(artifact.profiles)}{mark}", style="bold"))
         parts += [_profile(profile, here, now), Text()]
     for each in artifact.live:

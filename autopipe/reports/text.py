@@ -177,7 +177,7 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     number of rounds behind `interval`; below three it rests on the trials as well), `ceiling` (model images/s, bound,
     shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null if no measured limit is near
     the rate), `devices` (for each number of them: whether they are `virtual`, the model alone and the best
-    configuration), `rehearsed` (the machine, if it was not there), `accelerator_utilisation` (of a simulated one, 0 to
+    configuration), `accelerator_utilisation` (of a simulated one, 0 to
     1, by pipeline), `conversions` (storage, cut, seconds and bytes to convert, epochs until it pays), `trials`,
     `failed`, `epoch` (of a training with validation, by pipeline: seconds of its steps, its validation and its pauses,
     and the share of the samples on which steps were timed), `seconds`, `measuring_seconds` (of all measurements),
@@ -192,7 +192,6 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
         "devices": [
             {**each.model_dump(), "virtual": result.virtual_devices and each.devices > 1} for each in result.devices
         ],
-        "rehearsed": result.rehearsed,
         "accelerator_utilisation": result.utilisation or None,
         "conversions": [_conversion(each) for each in result.paybacks],
         "epoch": _epochs(result),

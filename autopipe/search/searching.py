@@ -21,8 +21,7 @@ from pathlib import Path
 
 from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
-from autopipe.hardware.machine import Machine, detect_memory, size_text
-from autopipe.hardware.rehearsal import Rehearsal
+from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
@@ -203,11 +202,7 @@ def _searched(
         space = site.space(bounds(facts))
     else:
         space = wrap.space(described.wrapped.choices, bounds(facts) if described.wrapped.with_workers else None)
-    # What other code makes itself cannot be rehearsed, nor what reads another form of the samples.
-    foreign = functools.partial(foreign_runner, runner) if settings.rehearse is None else None
-    if settings.rehearse is not None:
-        _require_playable(settings.rehearse, described)
-        settings = dataclasses.replace(settings, convert=False)
+    foreign = functools.partial(foreign_runner, runner)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
     elsewhere = _elsewhere(space, completed.limits)
     limited = dataclasses.replace(settings, limits=completed.limits)
@@ -229,22 +224,6 @@ def _searched(
     if best is not None and described.wrapped is None and described.accelerators and not settings.is_simulated:
         found = _with_twice_the_batch(found, runner, best, completed)
     return found, completed
-
-
-def _require_playable(rehearse: Rehearsal, described: Description) -> None:
-    """Refuse a workload that cannot be rehearsed on this machine, with a ConfigError."""
-    if described.wrapped is not None:
-        raise ConfigError(
-            "A dataset of ap.wrap cannot be rehearsed: what its batches cost is not known part by part.",
-            hint="Describe the data and the ops in an ap.Workload, or tune on the machine itself.",
-        )
-    needed = described.compact_bytes * described.batch_size
-    if rehearse.memory_bytes is not None and rehearse.memory_bytes < needed:
-        raise ConfigError(
-            f"`memory` of a rehearsal must hold a batch, which takes {size_text(needed)}, but got "
-            f"{size_text(rehearse.memory_bytes)}.",
-            hint="Give a rehearsal (cores, gpus, step, memory, exchange, samples) more memory, or none.",
-        )
 
 
 def _look_seconds(settings: Settings, described: Description) -> float:
@@ -417,8 +396,6 @@ def _measured_as(settings: Settings) -> dict[str, str]:
     found = {}
     if settings.simulate is not None:
         found["simulated step"] = step_text(settings.simulate)
-    if settings.rehearse is not None:
-        found["rehearsal"] = settings.rehearse.text
     if settings.page_cache != "auto":
         found["page cache"] = settings.page_cache
     if settings.mode is not Mode.TRAIN:

@@ -20,7 +20,6 @@ import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, shortened
 from autopipe.hardware import gpu
-from autopipe.hardware.rehearsal import Rehearsal
 from autopipe.measure.facts import Limits
 from autopipe.pipeline import config
 from autopipe.pipeline.config import PipelineConfig
@@ -59,7 +58,6 @@ class Settings:
     page_cache: Literal["warm", "cold", "auto"] = "auto"  # the state of the files before a trial
     isolation: Literal["warm", "process"] = "warm"  # "warm", one process for many trials, or "process", one for each
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    rehearse: Rehearsal | None = None  # a machine that is not here, in place of this one
     virtual_devices: int = field(default_factory=gpu.asked)  # that the CPU is split into; 0 leaves it whole
     hosts: int = 1  # hosts that share each batch; one host's part of it is tuned
     mode: Mode = Mode.TRAIN  # of the model's steps: a tune may also be for evaluation or prediction
@@ -86,7 +84,7 @@ class Settings:
     @property
     def is_simulated(self) -> bool:
         """True if no real model trains."""
-        return self.simulate is not None or self.rehearse is not None
+        return self.simulate is not None
 
     @property
     def search_seconds(self) -> float | None:
@@ -120,7 +118,6 @@ class Request(Value):
     convert: bool | None = None
     epochs: int | None = pydantic.Field(default=None, ge=1)
     simulate: SimulatedAccelerator | None = None
-    rehearse: Rehearsal | None = None  # which a retune does not repeat: it is for the machine that is there
     virtual_devices: int = pydantic.Field(default=0, ge=0)
     hosts: int = pydantic.Field(default=1, ge=1)
     mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
@@ -142,7 +139,6 @@ _OPTIONS: Final = {
     "limits.cpu_percent": "--max-cpu {:g}",
     "epochs": "--epochs {}",
     "simulate": "--simulate-step {}",
-    "rehearse": "--rehearse {}",
     "virtual_devices": "--virtual-devices {}",
     "hosts": "--hosts {}",
     "mode": "--mode {}",
@@ -199,13 +195,12 @@ def retune_settings(request: Request, settings: Settings, given: Collection[str]
             only={**request.limits.only, **settings.limits.only},
             **{name: getattr(settings.limits, name) for name in MOST if name in given},
         ),
-        "rehearse": settings.rehearse,
         "virtual_devices": gpu.asked() or request.virtual_devices,
     }
     return dataclasses.replace(settings, **{name: value for name, value in known.items() if name not in given})
 
 
-def rehearsal(request: Request) -> Settings:
+def simulation(request: Request) -> Settings:
     """Return settings with the simulated hardware of a tune: an accelerator, virtual devices, hosts."""
     return Settings(
         simulate=request.simulate,
@@ -232,7 +227,7 @@ def as_options(settings: Settings) -> str:
     for name, text in _OPTIONS.items():
         if (value := attrgetter(name)(request)) != attrgetter(name)(usual):
             value = step_text(value) if isinstance(value, SimulatedAccelerator) else value
-            said.append(text.format(value.text if isinstance(value, Rehearsal) else value))
+            said.append(text.format(value))
     said += ["--convert" if request.convert else "--no-convert"] if request.convert is not None else []
     said += [f"--only {name}={','.join(map(_text, values))}" for name, values in request.limits.only.items()]
     return " ".join(said)

@@ -28,14 +28,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import cloudpickle
 
 from autopipe.errors import DataWarning, TrialError, WorkloadError
-from autopipe.hardware import gpu, rehearsal
+from autopipe.hardware import gpu
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.measure.trial.child import kill_others
 from autopipe.measure.trial.failures import failure_of
 from autopipe.measure.trial.protocol import Channel
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
@@ -131,24 +129,13 @@ class _Server:
             workload = _workload(request.workload)
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
-            workload = _of_rehearsal(_of_one_host(workload, terms.hosts))
+            workload = _of_one_host(workload, terms.hosts)
             make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)
             code = () if terms.code is None else (_code(terms.code), terms.code)
             self._report.phase(Phase.BUILD)
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
         return protocol.Ready()
-
-
-def _of_rehearsal(workload: Workload) -> Workload:
-    """Return the workload on the machine that is rehearsed, if one is: with its accelerator, and as many samples."""
-    if (played := rehearsal.current()) is None:
-        return workload
-    model = SimulatedAccelerator(played.step_seconds, workload.batch_size)
-    data = workload.data
-    if played.samples is not None and played.samples > len(data):
-        data = Subset(data, played.samples, repeated=True)
-    return dataclasses.replace(workload, model=model, data=data)
 
 
 def _prepare_devices() -> None:

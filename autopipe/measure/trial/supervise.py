@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 import pydantic
 
 from autopipe.errors import TrialError
-from autopipe.hardware import machine, processes, rehearsal
+from autopipe.hardware import machine, processes
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import (
     EpochTime,
@@ -208,8 +208,7 @@ class TrialRunner:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
         watch = Watch(deadlines, phase, time.monotonic(), self.until)
         try:
-            with rehearsal.suspended():  # its processes are real ones
-                free = machine.detect_memory().available_bytes  # others may have come or gone since it started
+            free = machine.detect_memory().available_bytes  # others may have come or gone since it started
             self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
             oom_kills = machine.oom_kills()
             child.log.mark()

@@ -368,7 +368,7 @@ class MemoryCache:
                 self._filled[row] = True
 
     def note(self, index: int) -> None:
-        """Say that a sample is there, as `put` does, without its bytes: it was written to `rows`, or is rehearsed."""
+        """Say that a sample is there, as `put` does, without its bytes: it was written to `rows`."""
         row = index if self._rows is None else self._rows[index]
         if row >= 0:
             self._filled[row] = True

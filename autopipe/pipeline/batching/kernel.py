@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
-from autopipe.pipeline.batching.rehearsed import PlayedSource, Playing
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
@@ -71,9 +70,6 @@ class Kernel:
         Raise LoaderError if the system does not allow so many threads.
         """
         self._ahead: ReadAhead | None = None
-        played = recipe.played
-        if played is not None:
-            recipe = dataclasses.replace(recipe, source=PlayedSource(recipe.source, played))
         if readers:
             self._ahead = ReadAhead(recipe.source, readers, (lambda index: False) if cache is None else cache.holds)
             recipe = dataclasses.replace(recipe, source=self._ahead)
@@ -93,14 +89,12 @@ class Kernel:
         self._unkept = [(step, step.after.x == self._single.x) for step in all_steps] if shorter else None
         self._source, self._count = recipe.source, len(recipe.source)
         self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
-        self._playing = None if played is None else Playing(played, cache, self._ahead)
-        if played is None and _all_take_batches(recipe.steps, recipe.fixed_spec):
+        if _all_take_batches(recipe.steps, recipe.fixed_spec):
             self._read_many = data_source.batch_half(recipe.source)
         # Whether a few calls of NumPy make a batch: once the cache is full, if there is one; and without the cache.
         self.reads_at_once = self._read_many is not None
-        from_cache = cache is not None and played is None
         self.fills_at_once = self.reads_at_once or (
-            from_cache and _all_take_batches(recipe.steps[recipe.fixed_steps :], recipe.fixed_spec)
+            cache is not None and _all_take_batches(recipe.steps[recipe.fixed_steps :], recipe.fixed_spec)
         )
         # Whether they make several batches as one. Not if a batch is more than its samples one by one.
         self.makes_several = self.fills_at_once and not self._tail and (self.reads_at_once or recipe.cached == 1.0)
@@ -147,9 +141,6 @@ class Kernel:
             return self._fill(epoch, indices, batch)
 
     def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        if self._playing is not None:
-            self._playing.fill(indices, batch)
-            return []
         if self.fills_at_once and self._fill_at_once(epoch, indices, batch):
             return []
         if not self._tail:

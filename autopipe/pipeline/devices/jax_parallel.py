@@ -35,7 +35,7 @@ class JaxParallel(SharingStrategy):
             raise ModelError(
                 f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there "
                 f"{'is' if found == 1 else 'are'} {found}.",
-                hint=f"Use devices={found}. For a rehearsal on the CPU, set {gpu.VARIABLE}={devices} before the "
+                hint=f"Use devices={found}. To try it on the CPU, set {gpu.VARIABLE}={devices} before the "
                 "process starts.",
             )
         self.rank = self.cluster()

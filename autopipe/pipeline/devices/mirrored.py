@@ -33,7 +33,7 @@ class Mirrored(SharingStrategy):
             raise ModelError(
                 f"`devices` must not exceed the devices that TensorFlow sees: devices={devices}, "
                 f"but there {'is' if found == 1 else 'are'} {found} {self._kind}.",
-                hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. For a rehearsal on the CPU, set "
+                hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. To try it on the CPU, set "
                 f"{gpu.VARIABLE}={devices} before the process starts.",
             )
         self._names = [f"{self._kind}:{number}" for number in range(devices)]

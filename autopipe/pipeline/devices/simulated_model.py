@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 
-from autopipe.hardware import rehearsal
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.workload.sample import leaves
 
@@ -44,7 +43,6 @@ class SimulatedModel(keras.Model):
         super().__init__(**keras_arguments)
         self.accelerator = SimulatedAccelerator(step_seconds, batch_size)
         self.timeline = Timeline() if timeline is None else timeline
-        self.devices = 1  # of a rehearsed machine
         self.built = True
         self.compile(optimizer="sgd", jit_compile=False)
 
@@ -73,8 +71,6 @@ class SimulatedModel(keras.Model):
         return {"loss": 0.0}
 
     def _seconds(self, x: Any) -> float:
-        if (played := rehearsal.current()) is not None:
-            return played.step(_rows(x) / (self.accelerator.batch_size or _rows(x)), self.devices)
         return self.accelerator.seconds(_rows(x) // _devices(x))
 
     def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from autopipe import registry
 from autopipe.errors import ModelError
-from autopipe.hardware import gpu, rehearsal
+from autopipe.hardware import gpu
 
 if TYPE_CHECKING:
     from autopipe.pipeline.ranks import Board
@@ -143,8 +143,6 @@ def chosen(devices: int) -> DeviceStrategy:
     """Return the strategy for `devices` devices: one device, or the backend's own way of sharing batches. Raise
     ModelError if the backend has no such way, or there are fewer devices.
     """
-    if rehearsal.current() is not None:
-        return Rehearsed(devices)
     several = sharing()
     alone = several is None or several.cluster() == (0, 1)
     if devices == 1 and alone:
@@ -175,8 +173,6 @@ def _strategies() -> dict[str, EntryPoint]:
 
 def accelerators() -> int:
     """Return the number of accelerators of the backend in this process; 0 if it trains on the CPU."""
-    if (played := rehearsal.current()) is not None:
-        return played.gpus
     match keras.backend.backend():
         case "tensorflow":
             import tensorflow as tf
@@ -205,9 +201,7 @@ def virtual_devices() -> int:
 
 
 def names(devices: int) -> tuple[str, ...]:
-    """Return the names of the first devices; virtual and rehearsed ones are called so."""
-    if rehearsal.current() is not None:
-        return tuple(f"rehearsed accelerator {number}" for number in range(devices))
+    """Return the names of the first devices; virtual ones are called so."""
     if sharing() is None:  # Keras lists no devices then
         return (keras.backend.backend(),)
     found = tuple(keras.distribution.list_devices()[:devices]) or (keras.backend.backend(),)
@@ -231,18 +225,6 @@ class SingleDevice(DeviceStrategy):
 
     def place(self, array: Any) -> Any:
         return self._place(array)
-
-
-class Rehearsed(SingleDevice):
-    """The accelerators of a rehearsed machine. Batches stay where they are: sending them there takes no time."""
-
-    def __init__(self, devices: int) -> None:
-        super().__init__()
-        self.devices = devices
-
-    def check_model(self, model: Any) -> None:
-        """Tell the simulated model on how many devices it trains."""
-        model.devices = self.devices
 
 
 def _tensorflow() -> tuple[bool, _Place]:

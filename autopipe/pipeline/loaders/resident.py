@@ -132,8 +132,6 @@ def _unready(job: LoadJob) -> str | None:
         return f"it keeps samples on one device, but {count} devices are to train together"
     if job.order.batch_size * pixels >= _MOST_PIXELS:
         return f"a batch must have fewer than 2**31 pixels, but has {job.order.batch_size * pixels}"
-    if job.recipe.played is not None:
-        return "a rehearsed machine has no device that could keep samples"
     return None
 
 

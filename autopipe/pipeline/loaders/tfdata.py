@@ -21,7 +21,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import machine, processes, rehearsal
+from autopipe.hardware import machine, processes
 from autopipe.pipeline.batching import readahead
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SlotPool
 from autopipe.pipeline.batching.kernel import Kernel, failure_of, refuse_skipping
@@ -102,8 +102,7 @@ class TfData(LoaderConfig):
 
     def _needs_threads(self, readers: int) -> bool:
         """Return True if calls wait so much that tf.data's usual thread a core is too little."""
-        is_rehearsed = rehearsal.current() is not None  # tf.data counts the cores that are here
-        return is_rehearsed or readers > 0 or self._calls > _POOL_OF_ITS_OWN * machine.usable_cores()
+        return readers > 0 or self._calls > _POOL_OF_ITS_OWN * machine.usable_cores()
 
 
 class _Work:

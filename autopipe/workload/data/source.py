@@ -53,13 +53,13 @@ class Around:
 
 class Subset(Around):
     """The first `count` samples of a source, in an order spread over the whole of it. If that is more than there are,
-    all of them; `repeated`, they come several times.
+    all of them.
     """
 
-    def __init__(self, source: Source, count: int, *, repeated: bool = False) -> None:
+    def __init__(self, source: Source, count: int) -> None:
         super().__init__(source)
-        self._count = count if repeated else min(count, len(source))
-        self._stride = max(1, len(source) // self._count)
+        self._count = min(count, len(source))
+        self._stride = len(source) // self._count
 
     def __len__(self) -> int:
         return self._count
@@ -77,7 +77,7 @@ class Subset(Around):
         return str(name(self._place(index))) if callable(name) else f"sample {self._place(index)}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        chosen = range(min(self._count, len(self.source))) if indices is None else indices
+        chosen = range(self._count) if indices is None else indices
         return files(self.source, [self._place(index) for index in chosen])
 
     def digest(self) -> str:
@@ -85,7 +85,7 @@ class Subset(Around):
         return f"{first_digest(self.source)} subset={self._count}"
 
     def _place(self, index: Any) -> Any:
-        return index * self._stride % len(self.source)
+        return index * self._stride
 
 
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:

@@ -234,9 +234,3 @@ def test_a_round_that_fails_after_the_first_takes_nothing_from_it() -> None:
             return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.FIRST_BATCH, message="it crashed", log_tail="")
 
     assert measured(Failing()).share == pytest.approx(SHARE)
-
-
-def test_the_model_of_a_rehearsal_is_a_simulated_one_and_no_reason_against_its_profile() -> None:
-    was, now = digest(model="simulated"), digest(model="real")
-    assert judge(profile(workload=was), hardware(), NOON, now).verdict is Verdict.STALE
-    assert judge(profile(workload=was, rehearsed="32 cores"), hardware(), NOON, now).verdict is Verdict.FITS

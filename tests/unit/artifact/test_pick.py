@@ -30,14 +30,6 @@ def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, n
     assert MatchLevel.NEAR is choice.match.level
 
 
-@pytest.mark.parametrize("here", [hardware(cores=31, gpus=(H200,)), hardware(cpu_model="unknown", cores=32)])
-def test_a_rehearsed_profile_is_taken_only_for_want_of_a_measured_one(here: Hardware) -> None:
-    result = GPUS.result.model_copy(update={"rehearsed": "32 cores, 2 accelerators"})
-    played = GPUS.model_copy(update={"result": result})
-    assert pick.pick(artifact(played), here).profile == played
-    assert pick.pick(artifact(played, HERE), here).profile == HERE
-
-
 def test_what_differs_is_named_field_by_field_with_what_to_do() -> None:
     with pytest.raises(ArtifactError, match=r"3 profiles is of this machine.*cores: 2 there, 4 here.*autopipe retune"):
         pick.pick(THREE, hardware(cores=4), strict=True)

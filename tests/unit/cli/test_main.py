@@ -132,9 +132,12 @@ def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe, arguments: tu
     assert last in autopipe(*arguments).refused().splitlines()[-1]
 
 
-@pytest.mark.parametrize("arguments", [("merge", "--rehearse", "cores=4"), ("merge", "--rehearse=cores=4")])
-def test_what_was_removed_is_answered_by_what_takes_its_place(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
-    assert autopipe(*arguments).refused().endswith(f"\nhint: {REMOVED['--rehearse']}\n")
+@pytest.mark.parametrize("removed", [name for name in REMOVED if not name.startswith("ap.")])
+def test_what_was_removed_is_answered_by_what_takes_its_place(autopipe: Autopipe, removed: str) -> None:
+    arguments = ["tune", removed] if removed.startswith("-") else removed.split()
+    joined = [*arguments[:-1], f"{arguments[-1]}=x"] if arguments[-1].startswith("-") else arguments
+    for line in (arguments, [*arguments, "x"], joined):
+        assert autopipe(*line).refused().endswith(f"\nhint: {REMOVED[removed]}\n")
 
 
 def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ KEYS = [
     "baselines",
     "ceiling",
     "devices",
-    "rehearsed",
     "accelerator_utilisation",
     "conversions",
     "epoch",

@@ -14,7 +14,7 @@ from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search.searching import held
-from autopipe.search.settings import Settings, as_options, rehearsal, request_of, require_possible, retune_settings
+from autopipe.search.settings import Settings, as_options, request_of, require_possible, retune_settings, simulation
 from tests.fakes.profiles import artifact, profile
 from tests.unit.search.conftest import space_of
 
@@ -95,8 +95,8 @@ def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artefact(tmp_pa
     assert again(asked, given=("space",), folder=tmp_path).space == "default"
 
 
-def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
-    settings = rehearsal(request_of(ASKED))
+def test_a_check_simulates_what_the_tune_simulated() -> None:
+    settings = simulation(request_of(ASKED))
     assert (settings.simulate, settings.virtual_devices) == (ASKED.simulate, 2)
     assert (settings.epochs, settings.limits) == (None, Limits())
 
