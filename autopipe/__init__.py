@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.extensions.dali.loader import Dali as Dali
     from autopipe.extensions.diagnose.run import Diagnose as Diagnose
-    from autopipe.extensions.grain.loader import Grain as Grain
     from autopipe.extensions.hdf5.source import HDF5 as HDF5
     from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace
     from autopipe.extensions.huggingface.source import Parquet as Parquet

@@ -193,10 +193,14 @@ def users_lines_in(text: str) -> list[str]:
 
 
 # What was taken out: a command, an option (of one command only: "tune --set"; with one value only: "convert --to
-# baseline") or a name of `autopipe` ("ap.Rehearsal"), and the sentence that says what takes its place.
+# baseline"), a name of `autopipe` ("ap.Rehearsal") or a setting ("loader=grain"), and the sentence that says what takes
+# its place.
+_PLAIN_GRAIN = "Use `threads` or `processes`; `autopipe eject --to grain` writes a workload as plain Grain code."
 REMOVED: Final = {
     "--rehearse": "Simulate the accelerator with `--simulate-step`, and tune on the machine itself when you have it.",
     "ap.Rehearsal": "Simulate the accelerator with `ap.SimulatedAccelerator`, and tune on the machine itself.",
+    "ap.Grain": _PLAIN_GRAIN,
+    "loader=grain": _PLAIN_GRAIN,
 }
 
 

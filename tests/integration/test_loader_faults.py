@@ -28,7 +28,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError,
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import streaming
 from autopipe.pipeline.batching.process import Nursery
-from autopipe.pipeline.config import LOADERS, LoaderConfig
+from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.workload.sample import Batch, FieldKind
 from tests.fakes import consumers
@@ -47,7 +47,6 @@ TF_DATA = [
     ap.TfData(num_parallel_calls=2, prefetch=2),
     ap.TfData(num_parallel_calls=2, prefetch=2, read_ahead=8),
 ]
-GRAIN = [LOADERS["grain"](num_threads=2, buffer_size=2)] if "grain" in LOADERS else []
 PROCESSES = ap.Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
 
@@ -364,7 +363,7 @@ class Ends:
     ("error", "place"),
     [(SystemExit, "read"), (KeyboardInterrupt, "op"), (GeneratorExit, "read"), (StopIteration, "op")],
 )
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_whatever_ends_a_worker_reaches_the_consumer(
     loader: LoaderConfig, error: type[BaseException], place: str
 ) -> None:
@@ -377,7 +376,7 @@ def test_whatever_ends_a_worker_reaches_the_consumer(
         list(made.batches(0))
 
 
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
     photos: Path, tmp_path: Path, loader: LoaderConfig
 ) -> None:
@@ -421,7 +420,7 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("keep", ["none", "memory"])
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
     damaged: Path, loader: LoaderConfig, keep: str
 ) -> None:
@@ -467,7 +466,7 @@ def _clear(path: Path) -> None:
 DAMAGE = [truncate, empty, corrupt, Path.unlink, _damage_the_middle, _claim_much, _put_a_pipe, _put_a_folder]
 
 
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_a_bad_image_is_named(damaged: Path, loader: LoaderConfig) -> None:
     work = workload(damaged)
     truncate(damaged / "9.jpg")
@@ -482,7 +481,7 @@ def test_any_bad_image_is_named_or_may_be_skipped_and_is_then_replaced_alike_eve
 ) -> None:
     path, found = damaged / "9.jpg", []
     content, strict = path.read_bytes(), workload(damaged)
-    for number, loader in enumerate([*OWN, *GRAIN]):
+    for number, loader in enumerate(OWN):
         log = tmp_path / f"{number}.jsonl"
         work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(log))
         damage(path)
@@ -500,7 +499,7 @@ def test_any_bad_image_is_named_or_may_be_skipped_and_is_then_replaced_alike_eve
     assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])
 
 
-@pytest.mark.parametrize("loader", [*OWN, *GRAIN])
+@pytest.mark.parametrize("loader", OWN)
 def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path, loader: LoaderConfig) -> None:
     work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"))
     for number in (4, 9):
@@ -545,7 +544,6 @@ HOW = [
     *((loader, end) for loader in OWN[:2] for end in ENDS),
     *((OWN[2], end) for end in ("interrupt", "dropped", "never closed")),
     *((TF_DATA[0], end) for end in ("interrupt", "exception", "never closed")),
-    *((loader, "never closed") for loader in GRAIN),
 ]
 
 
@@ -628,7 +626,7 @@ def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None
 # ---------------------------------------------------------------- where it cannot run
 
 
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_too_little_memory_is_refused_with_the_bytes(
     photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -640,7 +638,7 @@ def test_too_little_memory_is_refused_with_the_bytes(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("loader", [*OWN[:3], *TF_DATA, *GRAIN])
+@pytest.mark.parametrize("loader", [*OWN[:3], *TF_DATA])
 def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Path, loader: LoaderConfig) -> None:
     process, epochs = psutil.Process(), 300
     with opened(workload(photos, batch_size=12), loader) as made:

@@ -21,8 +21,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.pipeline import assembly
-from autopipe.pipeline.config import LOADERS
-from autopipe.pipeline.eject.module import module
+from autopipe.pipeline.eject import module as plain
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.workload.data.records import frame, serialise
 from tests.fakes.commands import ROOT, python, succeeded
@@ -33,8 +32,8 @@ FORMS: dict[str, Any] = {
     "tf.data": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, prefetch=1)),
     "keras": ap.PipelineConfig(loader=Foreign(code="keras-workers")),
 }
-if "grain" in LOADERS:
-    FORMS["grain"] = ap.PipelineConfig(loader=LOADERS["grain"](num_threads=2, buffer_size=2))
+if "grain" in plain.FORMS:
+    FORMS["grain"] = ap.PipelineConfig(loader=Foreign(code="grain"))
 ARRAYS = (*FORMS, "fit")
 CACHED = {"keep": "memory"}
 MADE = ["tfdata", *(form for form in FORMS if form != "tf.data")]
@@ -194,10 +193,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         for name, case in found.items():
             for form in case.forms:
                 wanted = FORMS[form].model_copy(update=case.config) if form in FORMS else form
-                plain = module(case.workload, wanted)
+                written = plain.module(case.workload, wanted)
                 file = f"{name}_{form.replace('.', '')}"
-                (root / f"{file}.py").write_text(plain.code)
-                given[file] = {str(each): value for each, value in plain.given.items()}, form in case.trained
+                (root / f"{file}.py").write_text(written.code)
+                given[file] = {str(each): value for each, value in written.given.items()}, form in case.trained
         (root / "given.pickle").write_bytes(pickle.dumps(given))
         succeeded(python(ejected_run.__file__, cwd=root, backend="tensorflow"))
         outcomes = pickle.loads((root / "made.pickle").read_bytes())

@@ -1,1 +1,1 @@
-"""The loader `ap.Grain`, and plain code for Grain in `autopipe eject`. It needs the extra `grain`."""
+"""Plain code for Grain in `autopipe eject`. To run, the code needs Grain; to write it, nothing is needed."""

@@ -238,16 +238,16 @@ def _py_dataset(workload: Workload, config: PipelineConfig, parts: Written) -> d
     workers = workers_of(config.loader.code)
     assert workers is not None
     source, made = parts.source, parts.finished
-    found, sample, loaded = stages(parts, cached=False)
+    found, loaded = stages(parts)
     augment, mix = found["augment"], found["mix"]
     rng = ", rng" if augment else ""
     batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment or mix else []
     batch.append(f"made = [self._sample(int(index){rng}) for index in chosen]")
     batch.append(f"{made} = {parts.stacked}")
+    method = ["", f"def _sample(self, index: int{rng and f'{rng}: Any'}) -> Any:"]
     if augment:
-        sample.append(f"{made} = {loaded}")
+        method.append(f"    {made} = {loaded}")
         loaded = f"augment({made}, rng)"
-    method = ["", f"def _sample(self, index: int{rng and f'{rng}: Any'}) -> Any:", *(f"    {line}" for line in sample)]
     method += [f"    return {loaded}", ""]
     if not found["load"] and not augment:  # whole batches of rows
         batch, method = [*batch[: bool(mix)], f"{made} = {source.taken.replace('[index]', '[chosen]')}"], []

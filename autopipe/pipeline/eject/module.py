@@ -32,16 +32,14 @@ CACHED: Final = "tf.data-cache"
 _OF_EXTENSIONS: Final[Mapping[str, Any]] = dict(registry.loaded("autopipe.plain_forms", "form of plain code"))
 
 
-def _py_dataset(form: str) -> PipelineConfig:
+def _foreign(form: str) -> PipelineConfig:
     return PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
 
 
 FORMS: Final = {
     "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
     CACHED: PipelineConfig(loader=TfData(), keep="memory", finish="host", device_prefetch=0),
-    "keras": _py_dataset("keras"),
-    KERAS_WORKERS: _py_dataset(KERAS_WORKERS),
-    **{name: form.USUAL for name, form in _OF_EXTENSIONS.items()},
+    **{form: _foreign(form) for form in ("keras", KERAS_WORKERS, *_OF_EXTENSIONS)},
     DIRECTORY: None,
     FIT: None,
 }
@@ -51,10 +49,6 @@ With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyData
 Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for
 `fit(x, y)`.
 """
-_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {
-    TfData: forms.TFDATA,
-    **{type(form.USUAL.loader): form for form in _OF_EXTENSIONS.values()},
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +69,7 @@ def named(form: str) -> PipelineConfig | None:
     """Return the configuration of one of `FORMS`, or of "keras-workers=32". Raise KeyError if there is no such form,
     and ConfigError if a PyDataset cannot have so many workers.
     """
-    return FORMS[form] if forms.workers_of(form) is None else _py_dataset(form)
+    return FORMS[form] if forms.workers_of(form) is None else _foreign(form)
 
 
 def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
@@ -134,7 +128,7 @@ def module(
     if reasons:
         raise PlainCodeError("; ".join(reasons))
     if hasattr(form, "constants"):
-        constants = [*parts.constants, *form.constants(workload, asked.loader)]
+        constants = [*parts.constants, *form.constants(workload)]
         parts = dataclasses.replace(parts, constants=constants, imports=form.IMPORTS)
     return _made(form.TEMPLATE, parts, form.texts(workload, asked, parts), _notes(asked, parts), own=own)
 
@@ -153,10 +147,8 @@ def _made(template: str, parts: Written, texts: dict[str, object], notes: list[s
 
 def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     loader, found = config.loader, []
-    form = _form_of(loader)
-    if form is None:
-        known = ", ".join(kind.model_fields["kind"].default for kind in _FORM_OF)
-        found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
+    if _form_of(loader) is None:
+        found.append(f"the `{loader.kind}` loader is autopipe's own; only `tfdata` has plain code")
     kept = config.kept
     if kept.converts:
         found.append(f"the samples are read from a converted set ({kept.form}), which autopipe reads")
@@ -166,15 +158,13 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
         found.append(f"a part of the samples is cached ({kept.part:.0%})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
-    if kept.in_memory and hasattr(form, "in_processes") and form.in_processes(loader):
-        found.append("a cache in memory is shared between processes")
     return found
 
 
 def _form_of(loader: LoaderConfig) -> Any:
-    if isinstance(loader, Foreign) and forms.workers_of(loader.code) is not None:
-        return forms.PY_DATASET
-    return _FORM_OF.get(type(loader))
+    if isinstance(loader, Foreign):
+        return _OF_EXTENSIONS.get(loader.code) if forms.workers_of(loader.code) is None else forms.PY_DATASET
+    return forms.TFDATA if isinstance(loader, TfData) else None
 
 
 def _notes(config: PipelineConfig | None, parts: Written) -> list[str]:

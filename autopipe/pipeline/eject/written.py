@@ -187,28 +187,22 @@ def _code(name: str, says: str, lines: Lines, arguments: str, returned: str) -> 
     return f"\ndef {name}({typed}) -> Any:\n{body}\n\n"
 
 
-def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]:
+def stages(parts: Written) -> tuple[dict[str, str], str]:
     """Return the NumPy code of a sample, for the template of a class that reads them: the functions by their names, and
-    under "opened" the beginning of the class; the lines before a sample exists; and the sample, read and loaded, as an
-    expression. `cached` keeps it in memory from then on.
+    under "opened" the beginning of the class; and the sample, read and loaded, as an expression.
     """
     source, made = parts.source, parts.finished
     loading, arguments = [*source.reading, *parts.prefix], ", ".join(source.arguments)
     load = function("load", "Read a sample: what is the same in every epoch.", loading, arguments, made)
-    loaded, opened, sample = f"load({source.taken})" if load else source.taken, [source.opened], []
-    if load and cached:
-        opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
-        sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
-        loaded = "self._kept[index]"
     differs = "Do to a sample what differs from epoch to epoch."
     texts = {
         "load": load,
         "augment": function("augment", differs, parts.body, f"{made}, rng", made),
         "mix": function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made),
         "finish": parts.finish,
-        "opened": "\n        ".join(opened),
+        "opened": source.opened,
     }
-    return texts, sample, loaded
+    return texts, f"load({source.taken})" if load else source.taken
 
 
 def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:

@@ -75,6 +75,7 @@ def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> Non
         (lambda of: of(loader="threads"), PipelineConfig, "`LoaderConfig` must be an object .*, but got 'threads'"),
         (lambda of: of(loader={"kind": "thread", "workers": 1}), PipelineConfig, "Did you mean `threads`"),
         (lambda of: of(loader={"workers": 1}), PipelineConfig, "loader"),
+        (lambda of: of(loader={"kind": "grain"}), PipelineConfig, "but got .grain.. It was removed"),
         (lambda of: of(loader=Threads(workers=1), devices=0), PipelineConfig, "devices"),
         (lambda of: of(loader=Threads(workers=1), keep="array:-1"), PipelineConfig, "`keep` cannot be 'array:-1'"),
         (lambda of: of(loader=Threads(workers=1), keep="memory:0%"), PipelineConfig, "more than 0%.*got 'memory:0%'"),
