@@ -1,14 +1,12 @@
 """A search space on one machine: the values of each parameter, the conditions under which it counts, and its file form.
 
-Bounds are a small arithmetic: `cores`, `2*cores`, `max(1, gpus)`. They are parsed as Python and computed on whole
-numbers node by node, never evaluated as code. Bounds that need a measurement stay open until `Space.measured`. Reading
-files, removing impossible values and choosing the next configuration belong to `autopipe.search`.
+Bounds are whole numbers, and names such as `cores` and `cores*2`. A bound that needs a measurement stays open until
+`Space.measured`. Reading files, removing impossible values and choosing the next configuration belong to
+`autopipe.search`.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,61 +17,33 @@ import pydantic
 from autopipe.errors import ConfigError, SpaceError, near, shortened
 from autopipe.pipeline.config import Kept, Params, Value, near_parameter, parameter_types
 
-_FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"min": min, "max": max}
-_OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
-_GRAMMAR: Final = "whole numbers, names, `+`, `-`, `*`, `//`, brackets, `min(a, b)` and `max(a, b)`"
-_LONGEST = 80
+MEASURED_BOUNDS: Final = ("workers_beside_reads",)
+"""Names of bounds that are measured at the beginning of a search; `Facts` says under the same names what they are."""
+
+_MOST: Final = 1024  # of anything that a loader counts
+_MOST_BESIDE_READS: Final = 256  # workers, each of which is a process
 
 
 class BoundError(ValueError):
-    """A bound that does not follow the grammar, or uses an unknown name."""
+    """A bound that is neither a whole number nor a known name."""
 
 
-def evaluate(text: str, names: Mapping[str, int]) -> int:
-    """Return the value of an expression: whole numbers, `names`, `+ - * //`, brackets, `min` and `max`.
-
-    Raises:
-        BoundError: with the mistake and, for an unknown name, the nearest known one.
+def numbers(known: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers that the names in a file stand for, each from 1 to 1024. `known` has some of `cores`, `gpus`
+    and the measured bounds.
 
     Example:
-        >>> evaluate("min(16, 2*cores)", {"cores": 4})
-        8
+        >>> numbers({"cores": 4})["cores/2"]
+        2
     """
-    if len(text) > _LONGEST:
-        raise BoundError(f"a bound takes at most {_LONGEST} characters, but this one has {len(text)}")
-    try:
-        return _value(ast.parse(text.strip(), mode="eval").body, names)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        if isinstance(error, BoundError):
-            raise
-        raise BoundError(f"a bound is made of {_GRAMMAR}, but this one is `{text}`") from None
-    except ZeroDivisionError:
-        raise BoundError(f"`{text}` divides by zero") from None
+    found = dict(known)
+    if (cores := known.get("cores")) is not None:
+        found |= {"cores-1": cores - 1, "cores+1": cores + 1, "cores/4": cores // 4, "cores/2": cores // 2}
+        found |= {f"cores*{times}": times * cores for times in (2, 4, 8)}
+    if (beside := known.get("workers_beside_reads")) is not None:
+        found["workers_beside_reads"] = min(beside, _MOST_BESIDE_READS)
+    return {name: min(max(number, 1), _MOST) for name, number in found.items()}
 
-
-def _value(node: ast.expr, names: Mapping[str, int]) -> int:
-    match node:
-        case ast.Constant(value=int(number)) if not isinstance(number, bool):
-            return number
-        case ast.Name(id=name) if name in names:
-            return names[name]
-        case ast.BinOp(op=op) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(node.left, names), _value(node.right, names))
-        case ast.Call(func=ast.Name(id=name), args=[first, second], keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](_value(first, names), _value(second, names))
-        case ast.Name(id=name):
-            known = ", ".join(f"`{each}`" for each in names)
-            raise BoundError(f"`{name}` is no number and none of {known}.{near(name, names)}")
-    raise BoundError(f"a bound is made of {_GRAMMAR}, but `{ast.unparse(node)}` is none of them")
-
-
-MEASURED_BOUNDS: Final = ("reads_at_once", "workers_at_once", "workers_beside_reads")
-"""Names of bounds that are measured at the beginning of a search; `Facts` says under the same names what they are."""
 
 Unmeasured: TypeAlias = Callable[[Mapping[str, int]], tuple[Value, ...]]
 """Returns the values of a parameter from what was measured, by the names in `MEASURED_BOUNDS`."""
@@ -233,16 +203,19 @@ Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydan
 Bound = pydantic.StrictInt | pydantic.StrictStr
 
 MOST_VALUES = 2048
-_WORD = re.compile(r"[A-Za-z_]+")
+_COMPUTED = re.compile(r"[*+/(]|\b(cores|gpus|workers_beside_reads)\b")  # in what is no word for a loader
 
 
 class ParameterSpec(pydantic.BaseModel):
-    """One parameter in a file: `choices`, or a `range` of whole numbers, and `when` it counts."""
+    """One parameter in a file: `choices`, or a `range` of whole numbers, and `when` it counts.
+
+    A range goes from its first bound to the largest of the others.
+    """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     choices: Annotated[list[Scalar], pydantic.Field(min_length=1, max_length=MOST_VALUES)] | None = None
-    range: tuple[Bound, Bound] | None = None
+    range: Annotated[list[Bound], pydantic.Field(min_length=2, max_length=10)] | None = None
     log: pydantic.StrictBool = False
     step: Annotated[pydantic.StrictInt, pydantic.Field(ge=1)] = 1
     when: dict[str, Scalar | list[Scalar]] = {}
@@ -284,7 +257,7 @@ class _Waits:
     where: str = field(repr=False)  # left out of a study's digest: the file may be moved
 
     def __call__(self, measured: Mapping[str, int]) -> tuple[Value, ...]:
-        names = {**self.known, **measured}
+        names = numbers({**self.known, **measured})
         try:
             values = _values(self.written, names, words=self.name == "keep")
         except BoundError as error:
@@ -305,8 +278,7 @@ def resolve(
     """
     known = parameter_types()
     parameters: dict[str, Parameter] = {}
-    # Where nothing waits, one read at a time and a worker a core are enough.
-    still = {name: 1 if name == "reads_at_once" else names.get("cores", 1) for name in MEASURED_BOUNDS}
+    still = dict.fromkeys(MEASURED_BOUNDS, names.get("cores", 1))  # where nothing waits, a worker a core is enough
     for name, written in spec.parameters.items():
         path: Path = ("parameters", name)
         if name not in known:
@@ -328,8 +300,7 @@ def resolve(
 
 
 def _named(written: ParameterSpec) -> set[str]:
-    bounds = [each for each in (*(written.choices or ()), *(written.range or ())) if isinstance(each, str)]
-    return {word for bound in bounds for word in _WORD.findall(bound)}
+    return {each for each in (*(written.choices or ()), *(written.range or ())) if isinstance(each, str)}
 
 
 def places(wanted: Iterable[Value], values: Iterable[Value]) -> tuple[Value, ...]:
@@ -344,7 +315,8 @@ def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = F
     if written.choices is not None:
         return _unique(_choice(choice, names) for choice in written.choices)
     assert written.range is not None
-    low, high = (end if isinstance(end, int) else evaluate(end, names) for end in written.range)
+    low, *others = (_bound(end, names) for end in written.range)
+    high = max(others)
     if low > high and not _named(written):
         raise BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
     high = max(low, high)  # e.g. `range: [1, gpus]` without a GPU
@@ -359,9 +331,18 @@ def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = F
 
 def _choice(choice: Value, names: Mapping[str, int]) -> Value:
     # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
-    if isinstance(choice, str) and (names.keys() & _WORD.findall(choice) or any(sign in choice for sign in "*+/(")):
-        return evaluate(choice, names)
-    return choice
+    return _bound(choice, names) if isinstance(choice, str) and _COMPUTED.search(choice) else choice
+
+
+def _bound(written: int | str, names: Mapping[str, int]) -> int:
+    if isinstance(written, int):
+        return written
+    if written not in names:
+        guess = near(written, names)
+        raise BoundError(
+            f"a bound is a whole number or one of {', '.join(sorted(names))}, but this one is {written!r}.{guess}"
+        )
+    return names[written]
 
 
 def _ladder(low: int, high: int) -> tuple[Value, ...]:

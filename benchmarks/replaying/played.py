@@ -31,11 +31,11 @@ SPACE = """
 schema_version: 1
 parameters:
   loader: [threads, processes, tfdata]
-  threads.workers: {range: [1, 2*cores], log: true, when: {loader: threads}}
+  threads.workers: {range: [1, cores*2], log: true, when: {loader: threads}}
   threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-  processes.workers: {range: [1, cores + 1], log: true, when: {loader: processes}}
+  processes.workers: {range: [1, cores+1], log: true, when: {loader: processes}}
   processes.queue_size: {choices: [2, 8], when: {loader: processes}}
-  tfdata.num_parallel_calls: {choices: [auto, cores, 2*cores, 16], when: {loader: tfdata}}
+  tfdata.num_parallel_calls: {choices: [auto, cores, cores*2, 16], when: {loader: tfdata}}
   tfdata.prefetch: {choices: [auto, 4], when: {loader: tfdata}}
   keep: [none, memory, tfrecord, tfrecord+memory, array, array+memory]
   finish: [device, host]

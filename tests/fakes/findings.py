@@ -23,9 +23,9 @@ SPACE = """
 schema_version: 1
 parameters:
   loader: [threads, processes, tfdata]
-  threads.workers: {range: [1, 2*cores], log: true, when: {loader: threads}}
+  threads.workers: {range: [1, cores*2], log: true, when: {loader: threads}}
   threads.queue_size: {choices: [2, 8], when: {loader: threads}}
-  processes.workers: {range: [1, cores + 1], when: {loader: processes}}
+  processes.workers: {range: [1, cores+1], when: {loader: processes}}
   processes.queue_size: {choices: [8], when: {loader: processes}}
   tfdata.num_parallel_calls: {choices: [auto, cores], when: {loader: tfdata}}
   tfdata.prefetch: {choices: [auto], when: {loader: tfdata}}

@@ -16,7 +16,7 @@ SPACE = """
 schema_version: 1
 parameters:
   loader: [threads]
-  threads.workers: {range: [1, 2*cores], when: {loader: threads}}
+  threads.workers: {range: [1, cores*2], when: {loader: threads}}
   threads.queue_size: {choices: [2, 8], when: {loader: threads}}
   keep: [none, memory]
   finish: [device, host]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import string
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopipe.errors import SpaceError
-from autopipe.pipeline.space import BoundError, Space, evaluate
+from autopipe.pipeline.space import Space
 from autopipe.search import library
 from tests.fakes.spaces import holds
 
@@ -22,7 +21,7 @@ scalars = st.none() | st.booleans() | st.integers(-10, 10**6) | st.floats() | st
 trees = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
 )
-bounds = st.sampled_from([0, 1, 4, "cores", "2*cores", "max(1, gpus)", "core", "1+"])
+bounds = st.sampled_from([0, 1, 4, "cores", "cores*2", "gpus", "core", "1+"])
 parameter = st.fixed_dictionaries(
     {},
     optional={
@@ -77,9 +76,3 @@ def test_whatever_is_read_enumerates_inside_itself_and_counts_what_it_enumerates
         assert holds(space, params)
     if space.count() <= 1000:
         assert space.count() == sum(1 for _ in space.grid())
-
-
-@given(st.text("0123456789coresgpu+-*/(), minax", max_size=30))
-def test_a_bound_is_a_number_or_an_error(text: str) -> None:
-    with contextlib.suppress(BoundError):
-        assert isinstance(evaluate(text, BOUNDS), int)

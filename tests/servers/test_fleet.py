@@ -33,7 +33,7 @@ SPACE = """
 schema_version: 1
 parameters:
   loader: [threads]
-  threads.workers: {choices: [1, cores, 2*cores], when: {loader: threads}}
+  threads.workers: {choices: [1, cores, cores*2], when: {loader: threads}}
   threads.queue_size: {choices: [8], when: {loader: threads}}
   keep: [none]
   finish: [device, host]

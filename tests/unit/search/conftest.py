@@ -30,9 +30,9 @@ from tests.fakes.surface import Surface
 T = TypeVar("T")
 PARAMETERS: Mapping[str, Any] = {
     "loader": ["threads", "processes", "tfdata", "keras"],
-    "threads.workers": {"range": [1, "2*cores"], "log": True, "when": {"loader": "threads"}},
+    "threads.workers": {"range": [1, "cores*2"], "log": True, "when": {"loader": "threads"}},
     "threads.queue_size": {"choices": [2, 8], "when": {"loader": "threads"}},
-    "processes.workers": {"range": [1, "cores + 1"], "when": {"loader": "processes"}},
+    "processes.workers": {"range": [1, "cores+1"], "when": {"loader": "processes"}},
     "processes.queue_size": {"choices": [8], "when": {"loader": "processes"}},
     "tfdata.num_parallel_calls": {"choices": ["auto", "cores"], "when": {"loader": "tfdata"}},
     "tfdata.prefetch": {"choices": ["auto"], "when": {"loader": "tfdata"}},

@@ -290,8 +290,8 @@ def test_each_machine_has_a_proof_of_its_own(space: Space, url: str, monkeypatch
 def test_what_bounds_a_space_is_what_the_first_has_measured(url: str) -> None:
     first, second = opened(url, stale=[]), opened(url, stale=[])
     facts = Surface().facts()
-    measured = first.bounds(dataclasses.replace(facts, reads_at_once=4))
-    assert second.bounds(dataclasses.replace(facts, reads_at_once=8)) == measured
+    measured = first.bounds(dataclasses.replace(facts, workers_beside_reads=4))
+    assert second.bounds(dataclasses.replace(facts, workers_beside_reads=8)) == measured
 
 
 def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, url: str) -> None:
