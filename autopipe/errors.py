@@ -198,6 +198,8 @@ def users_lines_in(text: str) -> list[str]:
 _PLAIN_GRAIN = "Use `threads` or `processes`; `autopipe eject --to grain` writes a workload as plain Grain code."
 REMOVED: Final = {
     "--rehearse": "Simulate the accelerator with `--simulate-step`, and tune on the machine itself when you have it.",
+    "fleet": "`autopipe show FOLDER` lists all artefacts in a folder and below it.",
+    "scale": "`autopipe whatif --devices N --interconnect 12GB/s` predicts more devices from what a tune has measured.",
     "ap.Rehearsal": "Simulate the accelerator with `ap.SimulatedAccelerator`, and tune on the machine itself.",
     "ap.Grain": _PLAIN_GRAIN,
     "loader=grain": _PLAIN_GRAIN,

@@ -72,6 +72,17 @@ def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
         raise ArtifactError(f"`{name}`: {error.message}", hint=_RENEW) from None
 
 
+def below(folder: Path) -> dict[Path, Artifact]:
+    """Return the artefacts in a folder and its subfolders; files that are none are left out."""
+    found = {}
+    for path in sorted(folder.rglob("*.json")):
+        with contextlib.suppress(ArtifactError):
+            found[path] = read(path)
+    if not found:
+        raise ArtifactError(f"There is no artefact in `{folder}`, or below it.", hint="`autopipe tune` writes one.")
+    return found
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """An artefact on disk, and its workload for trials."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,10 @@ def check(
 
 
 def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.AsJson = False) -> None:
-    """Show the profiles in an artefact, and the one for this machine."""
+    """Show the profiles in an artefact, and the one for this machine.
+
+    Of a folder with several artefacts, a line for each profile.
+    """
     import datetime
 
     from autopipe.artifact import artifact as files
@@ -55,17 +59,23 @@ def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.As
     from autopipe.measure import fingerprint
     from autopipe.reports import tables
 
-    content = files.read(artifact)
+    found = files.below(artifact) if artifact.is_dir() else {artifact: files.read(artifact)}
+    here, now = fingerprint.detect(), datetime.datetime.now(datetime.UTC)
+    if len(found) > 1:
+        if as_json:
+            print(json.dumps({str(path): each.model_dump(mode="json") for path, each in found.items()}, indent=2))
+        else:
+            screen.show(tables.artifacts(found, here=here, now=now))
+        return
+    ((artifact, content),) = found.items()
     if as_json:
         print(content.model_dump_json(indent=2))
         return
-    here = fingerprint.detect()
     try:
         choice = pick.pick(content, here, name=str(artifact))
         used, note, live = choice.profile, choice.warning, choice.live
     except ArtifactError as error:  # the package of its loader is missing: show the rest
         used, note, live = None, str(error), None
-    now = datetime.datetime.now(datetime.UTC)
     screen.show(tables.profiles(content, used, note, here=here, now=now, live=live))
 
 

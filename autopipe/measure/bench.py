@@ -303,29 +303,25 @@ def arrived(array: Any) -> None:
         torch.cuda.synchronize()
 
 
-_EXCHANGE_SECONDS = 1.0
-_FEWEST_EXCHANGES = 5
+_EXCHANGES = 5
+_MOST_EXCHANGED = 2**24  # numbers: 64 MiB load any connection fully, and fit beside a large model
 _FLOAT_BYTES = 4
 
 
 def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | float | None]:
     """Measure the exchange of gradients: `gradient_bytes`, and `exchange_seconds` on several devices."""
     numbers = sum(math.prod(weight.shape) for weight in model.trainable_variables)
-    exchanged = strategy.exchange(max(1, numbers))
-    return {
-        "gradient_bytes": numbers * _FLOAT_BYTES,
-        "exchange_seconds": None if exchanged is None else _exchange_seconds(exchanged),
-    }
-
-
-def _exchange_seconds(exchanged: Callable[[], object]) -> float:
-    exchanged()  # compiles
-    began, took = time.perf_counter(), list[float]()
-    while len(took) < _FEWEST_EXCHANGES or time.perf_counter() - began < _EXCHANGE_SECONDS:
-        before = time.perf_counter()
-        exchanged()
-        took.append(time.perf_counter() - before)
-    return median(took)
+    part = min(max(1, numbers), _MOST_EXCHANGED)
+    exchange, seconds = strategy.exchange(part), None
+    if exchange is not None:
+        exchange()  # compiles
+        took = list[float]()
+        for _ in range(_EXCHANGES):
+            before = time.perf_counter()
+            exchange()
+            took.append(time.perf_counter() - before)
+        seconds = median(took) * numbers / part
+    return {"gradient_bytes": numbers * _FLOAT_BYTES, "exchange_seconds": seconds}
 
 
 _WARM_UP_STEPS = 2

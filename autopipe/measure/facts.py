@@ -189,9 +189,9 @@ class Ceiling(OfSetup, LoaderCeiling):
     cores: float | None = pydantic.Field(default=None, gt=0)  # shared by the model and the loader
     # memory of the accelerator in use, by all processes, after the model has trained alone; None without one
     device_bytes: int | None = pydantic.Field(default=None, ge=0)
-    # exchanged between devices in each step; None if not requested
+    # exchanged between devices in each step; None in an older artefact
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
-    # of that on the devices of the setup; None if not requested, or on one device
+    # of that on the devices of the setup, by itself; None on one device
     exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
     resources: Resources | None = None  # that the model alone takes; None if not requested
     # the limit of the chosen configuration by these figures

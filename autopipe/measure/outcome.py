@@ -318,7 +318,6 @@ class CeilingOptions(OfSetup, _OnFiles):
     again: bool = False  # measure the model once more, even if this process has done so
     samples: int | None = pydantic.Field(default=None, ge=1)  # of a batch, over all devices; None for the workload's
     elsewhere: PipelineConfig | None = None  # whose workers run elsewhere: count the cores that they have there
-    exchange: bool = False  # also measure the exchange of gradients between the devices
     resources: bool = False  # also watch what the model alone takes of the machine
 
 

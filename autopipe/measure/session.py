@@ -181,7 +181,8 @@ class Session:
         with watching or contextlib.nullcontext():
             alone = bench.alone(wanted.setup, report, again=wanted.again, samples=wanted.samples)
         report.phase(Phase.MEASURE)
-        exchanged = gradient_exchange(bench.strategy, bench.model) if wanted.exchange else {}
+        trains = self._mode is Mode.TRAIN
+        exchanged = gradient_exchange(bench.strategy, bench.model) if trains else {"gradient_bytes": 0}
         pages = self._page_cache(wanted.page_cache)
         loader = LoaderCeiling()  # stays empty if it is known already, or its costs cannot be separated
         if not (wanted.model_only or isinstance(self._workload.data, WrappedData)):

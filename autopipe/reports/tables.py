@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Group, RenderableType
@@ -271,6 +272,26 @@ def profiles(
     if note is not None:
         parts.append(Text(f"note: {note}", style="yellow"))
     return Group(*parts)
+
+
+def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.datetime) -> Table:
+    """Render `autopipe show` of a folder: a line for each profile of its artefacts."""
+    table = figures("artefact", "machine", "images/s", "age", "fits here", "winner", words=_OF_ARTIFACTS)
+    for path, artifact in found.items():
+        for profile in artifact.profiles:
+            judged = drift.judge(profile, here, now)
+            table.add_row(
+                str(path),
+                wording.machine(profile.hardware),
+                wording.rate(profile.winner.images_per_second.value),
+                f"{judged.age_days} d",
+                "yes" if judged.verdict is drift.Verdict.FITS else "no",
+                wording.config(profile.winner.config),
+            )
+    return table
+
+
+_OF_ARTIFACTS = ("artefact", "machine", "fits here", "winner")
 
 
 def _live(live: Live) -> Table:

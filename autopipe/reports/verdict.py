@@ -419,7 +419,7 @@ def _of_the_figures(result: Result) -> Iterator[str]:
     if result.hosts > 1:
         yield (
             f"All figures are of one of {result.hosts} hosts, which share each batch. They do not contain the exchange "
-            "of weights between hosts: `autopipe scale --interconnect` computes it."
+            "of weights between hosts: `autopipe whatif --devices --interconnect` computes it."
         )
     if result.mode is not Mode.TRAIN:
         yield (

@@ -415,6 +415,7 @@ def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
             devices=count,
             model_images_per_second=max((rate for devices, rate in alone if devices == count), default=None),
             images_per_second=max((rate for devices, rate in reached if devices == count), default=None),
+            exchange_seconds=next((each.exchange_seconds for each in session.ceilings if each.devices == count), None),
         )
         for count in sorted({devices for devices, _ in [*alone, *reached]})
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import datetime
 import json
 import socket
@@ -418,36 +417,17 @@ def _is_once(attributes: Mapping[str, Any]) -> bool:
 # -------------------- studies of a storage: their results on other machines or earlier
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A study in a storage."""
-
-    name: str
-    workload: str  # the digest of its workload
-    data: str  # the digest of its data; empty if not recorded
-    hardware: str  # its machine, as JSON; empty if not recorded
-    trials: int  # finished ones
-    best: tuple[PipelineConfig, float] | None  # the fastest measured one, and its images/s, if any
-    last_at: datetime.datetime | None  # the end or beginning of its last trial, if any
-
-
-def every(storage_url: str, workload: str | None = None) -> list[Kept]:
-    """Return the studies of autopipe in a storage, the oldest first; of one workload, if its digest is given. Raises
-    TrialError if the storage cannot be used, as all functions below.
-    """
-    with _earlier_opened(storage_url) as storage:
-        studies = [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
-        found = [_kept(study, workload) for study in studies]
-    return [each for each in found if each is not None]
-
-
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
     """Return the best configuration of every study of a workload, on any machine; the latest study's first. Studies are
-    opened with the digest of their `workload`; a storage in memory, None, holds nothing.
+    opened with the digest of their `workload`; a storage in memory, None, holds nothing. Raises TrialError if the
+    storage cannot be used, as the function below.
     """
-    found = [] if storage_url is None else every(storage_url, workload)
-    best = [each.best[0] for each in reversed(found) if each.best is not None]
-    return list({config.key(): config for config in best}.values())
+    if storage_url is None:
+        return []
+    with _earlier_opened(storage_url) as storage:
+        studies = [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
+        best = [_best(study) for study in reversed(studies) if _is_of(study, workload)]
+    return list({config.key(): config for config in best if config is not None}.values())
 
 
 def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
@@ -469,27 +449,13 @@ def _earlier_opened(storage_url: str) -> Iterator[BaseStorage]:
         settle(storage)
 
 
-def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
-    digests = study.user_attrs.get("digests")
-    if not isinstance(digests, dict) or "workload" not in digests:
-        return None  # not a study of autopipe
-    if workload not in (None, digests["workload"]):
-        return None
+def _is_of(study: optuna.Study, workload: str) -> bool:
+    digests = study.user_attrs.get("digests")  # which a study of somebody else's has not
+    return isinstance(digests, dict) and digests.get("workload") == workload
+
+
+def _best(study: optuna.Study) -> PipelineConfig | None:
     rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
     rows = [row for row in rows if not row.config.loader.is_foreign]
     best = max(rows, key=lambda row: row.value or 0.0, default=None)
-    times = [each.datetime_complete or each.datetime_start for each in study.get_trials(deepcopy=False)]
-    last = max((each for each in times if each is not None), default=None)
-    return Kept(
-        name=study.study_name,
-        workload=str(digests["workload"]),
-        data=str(digests.get("data", "")),
-        hardware=str(digests.get("hardware", "")),
-        trials=sum(each.state.is_finished() for each in study.get_trials(deepcopy=False)),
-        best=None if best is None else (best.config, _rate(best)),
-        last_at=None if last is None else last.astimezone(),
-    )
-
-
-def _rate(row: Row) -> float:
-    return row.outcome.images_per_second.value if isinstance(row.outcome, Measurement) else row.value or 0.0
+    return None if best is None else best.config

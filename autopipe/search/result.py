@@ -147,6 +147,7 @@ class DeviceCount(Value):
     devices: int
     model_images_per_second: float | None = None  # the model alone, in its fastest setup
     images_per_second: float | None = None  # the best configuration
+    exchange_seconds: Amount | None = None  # of the gradients between them; None on one
 
 
 class Result(Value):

@@ -282,6 +282,8 @@ def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
     assert found.loader_images_per_second is not None
     assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
     assert found.bytes_per_image is not None
+    assert found.gradient_bytes is not None
+    assert found.exchange_seconds is None  # on one device
     assert (found.compact_bytes, found.finished_bytes) == (plan.compact.bytes, plan.finished.bytes)
     assert plan.finished.bytes - plan.compact.bytes == 3 * 8 * 8 * 3  # of four bytes a value in place of one
     assert found.read_bytes_per_second is None

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from autopipe.measure.outcome import Measurement
 from autopipe.reports import tables
-from tests.fakes.commands import autopipe, content, in_shell, succeeded
+from tests.fakes.commands import autopipe, content, in_shell, python, succeeded
 from tests.fakes.images import in_classes
 from tests.fakes.workload_script import TRAIN
 
@@ -25,15 +25,29 @@ def test_a_step_is_timed(tmp_path: Path) -> None:
     assert (told["mode"], told["batch_size"]) == ("predict", 4)
 
 
+EXCHANGE = """
+from autopipe.pipeline.config import ModelSetup
+from autopipe.search import searching
+from autopipe.search.settings import Settings
+
+with searching.runner_for("train.py:workload", Settings(virtual_devices=2)) as runner:
+    found = runner.ceiling(ModelSetup(devices=2), {"model_only": True})
+print(found.gradient_bytes, found.exchange_seconds > 0)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "before"), [("tensorflow", "import tensorflow as tf; tf.constant(0)"), ("jax", "")]
 )
-def test_two_virtual_devices_are_measured(backend: str, before: str, tmp_path: Path) -> None:
+def test_two_virtual_devices_are_measured_and_their_exchange(backend: str, before: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{before}\n{TRAIN}")
     line = "measure train.py:workload --virtual-devices 2 --set devices=2 --seconds 0.5 --json"
     done = succeeded(autopipe(*line.split(), cwd=tmp_path, backend=backend))
     assert len(json.loads(done.stdout)["ran"]["devices"]) == 2
+    (tmp_path / "exchange.py").write_text(EXCHANGE)
+    told = succeeded(python("exchange.py", cwd=tmp_path, backend=backend)).stdout
+    assert told == "20 True\n"  # four weights and a bias, of four bytes
 
 
 PHOTOS = """

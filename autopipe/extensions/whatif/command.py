@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,11 @@ from autopipe.cli import options, screen
 if TYPE_CHECKING:  # imported before `--help` answers
     from rich.table import Table
 
-    from autopipe.extensions.whatif.prediction import WhatIf
+    from autopipe.extensions.whatif.prediction import Interconnect, WhatIf
 
 GROUP = "Look closer"
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(B|bits?)/s", re.IGNORECASE)
+_DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def whatif(
@@ -22,6 +25,14 @@ def whatif(
     cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,
+    interconnect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="12GB/s",
+            help="What lies between devices: 12GB/s, 25Gbit/s, or one of pcie3, pcie4, nvlink-a100, nvlink-h100, "
+            "10gbe, 25gbe, 100gbe. By default as measured, or else pcie3.",
+        ),
+    ] = None,
     read_latency: Annotated[
         str | None, typer.Option(metavar="20ms", help="What one read takes with no other beside it.")
     ] = None,
@@ -43,6 +54,7 @@ def whatif(
         cores=cores,
         step_seconds=None if step is None else option_values.seconds(step, "--step"),
         devices=devices,
+        interconnect=None if interconnect is None else rate_of(interconnect, "--interconnect"),
         read_latency_seconds=None if read_latency is None else option_values.seconds(read_latency, "--read-latency"),
         batch_size=batch,
         memory_bytes=None if memory is None else option_values.size(memory, "--memory"),
@@ -55,6 +67,23 @@ def whatif(
         print(found.model_dump_json(indent=2))
     else:
         screen.show(render(found, measured.pairs[0][1]))
+
+
+def rate_of(text: str, option: str) -> Interconnect:
+    """Return the connection between devices: a preset by name, or a rate such as `12GB/s` or `25Gbit/s`."""
+    from autopipe.errors import ConfigError, near
+    from autopipe.extensions.whatif.prediction import INTERCONNECTS, Interconnect
+
+    if text in INTERCONNECTS:
+        return INTERCONNECTS[text]
+    match = _RATE.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ConfigError(
+            f"`{option}` must be a rate such as 12GB/s or 25Gbit/s, or one of {', '.join(INTERCONNECTS)}; "
+            f"but got {text!r}.{near(text, INTERCONNECTS)}"
+        )
+    bits = 8 if match[3].lower().startswith("bit") else 1
+    return Interconnect(bytes_per_second=float(match[1]) * _DECIMAL[match[2].upper()] / bits, source=f"{option} {text}")
 
 
 def render(found: WhatIf, measured: float) -> Table:

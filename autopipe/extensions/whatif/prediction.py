@@ -2,6 +2,12 @@
 
 Arithmetic on an artefact's content; nothing is measured here. A prediction is corrected by the predictions that the
 same study has checked, and its range is as wide as their errors. Beyond twice the measured values, a note says so.
+
+    step(N) = t(B/N) + max(0, 2 (N-1)/N * gradient bytes / bandwidth - what overlaps)
+
+is the time of a step of N devices that share a batch of B samples: each computes its part, then they exchange gradients
+around a ring, in which each sends and receives 2 (N-1)/N of their bytes (Patarasu and Yuan, J. Parallel Distrib.
+Comput. 69, 2009).
 """
 
 from __future__ import annotations
@@ -18,19 +24,54 @@ from autopipe import again
 from autopipe.artifact import artifact as files
 from autopipe.artifact import pick
 from autopipe.errors import ArtifactError
+from autopipe.hardware.machine import size_text
 from autopipe.measure import bottleneck as bottlenecks
 from autopipe.measure import costs as cost_model
 from autopipe.measure import fingerprint
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, ReadCosts, ReadRung
 from autopipe.pipeline.config import Kept, PipelineConfig
-from autopipe.values import Estimate, Value
+from autopipe.search.result import Result
+from autopipe.values import Estimate, Value, milliseconds_text
 
 _EVIDENCE = 8  # configurations that predictions are compared with, the fastest
 _LEAST_ERROR = 0.05
 _FEW_PAIRS_ERROR = 0.15  # if there are too few measurements
 _FEW_PAIRS = 3
 _HAND_OVER_ERROR = 0.2  # of what threads wait for each other, which differs by that from one second to the next
+
+
+HIDDEN_SHARE = 1 / 2
+"""Of the exchange, at most: gradients become known one after the other, and the last wait for the whole of it."""
+HIDDEN_STEP_SHARE = 1 / 3
+"""Of the computation, at most: half of the backward pass, which is two thirds of a step. With both, the published
+efficiencies of Horovod are met within four points (tests/extensions/whatif/test_prediction.py)."""
+
+_LEAST_FIXED = 0.05  # of a step: two readings of a model alone differ by less than this
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Interconnect:
+    """The connection between devices."""
+
+    bytes_per_second: float  # that a device sends while it receives as much: the "bus bandwidth" of nccl-tests
+    source: str  # the origin of the figure
+
+
+INTERCONNECTS: Mapping[str, Interconnect] = {
+    "10gbe": Interconnect(bytes_per_second=1.25e9, source="10 Gbit/s, its line rate"),
+    "25gbe": Interconnect(bytes_per_second=3.125e9, source="25 Gbit/s, its line rate"),
+    "100gbe": Interconnect(bytes_per_second=12.5e9, source="100 Gbit/s, its line rate"),
+    "pcie3": Interconnect(bytes_per_second=12e9, source="PCIe 3.0 x16: 15.75 GB/s less a quarter for its protocol"),
+    "pcie4": Interconnect(bytes_per_second=24e9, source="PCIe 4.0 x16: 31.5 GB/s less a quarter for its protocol"),
+    "nvlink-a100": Interconnect(
+        bytes_per_second=200e9, source="all_reduce_perf on 8 A100, NVIDIA/nccl-tests issue 149"
+    ),
+    "nvlink-h100": Interconnect(bytes_per_second=370e9, source="the ring on H100, NVIDIA/nccl-tests issue 212"),
+}
+"""By name, what `--interconnect` takes."""
+
+_ASSUMED = dataclasses.replace(INTERCONNECTS["pcie3"], source=f"assumed: {INTERCONNECTS['pcie3'].source}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +84,9 @@ class Measured:
     pairs: Sequence[tuple[PipelineConfig, float]]  # configurations and their images/s, the winner's among them
     cache_bytes: int | None = None  # of a cache of all samples; None if unknown
     memory_bytes: int | None = None  # of the machine; None if unknown
+    devices: Mapping[int, float] = dataclasses.field(default_factory=dict)  # images/s of the model alone on so many
+    doubled_images_per_second: float | None = None  # of the model alone with twice the batch; None if not measured
+    interconnect: Interconnect = _ASSUMED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +135,7 @@ class Machine:
     cores: float | None = None  # usable ones
     step_seconds: float | None = None  # of the model for a batch, on an accelerator that takes nothing of the cores
     devices: int | None = None  # that share a batch
+    interconnect: Interconnect | None = None  # between them
     read_latency_seconds: float | None = None  # of one read with no other beside it
     batch_size: int | None = None  # samples a batch
     storage_factor: float = 1.0  # how many times as fast the storage is, latency and bandwidth
@@ -151,7 +196,19 @@ def read(artifact: Path) -> Measured:
         pairs=pairs,
         cache_bytes=found.cache_bytes,
         memory_bytes=profile.hardware.memory_bytes,
+        devices={each.devices: each.model_images_per_second or 0.0 for each in found.devices},
+        doubled_images_per_second=found.doubled_images_per_second,
+        interconnect=_between(found, found.ceiling.gradient_bytes or 0),
     )
+
+
+def _between(found: Result, gradient_bytes: int) -> Interconnect:
+    """Return the connection as it was measured between the most devices."""
+    for each in sorted(found.devices, key=lambda each: -each.devices):
+        if each.exchange_seconds and gradient_bytes:
+            rate = _sent_bytes(each.devices, gradient_bytes) / each.exchange_seconds
+            return Interconnect(bytes_per_second=rate, source=f"measured between {each.devices} devices")
+    return _ASSUMED
 
 
 def what_if(measured: Measured, machine: Machine) -> WhatIf:
@@ -213,16 +270,59 @@ def moved(measured: Measured, machine: Machine) -> Ceiling:
 def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, float]:
     was = measured.ceiling
     alone, busy = _alone(measured), was.model_core_seconds_per_image
-    devices = (machine.devices or was.devices) / was.devices
+    devices = machine.devices or was.devices
     if machine.step_seconds is not None:
         batch = machine.batch_size or measured.batch_size
-        return batch / machine.step_seconds * (machine.devices or was.devices), 0.0
+        return batch / (_step(measured, machine, machine.step_seconds, devices)), 0.0
     taken, had = alone * busy, was.cores or cores
     if taken > _ALL_CORES * had:
         alone *= cores / had  # it computes on the cores, and on all of them
     elif busy > 0:
         alone = min(alone, cores / busy)
-    return alone * devices, busy
+    if devices == was.devices:
+        return alone, busy
+    if known := _measured_on(measured, devices):
+        return alone * known / measured.devices[was.devices], busy
+    return measured.batch_size / _step(measured, machine, _of_one(measured, alone), devices), busy
+
+
+def _measured_on(measured: Measured, devices: int) -> float | None:
+    """Return images/s of the model alone on so many devices; None unless that was measured on these and those used."""
+    return measured.devices.get(devices) if measured.devices.get(measured.ceiling.devices) else None
+
+
+def _of_one(measured: Measured, alone: float) -> float:
+    """Return the seconds of a step on one device, from the rate of the model alone on those that were used."""
+    devices, step = measured.ceiling.devices, measured.batch_size / alone
+    exchange = _exchange(measured, measured.interconnect, devices)
+    own = min(step - HIDDEN_SHARE * exchange, (step - exchange) / (1 - HIDDEN_STEP_SHARE))  # `_step`, solved for it
+    return max(own, 1e-9) * devices
+
+
+def _step(measured: Measured, machine: Machine, of_one: float, devices: int) -> float:
+    """Return the seconds of a step on so many devices, which takes `of_one` on one."""
+    fixed = 0.0 if machine.step_seconds is not None else _fixed_share(measured) * of_one
+    own = fixed + (of_one - fixed) / devices
+    exchange = _exchange(measured, machine.interconnect or measured.interconnect, devices)
+    return own + exchange - min(HIDDEN_SHARE * exchange, HIDDEN_STEP_SHARE * own)
+
+
+def _fixed_share(measured: Measured) -> float:
+    """Return the part of a step that a smaller batch takes, too, from steps with the batch and with twice of it."""
+    if measured.doubled_images_per_second is None or measured.ceiling.devices > 1:
+        return 0.0
+    alone = measured.ceiling.model_images_per_second.value
+    share = 2 - 2 * alone / measured.doubled_images_per_second
+    return min(share, 1.0) if share > _LEAST_FIXED else 0.0
+
+
+def _exchange(measured: Measured, between: Interconnect, devices: int) -> float:
+    """Return the seconds in which a ring of devices sums up their gradients."""
+    return _sent_bytes(devices, measured.ceiling.gradient_bytes or 0) / between.bytes_per_second
+
+
+def _sent_bytes(devices: int, gradient_bytes: int) -> float:
+    return 2 * (devices - 1) / devices * gradient_bytes
 
 
 def _alone(measured: Measured) -> float:
@@ -329,11 +429,30 @@ def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[s
             yield f"Far from what was measured: {name} by a factor of {factor:.3g}. Take it as a direction."
     if machine.step_seconds is not None:
         yield "The model is taken to run beside the cores, as on an accelerator, and to take nothing of them."
-    if machine.devices is not None and machine.devices != was.devices:
-        yield "The model is taken to grow with its devices; exchanging gradients costs something, too."
+    yield from _on_devices(measured, machine)
     if machine.batch_size is not None and machine.step_seconds is None:
         yield "The model is taken to do as many images/s with the other batch; --step says otherwise."
     if machine.read_latency_seconds is not None and was.reads is None:
         yield "Reads were not measured in this study, so their latency changes nothing here."
     if machine.memory_bytes is not None and measured.cache_bytes is None:
         yield "What all samples take in memory is not known here, so more or less of it changes nothing."
+
+
+def _on_devices(measured: Measured, machine: Machine) -> Iterator[str]:
+    was, batch = measured.ceiling, machine.batch_size or measured.batch_size
+    devices = machine.devices or was.devices
+    if batch % devices:
+        yield f"{devices} devices cannot share a batch of {batch} evenly."
+    if devices == 1 or (machine.step_seconds is None and (devices == was.devices or _measured_on(measured, devices))):
+        return
+    between = machine.interconnect or measured.interconnect
+    if was.gradient_bytes is None:
+        yield "The exchange of gradients is left out: this profile does not keep their size. `autopipe retune` does."
+    elif was.gradient_bytes:
+        took = milliseconds_text(_exchange(measured, between, devices))
+        yield (
+            f"The {devices} devices exchange {size_text(was.gradient_bytes)} of gradients a step. That takes {took} at "
+            f"{between.bytes_per_second / 1e9:,.3g} GB/s ({between.source}). At most half of it overlaps."
+        )
+    if machine.step_seconds is not None or measured.doubled_images_per_second is None:
+        yield "A device is taken to compute its part of a batch in that part of the time; small parts take longer."

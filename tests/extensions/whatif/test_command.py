@@ -10,8 +10,10 @@ import pytest
 
 from autopipe import again
 from autopipe.artifact import artifact as files
-from autopipe.extensions.whatif import prediction
+from autopipe.errors import ConfigError
+from autopipe.extensions.whatif import command, prediction
 from autopipe.measure import fingerprint
+from autopipe.search.result import DeviceCount
 from autopipe.values import Estimate
 from tests.extensions.whatif.test_prediction import ceiling
 from tests.fakes.profiles import about, artifact, config, profile, trial
@@ -61,6 +63,28 @@ def test_a_profile_without_costs_is_refused_with_what_to_do(autopipe: Autopipe, 
     assert again.autopipe("retune", old) in error
 
 
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [("12GB/s", 12e9), ("25Gbit/s", 3.125e9), ("800 MB/s", 8e8), ("1.5gb/s", 1.5e9), ("25gbe", 3.125e9)],
+)
+def test_an_interconnect_is_a_rate_in_bytes_or_bits_or_a_name(text: str, bytes_per_second: float) -> None:
+    assert command.rate_of(text, "--interconnect").bytes_per_second == bytes_per_second
+
+
+@pytest.mark.parametrize("text", ["12", "12GB", "0GB/s", "pcie5x", "-1GB/s"])
+def test_what_is_no_interconnect_is_refused_with_the_names_that_are(text: str) -> None:
+    with pytest.raises(ConfigError, match="`--interconnect` must be a rate such as 12GB/s"):
+        command.rate_of(text, "--interconnect")
+
+
+def test_the_exchange_that_a_tune_has_measured_is_taken(autopipe: Autopipe, tmp_path: Path) -> None:
+    two = DeviceCount(devices=2, model_images_per_second=15_000.0, exchange_seconds=0.01)
+    costs = ceiling(gradient_bytes=10**8)
+    here = profile(hardware=fingerprint.detect(), ceiling=costs, devices=(DeviceCount(devices=1), two))
+    path = files.write(artifact(here), tmp_path / "a.json")
+    assert "at 10 GB/s (measured between 2 devices)" in " ".join(autopipe("whatif", path, "--devices", "4").out.split())
+
+
 @pytest.mark.parametrize("cores", ["inf", "1e300", "0"])
 def test_a_machine_that_nobody_has_is_wrong_use(autopipe: Autopipe, tuned: Path, cores: str) -> None:
     assert "--cores" in autopipe("whatif", str(tuned), "--cores", cores).refused()
@@ -70,7 +94,7 @@ PAGE = (Path(prediction.__file__).with_name("README.md")).read_text()
 COMMANDS = re.findall(r"^autopipe (whatif .*)$", PAGE, re.M)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_of_the_docs_run(autopipe: Autopipe, tuned: Path, command: str) -> None:
-    done = autopipe(*command.replace("tuned/autopipe.json", str(tuned)).split())
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_commands_of_the_docs_run(autopipe: Autopipe, tuned: Path, line: str) -> None:
+    done = autopipe(*line.replace("tuned/autopipe.json", str(tuned)).split())
     assert done.status == 0, done.err

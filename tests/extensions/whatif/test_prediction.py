@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.extensions.whatif.prediction import Machine, Measured, WhatIf, correction, what_if
+from autopipe.extensions.whatif.prediction import INTERCONNECTS, Machine, Measured, WhatIf, correction, what_if
 from autopipe.measure.costs import Costs, predict
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
@@ -84,6 +84,65 @@ def test_a_model_on_the_cores_grows_with_them_and_a_step_that_is_given_is_that_o
     ]
     found = [asked(study, **machine).model_images_per_second for study, machine in machines]
     assert found == pytest.approx([200, 100, 320, 2560])
+
+
+# Images/s of one P100 at batch 64: tensorflow.org/performance/benchmarks (DGX-1, synthetic data); ResNet-101 lies
+# between ResNet-50 (219) and ResNet-152 (91.8) by its multiplications (arXiv 1512.03385, table 1: 3.8, 7.6 and 11.3
+# billion). Parameters: the models' papers. Efficiencies on 128 servers of 4 GPUs with 25 Gbit/s each: Horovod's
+# docs/benchmarks.rst.
+@pytest.mark.parametrize(
+    ("images_per_second", "parameters", "published"),
+    [(142.0, 23.9e6, 0.90), (112.0, 44.5e6, 0.90), (154.0, 138.4e6, 0.68)],
+    ids=["Inception V3", "ResNet-101", "VGG-16"],
+)
+def test_horovods_efficiencies_on_512_gpus_are_met_within_four_points(
+    images_per_second: float, parameters: float, published: float
+) -> None:
+    batch = 512 * 64
+    there = asked(
+        measured(ceiling(gradient_bytes=int(4 * parameters))),
+        devices=512,
+        batch_size=batch,
+        step_seconds=batch / images_per_second,
+        interconnect=INTERCONNECTS["25gbe"],
+    )
+    assert there.model_images_per_second / (512 * images_per_second) == pytest.approx(published, abs=0.04)
+
+
+# What users of Keras 2's multi_gpu_model reported: mnist_mlp, one Dense layer, 63 s on one GPU and 100 s on two for 100
+# epochs of 469 steps (keras issue 11342); cifar10_resnet, ResNet-20, 27 s and 32 s for 1563 steps of 32 (issue 9543).
+# Both steps are far longer than their arithmetic: twice the batch is taken to take 6 % more time.
+@pytest.mark.parametrize(
+    ("step_seconds", "parameters"), [(63 / 46_900, 0.41e6), (27 / 1563, 0.27e6)], ids=["mnist_mlp", "cifar10_resnet"]
+)
+def test_small_models_that_users_found_slower_on_two_gpus_are_not_worth_it(
+    step_seconds: float, parameters: float
+) -> None:
+    alone = 32 / step_seconds
+    study = measured(ceiling(model=alone, gradient_bytes=int(4 * parameters)))
+    study = dataclasses.replace(study, doubled_images_per_second=2 * alone / 1.06)
+    assert asked(study, devices=2).model_images_per_second < 1.05 * alone
+
+
+def test_devices_exchange_gradients_beside_at_most_half_of_it_and_a_third_of_their_work() -> None:
+    study = measured(ceiling(model=320.0, gradient_bytes=100_000_000))  # 0.1 s a step of 32
+    ten = dataclasses.replace(INTERCONNECTS["pcie3"], bytes_per_second=10e9)
+    slow = dataclasses.replace(ten, bytes_per_second=1e9)
+    for between, exchange in ((ten, 0.015 / 2), (slow, 0.15 - 0.025 / 3)):
+        there = asked(study, devices=4, interconnect=between)
+        assert there.model_images_per_second == pytest.approx(32 / (0.025 + exchange))
+        assert any("95.4 MiB of gradients" in note for note in there.notes)
+    on_four = measured(ceiling(model=32 / 0.0325, gradient_bytes=100_000_000, devices=4))
+    on_four = dataclasses.replace(on_four, interconnect=ten)
+    assert asked(on_four, devices=1).model_images_per_second == pytest.approx(320)
+
+
+def test_devices_that_were_measured_are_not_predicted() -> None:
+    study = measured(ceiling(model=300.0, gradient_bytes=10**9))
+    study = dataclasses.replace(study, devices={1: 300.0, 2: 330.0})
+    there = asked(study, devices=2)
+    assert there.model_images_per_second == pytest.approx(330)
+    assert there.notes == ()
 
 
 def test_more_reads_at_a_time_make_up_for_a_longer_latency() -> None:
@@ -185,6 +244,8 @@ def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None
         ({"step_seconds": 1e-4}, "the model's rate by a factor of 32"),
         ({"read_latency_seconds": 0.1}, "Reads were not measured"),
         ({"memory_bytes": 2.0**36}, "What all samples take in memory is not known"),
+        ({"devices": 2}, "The exchange of gradients is left out"),
+        ({"devices": 3, "step_seconds": 0.01}, "3 devices cannot share a batch of 32 evenly"),
     ],
 )
 def test_beyond_twice_what_was_measured_it_says_so(machine: dict[str, Any], said: str | None) -> None:

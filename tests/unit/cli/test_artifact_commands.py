@@ -61,6 +61,18 @@ def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> Non
     assert files.parse(autopipe("show", path, "--json").out.encode()) == artifact()
 
 
+def test_show_of_a_folder_lists_all_artefacts_in_and_below_it(autopipe: Autopipe, tmp_path: Path) -> None:
+    one = files.write(artifact(profile(hardware=HERE), profile()), tmp_path / "one.json")
+    (tmp_path / "other.json").write_text("{}")
+    assert "profile 2 of 2" in autopipe("show", tmp_path).out  # the only one there
+    (tmp_path / "deep").mkdir()
+    two = files.write(artifact(), tmp_path / "deep" / "two.json")
+    assert len(autopipe("show", tmp_path).out.splitlines()) >= 4
+    assert set(json.loads(autopipe("show", tmp_path, "--json").out)) == {str(one), str(two)}
+    (tmp_path / "empty").mkdir()
+    assert "There is no artefact in" in autopipe("show", tmp_path / "empty").refused()
+
+
 @pytest.mark.parametrize("command", ["show", "check", "retune"])
 def test_from_where_a_tune_was_run_its_artefact_is_named(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
