@@ -309,6 +309,22 @@ def test_a_killed_nursery_is_replaced_with_the_next_worker_that_dies() -> None:
     assert gone([nursery, *workers])
 
 
+def test_a_worker_that_answers_in_time_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ended = list[int](), Nursery.ended
+
+    def counted(nursery: Nursery, pid: int) -> int | None:
+        asked.append(pid)
+        return ended(nursery, pid)
+
+    monkeypatch.setattr(Nursery, "ended", counted)
+    with opened(ap.Workload(data=Large(), ops=[], batch_size=1), ap.Processes(workers=1)) as loader:
+        batches = loader.batches(0, last=True)
+        next(batches)  # the process has started
+        asked.clear()
+        made = len(list(batches))
+    assert len(asked) < made // 2  # asked only where a second passed without an answer
+
+
 def test_workers_do_not_share_the_random_numbers_of_numpy() -> None:
     class Drawn(Large):
         def read(self, index: int) -> NDArray[np.uint8]:

@@ -291,13 +291,14 @@ class WorkerProcess:
         """
         self._socket.settimeout(_LOOK_SECONDS)
         try:
+            gone = False
             while True:
-                gone = self._nursery.ended(self.pid) is not None  # asked first: earlier messages have arrived by now
                 try:
                     return receive(self._socket)[0]
                 except TimeoutError:
                     if gone:
                         raise EOFError from None
+                    gone = self._nursery.ended(self.pid) is not None  # its last message has arrived by now, if so
         finally:
             with contextlib.suppress(OSError):  # it was stopped meanwhile
                 self._socket.settimeout(None)
