@@ -309,6 +309,15 @@ def test_a_killed_nursery_is_replaced_with_the_next_worker_that_dies() -> None:
     assert gone([nursery, *workers])
 
 
+def test_worker_processes_run_no_module_of_the_working_directory_in_place_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "socket.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1)) as loader:
+        assert len(list(loader.batches(0, last=True))) == 10
+
+
 def test_a_worker_that_answers_in_time_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, ended = list[int](), Nursery.ended
 

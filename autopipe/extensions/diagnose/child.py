@@ -171,7 +171,7 @@ def main() -> None:
     os.set_inheritable(arguments.fd, False)
     sys.meta_path.insert(0, frameworks.AfterImport("keras", _Watch(arguments).patch))
     sys.argv = [arguments.script, *arguments.arguments]
-    sys.path[0] = str(Path(arguments.script).resolve().parent)  # as for `python SCRIPT`
+    sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
     runpy.run_path(arguments.script, run_name="__main__")
 
 

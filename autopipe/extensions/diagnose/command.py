@@ -91,7 +91,7 @@ def watch(
         )
     child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
     with tempfile.TemporaryFile() as told:
-        command = [sys.executable, "-m", child, f"--fd={told.fileno()}", *wanted, str(script), *arguments]
+        command = [sys.executable, "-P", "-m", child, f"--fd={told.fileno()}", *wanted, str(script), *arguments]
         environment = {**os.environ, **import_path()}
         sys.stdout.flush()
         status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=environment))

@@ -167,6 +167,7 @@ class Child:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",
                     "-m",
                     "autopipe.measure.trial.runner",
                     f"--fd={theirs.fileno()}",

@@ -123,6 +123,7 @@ class _Server:
         terms = request.terms
         self._report.phase(Phase.IMPORT)
         gpu.require_installed()  # before Keras, which names no extra
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the modules of the user only, once ours are there
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
         with _warnings_told(self._report):
             _prepare_devices()

@@ -174,8 +174,8 @@ class Nursery:
         descriptors = [theirs.fileno(), self._recipe.descriptor]
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
-        command = [sys.executable, "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-P", "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(place or os.curdir for place in sys.path)}
         environment |= {} if self._indexed is None else WITHOUT_DEVICES
         environment |= {} if _is_as_it_is(self._indexed) else processes.library_variables(1)
         environment |= self._environment
