@@ -207,10 +207,16 @@ class _WrappedLoader(WorkloadLoader):
         self, elements: Generator[Any, None, None], start: int, form: Callable[[Batch], Batch]
     ) -> Iterator[Batch]:
         """Yield the batches of an epoch from batch `start` on; a dataset that goes on does not skip to there."""
-        skipped, stop = (0, len(self) - start) if self._open().goes_on else (start, len(self))
+        goes_on = self._open().goes_on
+        skipped, stop = (0, len(self) - start) if goes_on else (start, len(self))
         with contextlib.closing(elements):  # here, and not later: the user's `on_epoch_end` may raise
-            for element in itertools.islice(elements, skipped, stop):
-                yield form(self._checked(flat(element, self.spec.structure)))
+            number = skipped
+            try:
+                for number, element in enumerate(itertools.islice(elements, skipped, stop), skipped + 1):  # noqa: B007
+                    yield form(self._checked(flat(element, self.spec.structure)))
+            finally:
+                if number == stop and not goes_on:
+                    next(elements, None)  # as Keras does: before its end is seen, TensorFlow keeps no cache
 
     def _open(self) -> Feeder:
         if self._feeder is None:

@@ -358,6 +358,30 @@ def test_parameters_that_change_what_is_trained_are_refused() -> None:
         next(iter(loader.batches(0)))
 
 
+@pytest.mark.parametrize("form", ["batches", "native_dataset"])
+@pytest.mark.parametrize("whole", [False, True], ids=["short-last", "drop_remainder"])
+def test_a_users_cache_is_complete_after_the_first_epoch(form: str, *, whole: bool) -> None:
+    made: list[int] = []
+
+    def load(number: Any) -> Any:
+        made.append(int(number))
+        return np.float32(number)
+
+    def make(calls: int = 1) -> Any:
+        dataset = tf.data.Dataset.range(10)
+        dataset = dataset.map(lambda n: tf.ensure_shape(tf.numpy_function(load, [n], tf.float32), []), calls)
+        return dataset.cache().batch(4, drop_remainder=whole)
+
+    with opened(_wrapped(make)) as loader:
+        made.clear()  # what the look at the first batch made
+        for epoch in range(3):
+            batches = iter(loader.batches(epoch) if form == "batches" else loader.native_dataset(epoch, 1))
+            for _ in range(len(loader)):  # and none behind the last one, as a training takes its steps
+                next(batches)
+            del batches
+    assert sorted(made) == list(range(10))
+
+
 def test_the_other_loaders_cannot_feed_a_wrapped_dataset_nor_it_other_data() -> None:
     with pytest.raises(ConfigError, match="`threads` cannot feed it"):
         assembly.build_loader(TENSORS, ap.PipelineConfig(loader=ap.Threads(workers=1)))
