@@ -1,8 +1,7 @@
-"""Whether a tuned configuration still fits: the drift of a training, its exports, and the rules of a check.
+"""Whether a tuned configuration still fits: the drift of a training, and the rules of a check.
 
 `shortfall` decides on a training, which an `EpochMonitor` watches; `judge` and `with_rates` on a machine and workload,
-for which their caller measures. The exports write lines of JSON, Prometheus's text format, or call exporters of
-extensions.
+for which their caller measures.
 """
 
 from __future__ import annotations
@@ -10,22 +9,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-import functools
-import json
-import os
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pydantic
 
-from autopipe import again, registry
+from autopipe import again
 from autopipe.artifact import pick
 from autopipe.artifact.schema import Profile
-from autopipe.errors import ConfigError, near
-from autopipe.hardware import disk, machine
+from autopipe.hardware import machine
 from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware, compare_workload
 from autopipe.measure.stats import FEWEST_PAIRS, median
@@ -33,47 +27,6 @@ from autopipe.values import Estimate, Value, rate_text
 
 if TYPE_CHECKING:
     from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
-
-
-# -------------------- exports
-
-GROUP: Final = "autopipe.exporters"
-HELP: Final = {
-    "images_per_second": "Samples trained a second in the last epoch.",
-    "promised_images_per_second": "The same when the pipeline was tuned.",
-    "data_wait_share": "Part of the time that the training waited for data, 0 to 1.",
-    "cores_of_others": "Cores that others kept busy, of those that this process may use.",
-    "lost_workers": "Workers of the loader that died in the last epoch, and were replaced.",
-    "loader_changes": "Times that another loader has taken over in the last epoch, for good.",
-}
-DRIFTED: Final = "Whether training is slower than promised."
-
-Export: TypeAlias = Callable[[Mapping[str, Any]], None]
-"""Takes the figures of an epoch: those of `HELP`, some of them None, and `cause`, None without a drift."""
-
-
-def append_line(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
-    """Append a line of JSON with the time, in seconds since 1970, to a file."""
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
-
-
-def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
-    """Write the figures as gauges atomically, in place of those of the epoch before.
-
-    The format is Prometheus's text exposition format, version 0.0.4.
-    """
-    lines = []
-    for name, help_text in HELP.items():
-        if values.get(name) is not None:
-            metric = f"autopipe_{name}"
-            lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge", f"{metric} {values[name]:.6g}"]
-    cause = values.get("cause")
-    labels = "" if cause is None else f'{{cause="{cause}"}}'
-    lines += [f"# HELP autopipe_drifted {DRIFTED}", "# TYPE autopipe_drifted gauge"]
-    lines.append(f"autopipe_drifted{labels} {int(cause is not None)}")
-    with disk.replacing(Path(path)) as stream:
-        stream.write(("\n".join(lines) + "\n").encode())
 
 
 # -------------------- drift
@@ -100,27 +53,10 @@ class Promise:
     artifact: Path = Path("autopipe.json")  # its file
 
 
-class Cause(enum.StrEnum):
-    """Why a training is slower than its pipeline was when it was tuned."""
-
-    FEWER_CORES = "fewer cores"  # this process may use fewer of them than then
-    NEIGHBOURS = "cores taken by others"  # it waits for data, and other programs keep cores busy
-    # It waits for data without other programs' load: reads, files or versions of libraries have changed.
-    DATA = "storage or loader"
-    # It waits no longer for data: the model, its callbacks or the device are slower (heat, other versions).
-    MODEL = "model"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """The shortfall of a training, and its cause."""
-
-    cause: Cause
-    sentence: str  # the same with figures and the command to run
-
-
-def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | None:
-    """Return the drift of a training on this many `cores`; None unless it exceeds the interval, or half the rate."""
+def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> str | None:
+    """Say by how much a training on this many `cores` falls short of its promise, why, and what to run; None unless it
+    exceeds the interval, or half the rate.
+    """
     winner, cores_then = promise.profile.winner, promise.profile.hardware.cores
     then = winner.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
@@ -133,23 +69,17 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | No
     waited = f"{said}, and waits for data {waits:.0%} of the time ({winner.data_wait_share:.0%} then)"
     retune, check = (f"Run: {again.autopipe(each, str(promise.artifact))}" for each in ("retune", "check"))
     if cores < cores_then:
-        fewer = f"{said}: it may use {cores} of the {cores_then} cores that it had then. {retune}"
-        return Drift(cause=Cause.FEWER_CORES, sentence=fewer)
+        return f"{said}: it may use {cores} of the {cores_then} cores that it had then. {retune}"
     if waits <= winner.data_wait_share + WAIT_TOLERANCE:
         model = f"{said}, but waits no longer for data ({waits:.0%} of the time)"
-        return Drift(cause=Cause.MODEL, sentence=f"{model}: the model, its callbacks or the device are slower. {check}")
+        return f"{model}: the model, its callbacks or the device are slower. {check}"
     if figures.cores_of_others > max(_OTHERS_CORES, _OTHERS_SHARE * cores):
         others = f"others on this machine keep {figures.cores_of_others:.1f} of its cores busy"
-        return Drift(cause=Cause.NEIGHBOURS, sentence=f"{waited}: {others}. {check}")
-    return Drift(cause=Cause.DATA, sentence=f"{waited}. {retune}")
+        return f"{waited}: {others}. {check}"
+    return f"{waited}. {retune}"  # reads, files or versions of libraries have changed
 
 
-def DriftMonitor(
-    *,
-    jsonl: str | os.PathLike[str] | None = None,
-    prometheus: str | os.PathLike[str] | None = None,
-    **exporters: Any,
-) -> EpochMonitor:
+def DriftMonitor() -> EpochMonitor:
     """Return a Keras callback that compares a training with the promise of its artefact.
 
     Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others`, `lost_workers` and `loader_changes` (with
@@ -157,67 +87,29 @@ def DriftMonitor(
     these come later in the list. A `DriftWarning` is given once, with the cause and the command to run, when the
     training falls short by more than the interval of the recorded rate.
 
-    Args:
-        jsonl: a file to which each epoch adds a line of JSON, for collectors of logs.
-        prometheus: a file that holds the figures of the last epoch in Prometheus's text format, as node_exporter's
-            textfile collector reads it.
-        exporters: other places for the figures of each epoch, by the names of exporters of extensions. With
-            `otel=True`, each epoch sets OpenTelemetry gauges, `autopipe.images_per_second` and so on, of the global
-            meter provider; another provider may stand in place of True (extra `otel`).
-
-    Raises:
-        ConfigError: an exporter is unknown.
-        MissingExtraError: an exporter needs a package that is not installed.
-
     Example:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
-    exports: list[Export] = []
-    for name, value in exporters.items():
-        made = registry.named(name, GROUP)
-        if made is None:
-            known = ["jsonl", "prometheus", *(entry.name for entry in registry.declared(GROUP))]
-            raise ConfigError(f"`DriftMonitor` takes {', '.join(known)}, but got `{name}`.{near(name, known)}")
-        if value is not False:
-            exports.append(made(value, tuple(Cause)).set)
-    if jsonl is not None:
-        exports.append(functools.partial(append_line, jsonl))
-    if prometheus is not None:
-        exports.append(functools.partial(write_prometheus, prometheus))
     from autopipe.pipeline.devices.callbacks import EpochMonitor  # imports Keras
 
-    return EpochMonitor(_Judge(exports))
+    return EpochMonitor(_Judge())
 
 
 class _Judge:
-    """Compares every epoch, exports the figures, and warns once."""
+    """Compares every epoch, and warns once."""
 
-    def __init__(self, exports: Sequence[Export]) -> None:
-        self._exports = exports
-        self._warned = self._unwritten = False
+    def __init__(self) -> None:
+        self._warned = False
 
     def __call__(self, trainer: Any, epoch: int, figures: EpochFigures) -> None:
         promise = getattr(trainer, "promise", None)
-        drift = promised = None
-        if isinstance(promise, Promise):
-            winner = promise.profile.winner
-            promised = winner.images_per_second.value
-            fills_a_cache = any(each.kept.in_memory for each in pick.readable([winner.config]))
-            if epoch > 0 or not fills_a_cache:
-                drift = shortfall(promise, figures, machine.usable_cores())
-        values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
-        values |= {"epoch": epoch, "promised_images_per_second": promised}
-        for export in self._exports:
-            try:
-                export(values)
-            except OSError as error:  # which does not end a training
-                if not self._unwritten:
-                    said = f"The figures of this training cannot be written: {error}."
-                    warnings.warn(said, DriftWarning, stacklevel=2)
-                self._unwritten = True
-        if drift is not None and not self._warned:
+        if self._warned or not isinstance(promise, Promise):
+            return
+        fills_a_cache = any(each.kept.in_memory for each in pick.readable([promise.profile.winner.config]))
+        drift = None if epoch == 0 and fills_a_cache else shortfall(promise, figures, machine.usable_cores())
+        if drift is not None:
             self._warned = True
-            warnings.warn(drift.sentence, DriftWarning, stacklevel=2)
+            warnings.warn(drift, DriftWarning, stacklevel=2)
 
 
 # -------------------- check: machine, workload, age, and a short measurement

@@ -90,10 +90,10 @@ def test_where_nothing_was_noted_of_an_extra_the_checkout_is_installed_with_it(
 ) -> None:
     installed(noted)
     monkeypatch.setattr(again, "__file__", str(tmp_path / "my copy" / "autopipe" / "again.py"))
-    assert again.installing_extra("otel") == "pip install 'autopipe-tuner[otel]'"
+    assert again.installing_extra("hdf5") == "pip install 'autopipe-tuner[hdf5]'"
     (tmp_path / "my copy").mkdir()
     (tmp_path / "my copy" / "pyproject.toml").touch()
-    assert again.installing_extra("otel") == f"pip install -e '{tmp_path}/my copy[otel]'"
+    assert again.installing_extra("hdf5") == f"pip install -e '{tmp_path}/my copy[hdf5]'"
 
 
 def test_packages_go_to_this_python_whatever_pip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
