@@ -96,20 +96,24 @@ def DriftMonitor() -> EpochMonitor:
 
 
 class _Judge:
-    """Compares every epoch, and warns once."""
+    """Compares every epoch, and warns once of a slow one, and once of a failure to compare."""
 
     def __init__(self) -> None:
-        self._warned = False
+        self._warned: set[str] = set()  # "slow", "failed"
 
     def __call__(self, trainer: Any, epoch: int, figures: EpochFigures) -> None:
         promise = getattr(trainer, "promise", None)
-        if self._warned or not isinstance(promise, Promise):
+        if not isinstance(promise, Promise):
             return
-        fills_a_cache = any(each.kept.in_memory for each in pick.readable([promise.profile.winner.config]))
-        drift = None if epoch == 0 and fills_a_cache else shortfall(promise, figures, machine.usable_cores())
-        if drift is not None:
-            self._warned = True
-            warnings.warn(drift, DriftWarning, stacklevel=2)
+        kind = "slow"
+        try:
+            fills_a_cache = any(each.kept.in_memory for each in pick.readable([promise.profile.winner.config]))
+            said = None if epoch == 0 and fills_a_cache else shortfall(promise, figures, machine.usable_cores())
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not end the user's training
+            kind, said = "failed", f"A training cannot be compared with its artefact: {type(error).__name__}: {error}."
+        if said is not None and kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(said, DriftWarning, stacklevel=2)
 
 
 # -------------------- check: machine, workload, age, and a short measurement

@@ -67,3 +67,18 @@ def test_the_first_epoch_does_not_count_if_a_cache_fills_in_it() -> None:
     with pytest.warns(DriftWarning):
         judge(cached, 1, slow)
     judge(cached, 2, slow)  # told once
+
+
+def test_a_failure_to_compare_ends_no_training_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> int:
+        raise ValueError("invalid literal for int(): 'max'")  # what a kernel of tomorrow may make of a file of limits
+
+    judge, trainer = DriftMonitor()._judge, types.SimpleNamespace(promise=PROMISE)
+    slow = EpochFigures(images_per_second=1.0, data_wait_share=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("autopipe.hardware.machine.usable_cores", unreadable)
+        with pytest.warns(DriftWarning, match="cannot be compared"):
+            judge(trainer, 0, slow)
+        judge(trainer, 1, slow)
+    with pytest.warns(DriftWarning, match="takes 1 images/s"):
+        judge(trainer, 2, slow)
