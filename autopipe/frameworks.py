@@ -306,30 +306,6 @@ def leave_jax_cluster() -> None:
     state.client = None  # else it waits at exit until the lost process has missed its heartbeats, and is aborted then
 
 
-class JaxBoard:
-    """Texts that the processes of a JAX cluster leave for each other at its coordinator, for good.
-
-    If that is gone nothing is found there: the training ends by itself.
-    """
-
-    def __init__(self) -> None:
-        self.rank = jax_rank()
-
-    def post(self, key: str, text: str) -> None:
-        self._call("key_value_set", f"autopipe/{key}", text)
-
-    def read(self, folder: str) -> list[str]:
-        """Return the texts whose keys are in a folder. It waits for none."""
-        return [text for _, text in self._call("key_value_dir_get", f"autopipe/{folder}/") or ()]
-
-    def _call(self, name: str, *values: str) -> Any:
-        state = _imported("jax", "_src.distributed", "global_state")
-        if (client := _attribute("jax", state, "client")) is not None:  # not kept: see `leave_jax_cluster`
-            with contextlib.suppress(RuntimeError):
-                return _attribute("jax", client, name)(*values)
-        return None
-
-
 def _imported(package: str, module: str, name: str) -> Any:
     try:
         found = importlib.import_module(f"{package}.{module}")

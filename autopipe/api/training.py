@@ -46,14 +46,10 @@ def build_loader(
         ...     for x, y in loader.epoch(0):
         ...         ...
     """
+    check_tune(tune, rank)
     config = _checked(workload, config, tune)
     if tune is None:
         return assembly.build_loader(workload, config, shard=shard, rank=rank)
-    if rank[1] > 1:
-        raise ConfigError(
-            f"Of processes that train together only trainers tune themselves, but got tune={tune!r} and rank={rank}.",
-            hint="Use ap.build_trainer in each process of a JAX cluster, or tune the pipeline beforehand.",
-        )
     from autopipe.search import live
 
     return live.open_loader(workload, config, shard)
@@ -85,6 +81,7 @@ def build_trainer(
     Example:
         >>> ap.build_trainer(workload, tune="live").fit(epochs=3)       # doctest: +SKIP
     """
+    check_tune(tune)
     is_known, config = config is not None, _checked(workload, config, tune)
     if not is_known:
         workload, config = assembly.for_short_steps(workload, config)
@@ -98,7 +95,6 @@ def build_trainer(
 
 def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> PipelineConfig:
     """Return the configuration to begin with."""
-    check_tune(tune)
     if config is not None:
         return config
     if tune is None:

@@ -17,7 +17,6 @@ from typing import Protocol, TypeAlias
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.pipeline.batching.stream import overtaken
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import LateFinish, Loader, Made, end
 from autopipe.workload.sample import Batch
 
@@ -28,10 +27,15 @@ _PATIENCE_SECONDS = 60.0  # with the first batch of a new loader, whose workers 
 _BRIEF_SECONDS = (0.1, 0.5)  # that are waited for it where it should take over, at least and at most
 
 
-def check_tune(tune: str | None) -> None:
-    """Raise ConfigError unless a training can be tuned so."""
+def check_tune(tune: str | None, rank: tuple[int, int] = (0, 1)) -> None:
+    """Raise ConfigError unless a training can be tuned so; `rank` is (i, n) of n processes that train together."""
     if tune not in ("live", None):
         raise ConfigError(f'`tune` must be "live" or None, but got {shortened(tune)}.')
+    if tune is not None and rank[1] > 1:
+        raise ConfigError(
+            f"`tune` must be None in processes that train together, but got tune={tune!r} in one of {rank[1]}.",
+            hint="Tune the pipeline beforehand, by `autopipe tune`, and train with the configuration that it finds.",
+        )
 
 
 def beside(function: Callable[[], Made]) -> Future[Made]:
@@ -186,11 +190,7 @@ class SwitchingLoader(Loader):
             if upcoming.loader is self.spare:
                 upcoming.loader.stop_ahead()
             else:
-                self.discard(upcoming.loader)
-
-    def open_beside(self, opened: Callable[[PipelineConfig], Loader], config: PipelineConfig) -> Loader:
-        """Open a loader to which to switch. It is called in a thread."""
-        return opened(config)
+                self._discard(upcoming.loader)
 
     @property
     def is_last(self) -> bool:
@@ -206,7 +206,7 @@ class SwitchingLoader(Loader):
         """Close the spare loader: the other one stays."""
         spare, self.spare = self.spare, None
         if spare is not None:
-            self.discard(spare)
+            self._discard(spare)
         self._settle()
 
     def occupancy(self) -> tuple[int, int] | None:
@@ -316,11 +316,11 @@ class SwitchingLoader(Loader):
     def _refuse(self, loader: Loader, error: Exception) -> None:
         if self.spare is loader:
             self.spare = None
-        self.discard(loader)
+        self._discard(loader)
         if self.watch is not None:
             self.watch.failed(loader, error)
 
-    def discard(self, loader: Loader) -> None:
+    def _discard(self, loader: Loader) -> None:
         """Close a loader that does not serve, beside the training: that may take a while."""
         self._lost += loader.lost_workers()
         thread = threading.Thread(target=loader.close, name="autopipe-closing")

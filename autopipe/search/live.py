@@ -30,7 +30,6 @@ from autopipe.measure.stats import FEWEST_PAIRS, REPEATABILITY, estimate, studen
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.ranks import Board, Follower, LeadingLoader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
 from autopipe.search.quick_look import Look, over_epochs, ranked, workers_of
 from autopipe.search.result import Change, Learnt
@@ -314,7 +313,7 @@ class LiveTuner:
                 return estimate([each.rate for each in windows])
             before, epoch, self._failure, self._other = self.config, self._epoch, None, None
             ratio: float | None = None
-            self._opening = beside(functools.partial(self._loader.open_beside, self._opened, candidate))
+            self._opening = beside(functools.partial(self._opened, candidate))
             try:
                 other = yield from self._until_done(self._opening)
             except Exception as error:  # noqa: BLE001  # whatever it was, the running loader goes on
@@ -498,34 +497,26 @@ def follow(
     config: PipelineConfig,
     opened: Callable[[PipelineConfig], Loader],
     keep: Keep = lambda learnt: None,
-    board: Board | None = None,
 ) -> Loader:
     """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
 
     A user's dataset that is read as it is, or that its epochs change, keeps its loader, as the log says. `opened` opens
-    another configuration. Of processes that train together, which have a `board`, process 0 decides, and the others
-    follow.
+    another configuration.
     """
     own = wrap.as_it_is(workload)
     if own is not None and (own.loader.kind == config.loader.kind or wrap.has_hooks(workload)):
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
-    if board is not None and board.rank[0] > 0:
-        live = SwitchingLoader(loader)
-        live.watch = Follower(live, config, opened, board)
-        return live
-    live = SwitchingLoader(loader) if board is None else LeadingLoader(loader, config, board)
+    live = SwitchingLoader(loader)
     live.watch = LiveTuner(live, config, opened, lambda: Look.at(workload, make_plan(workload)), keep=keep)
     return live
 
 
 def able(trainer: Trainer, workload: Workload, config: PipelineConfig, keep: Keep = lambda learnt: None) -> None:
     """Let a trainer of this workload and configuration tune itself, when its `fit` is told to."""
-    from autopipe.pipeline.devices import strategy  # imports Keras
-
     opened = trainer.opened
     assert opened is not None
-    trainer.live = lambda it: follow(it.loader, workload, config, opened, keep, board=strategy.board())
+    trainer.live = lambda it: follow(it.loader, workload, config, opened, keep)
 
 
 def open_loader(

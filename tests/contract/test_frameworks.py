@@ -221,26 +221,6 @@ def test_what_is_gone_is_told_with_the_versions_that_work(
     assert re.fullmatch(r"Run: .*pip install.* 'keras\S+'", str(error.value.hint))
 
 
-def test_the_processes_of_a_jax_cluster_leave_texts_for_each_other() -> None:
-    code = """
-import socket
-import jax
-from autopipe import frameworks
-with socket.socket() as held:
-    held.bind(("127.0.0.1", 0))
-    port = held.getsockname()[1]
-jax.distributed.initialize(f"127.0.0.1:{port}", 1, 0)
-board = frameworks.JaxBoard()
-assert board.read("orders/1") == []
-board.post("orders/1/0", "one")
-board.post("orders/11/0", "eleven")
-assert board.read("orders/1") == ["one"]
-frameworks.leave_jax_cluster()
-assert board.read("orders/1") == []
-"""
-    succeeded(python("-c", code))
-
-
 def test_a_module_that_is_gone_is_told_likewise() -> None:
     with pytest.raises(FrameworkError, match=r"has no keras\.src\.nowhere"):
         frameworks._imported("keras", "src.nowhere", "Thing")

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,11 @@ from autopipe.errors import AutopipeError
 
 SAMPLES, BATCH, EPOCHS = 26, 8, 2  # the last batch of an epoch holds 2
 KILLED_AT = 3
-LIVE_EPOCHS = 80  # in which reads that wait leave time for a trial
 
 
 @dataclasses.dataclass(frozen=True)
 class Noted:
     notes: str
-    waits: float = 0.0
 
     def __len__(self) -> int:
         return SAMPLES
@@ -36,7 +33,6 @@ class Noted:
     def read(self, index: int) -> tuple[Any, Any]:
         with Path(self.notes).open("a") as file:
             file.write(f"{index}\n")
-        time.sleep(self.waits)
         generator = np.random.default_rng(index)
         return generator.integers(0, 255, (6, 6, 3)).astype(np.uint8), np.int64(index % 3)
 
@@ -105,30 +101,9 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
             "history": history.history,
             "evaluated": trainer.evaluate(validation, verbose=0),
             "local_batch": trainer.loader.batch_size,
+            "tuning": error_of(lambda: trainer.fit(tune="live", verbose=0)),
             "prediction": error_of(lambda: trainer.predict(validation, verbose=0)),
         }
-
-
-def live(rank: int, folder: Path, task: str) -> dict[str, Any]:
-    import keras
-
-    class Configs(keras.callbacks.Callback):
-        def set_trainer(self, trainer: ap.Trainer) -> None:
-            self.trainer, self.keys = trainer, set[str]()
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if task == "live":
-                self.keys.add(self.trainer.loader.watch.config.key())  # type: ignore[attr-defined]  # it tunes itself
-
-    data = Noted(str(folder / f"read-{rank}.txt"), waits=0.01 if task == "live" else 0.0)
-    workload = ap.Workload(data=data, ops=[ap.RandomFlip(), ap.Rescale(1 / 255)], batch_size=BATCH, model=build)
-    begins, configs = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1)), Configs()
-    with ap.build_trainer(workload, begins, tune="live" if task == "live" else None) as trainer:
-        trainer.fit(epochs=LIVE_EPOCHS, callbacks=[configs], verbose=0)
-        changes = getattr(getattr(trainer.loader, "watch", None), "changes", ())
-        said = [f"{each.after}: {each.ratio}, {each.failure}" for each in changes]
-    failures = [each.failure for each in changes if each.failure]
-    return {"weights": weights(trainer.model), "configs": sorted(configs.keys), "failures": failures, "changes": said}
 
 
 def error_of(action: Any) -> str:
@@ -145,5 +120,5 @@ if __name__ == "__main__":
     if ranks > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", ranks, number)
-    result = (live if wanted in ("live", "fixed") else run)(number, target, wanted)
+    result = run(number, target, wanted)
     (target / f"result-{number}.json").write_text(json.dumps(result))

@@ -88,9 +88,10 @@ def test_each_sample_is_read_once_an_epoch_by_one_rank_only(folder: Path, two: l
     assert mine.total() == other.total() == EPOCHS * SAMPLES / 2
 
 
-def test_one_rank_writes_checkpoints_and_none_predicts(folder: Path, two: list[dict[str, Any]]) -> None:
+def test_one_rank_writes_checkpoints_and_none_predicts_or_tunes(folder: Path, two: list[dict[str, Any]]) -> None:
     assert [path.name for path in sorted(folder.glob("*.keras"))] == ["rank-0.keras"]
     assert all("`predict` runs in one process, but this is one of 2" in result["prediction"] for result in two)
+    assert all("`tune` must be None in processes that train together" in result["tuning"] for result in two)
 
 
 @pytest.mark.parametrize(("saved", "resumed"), [(2, 1), (1, 2)])
@@ -108,16 +109,6 @@ def test_a_backup_is_written_by_one_rank_and_restored_in_all(one: dict[str, Any]
     for result in train(2, tmp_path, "backup"):
         assert result["steps"] == (EPOCHS - 1) * BATCHES
         np.testing.assert_allclose(result["weights"], one["weights"], atol=1e-5)
-
-
-def test_all_ranks_try_other_configurations_together_and_train_the_same(tmp_path: Path) -> None:
-    (fixed,) = train(1, tmp_path / "one", "fixed")
-    leading, following = train(2, tmp_path / "two", "live")
-    for result in (leading, following):
-        np.testing.assert_allclose(result["weights"], fixed["weights"], atol=1e-4)
-    assert leading["failures"] == []
-    assert len(following["configs"]) > 1
-    assert set(leading["configs"]) <= set(following["configs"])
 
 
 def test_where_one_process_is_killed_the_other_ends_with_an_error_and_does_not_hang(tmp_path: Path) -> None:

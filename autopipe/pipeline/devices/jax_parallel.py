@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import keras
@@ -16,9 +16,6 @@ from autopipe import frameworks
 from autopipe.errors import ModelError, PeerLostError
 from autopipe.hardware import gpu
 from autopipe.pipeline.devices.strategy import SharingStrategy
-
-if TYPE_CHECKING:
-    from autopipe.pipeline.ranks import Board
 
 _LOST = ("Gloo", "NCCL", "ncclRemoteError", "connection closed", "heartbeat", "UNAVAILABLE")
 """What a collective operation that misses a process says."""
@@ -45,10 +42,6 @@ class JaxParallel(SharingStrategy):
     @classmethod
     def cluster(cls) -> tuple[int, int]:
         return frameworks.jax_rank()
-
-    @classmethod
-    def board(cls) -> Board | None:
-        return None if cls.cluster() == (0, 1) else frameworks.JaxBoard()
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:

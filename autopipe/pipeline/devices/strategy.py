@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import keras
 import numpy as np
@@ -22,9 +22,6 @@ import numpy as np
 from autopipe import registry
 from autopipe.errors import ModelError
 from autopipe.hardware import gpu
-
-if TYPE_CHECKING:
-    from autopipe.pipeline.ranks import Board
 
 _Place = Callable[[Any], Any]
 _GROUP: Final = "autopipe.device_strategies"
@@ -117,11 +114,6 @@ class SharingStrategy(DeviceStrategy):
         """
         return 0, 1
 
-    @classmethod
-    def board(cls) -> Board | None:
-        """Return where the processes that train together leave texts for each other; None if there are no others."""
-        return None
-
     @abc.abstractmethod
     def __init__(self, devices: int) -> None:
         """Take the first accelerators, or virtual CPU devices if asked for; raise ModelError if there are fewer."""
@@ -159,12 +151,6 @@ def sharing() -> type[SharingStrategy] | None:
     """Return the backend's way of sharing batches; None if it has none."""
     found = _strategies().get(keras.backend.backend())
     return None if found is None else found.load()
-
-
-def board() -> Board | None:
-    """Return the board of the processes that train together with this one; None if there are no others."""
-    several = sharing()
-    return None if several is None else several.board()
 
 
 def _strategies() -> dict[str, EntryPoint]:

@@ -277,7 +277,7 @@ class Trainer:
         self.close()
 
     def _tune_itself(self, tune: str | None) -> None:
-        check_tune(tune)
+        check_tune(tune, self._placement.strategy.rank)
         if tune is None or isinstance(self.loader, SwitchingLoader):
             return
         if self.live is None:

@@ -225,3 +225,9 @@ def test_a_loaded_state_is_taken_over() -> None:
 def test_another_way_to_tune_is_refused(tune: Any) -> None:
     with pytest.raises(ConfigError, match="`tune` must be"):
         check_tune(tune)
+
+
+def test_processes_that_train_together_do_not_tune_themselves() -> None:
+    check_tune(None, (1, 2))
+    with pytest.raises(ConfigError, match=r"`tune` must be None .* one of 2"):
+        check_tune("live", (1, 2))
