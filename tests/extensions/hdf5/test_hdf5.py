@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from h5py._objects import phil
 
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
@@ -102,22 +98,11 @@ def written(path: Path, size: int = 0, userblock: int = 0, **settings: Any) -> P
     return path
 
 
-@pytest.fixture
-def locked() -> Iterator[ThreadPoolExecutor]:
-    """A thread beside this one, which holds h5py's lock."""
-    with ThreadPoolExecutor(1) as pool, phil:
-        yield pool
-
-
-def read(pool: ThreadPoolExecutor, data: HDF5, number: int) -> Any:
-    return pool.submit(data.read, number).result(timeout=30)
-
-
 LAYOUTS: dict[str, dict[str, Any]] = {
     "in one piece": {},
     "many in a heap": {"size": 20},
     "one in a heap": {"size": 70_000},
-    "in chunks": {"chunks": (7,)},
+    "in chunks": {"chunks": (7,), "compression": "gzip"},
     "in chunks of one": {"chunks": (1,)},
     "that may grow": {"maxshape": (None,)},
     "behind a user block": {"userblock": 1024},
@@ -125,67 +110,34 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", LAYOUTS.values(), ids=LAYOUTS)
-def test_encoded_images_are_read_while_another_thread_holds_the_librarys_lock(
-    settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
-) -> None:
+def test_encoded_images_are_read_however_they_lie(settings: dict[str, Any], tmp_path: Path) -> None:
     data = HDF5(written(tmp_path / "set.h5", **settings))
     for number in range(COUNT):
-        assert read(locked, data, number) == (image(number, settings.get("size", 0)), number)
+        assert data.read(number) == (image(number, settings.get("size", 0)), number)
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 2, 2, 3), np.uint8)
-AT_ONCE: dict[str, tuple[Any, dict[str, Any]]] = {
+ARRAYS: dict[str, tuple[Any, dict[str, Any]]] = {
     "in one piece": (PIXELS, {}),
-    "in chunks": (PIXELS, {"chunks": (7, 2, 2, 3)}),
-    "that may grow": (PIXELS, {"maxshape": (None, 2, 2, 3), "chunks": (16, 2, 2, 3)}),
+    "in chunks": (PIXELS, {"chunks": (7, 2, 2, 3), "compression": "gzip"}),
+    "cut within rows": (PIXELS, {"maxshape": (None, 2, 2, 3), "chunks": (16, 1, 2, 3)}),
     "of other byte order": (PIXELS.astype(">f4"), {}),
     "truths": (PIXELS > 99, {}),
     "of one number each": (np.arange(COUNT) % 2 == 0, {}),
 }
-ORDERS = {"shuffled": [7, 3, 39, 0, 3, 28], "in order": list(range(5, 40)), "with gaps": [4, 5, 6, 9, 10, 2]}
 
 
-@pytest.mark.parametrize(("x", "settings"), AT_ONCE.values(), ids=AT_ONCE)
-def test_arrays_are_read_one_by_one_and_a_batch_at_a_time_while_another_thread_holds_the_librarys_lock(
-    x: Any, settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
-) -> None:
+@pytest.mark.parametrize(("x", "settings"), ARRAYS.values(), ids=ARRAYS)
+def test_arrays_are_read_however_they_lie(x: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
         file.create_dataset("x", data=x, **settings)
         file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
     data = HDF5(tmp_path / "set.h5")
     for number in range(COUNT):
-        found, label = read(locked, data, number)
+        found, label = data.read(number)
         np.testing.assert_array_equal(found, x[number])
         assert label == number
-    assert data.read_many is not None
-    for order in ORDERS.values():
-        out = np.zeros((len(order), *x.shape[1:]), x.dtype.newbyteorder("=")), np.zeros(len(order), np.int64)
-        locked.submit(data.read_many, np.array(order), out).result(timeout=30)
-        np.testing.assert_array_equal(out[0], x[order])
-        assert out[1].tolist() == order
     assert data.read(3)[0].dtype.isnative
-
-
-def test_what_is_encoded_compressed_or_cut_within_rows_has_no_batch_half(tmp_path: Path) -> None:
-    data = HDF5(written(tmp_path / "encoded.h5", chunks=(7,), compression="gzip"))
-    assert data.read_many is None
-    assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
-    for name, settings in (("zip", {"compression": "gzip"}), ("cut", {"chunks": (4, 1, 2, 3)})):
-        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
-            file.create_dataset("x", data=PIXELS, **settings)
-        data = HDF5(tmp_path / f"{name}.h5", y=None)
-        assert data.read_many is None
-        np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
-
-
-def test_a_row_of_a_batch_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        file["x"] = np.zeros((COUNT, 5000), np.uint8)
-    data = HDF5(tmp_path / "set.h5", y=None)
-    os.truncate(tmp_path / "set.h5", (tmp_path / "set.h5").stat().st_size // 2)
-    assert data.read_many is not None
-    with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
-        data.read_many(np.array([0, COUNT - 1]), (np.empty((2, 5000), np.uint8), None))
 
 
 def test_images_that_were_written_again_or_never_are_what_the_library_reads(tmp_path: Path) -> None:
@@ -198,15 +150,6 @@ def test_images_that_were_written_again_or_never_are_what_the_library_reads(tmp_
         wanted = [[row.tobytes() for row in file[name]] for name in ("x", "sparse")]
     for name, images in zip(("x", "sparse"), wanted, strict=True):
         assert [HDF5(path, x=name, y=None).read(number) for number in range(COUNT)] == images
-
-
-def test_an_image_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
-    path = written(tmp_path / "set.h5", size=70_000)
-    data = HDF5(path)
-    data.read(0)
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
-        data.read(COUNT - 1)
 
 
 def test_a_damaged_chunk_spoils_its_own_rows_alone(tmp_path: Path) -> None:
